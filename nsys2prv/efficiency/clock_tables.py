@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.timeline.time_axis import ClockError
 
 _KINDS = {"nccl": "collectives of NCCL", "mpi": "collectives of MPI", "messages": "messages"}
@@ -44,7 +44,13 @@ CLOCKS = Table(
         Column.ns("largest_error_ns", "largest; null without an estimate"),
     ),
     when="reports, or a trace with its .json",
-)
+    order=800,
+    page=OnPage("clocks", columns=("host", "method", "reports", "interval_ns", "offset_ns", "drift_ppm", "anchors",
+        "contradiction_ns", "median_error_ns", "largest_error_ns"), worst_first="interval_ns"),
+    console=OnConsole((("host", "clock of"), "method", ("interval_ns", "known to within"), "offset_ns",
+        ("drift_ppm", "drift [ppm]"), "anchors", "contradiction_ns"), place=100, spare=("anchors", "drift_ppm",
+        "contradiction_ns"), least_rows=2),
+)  # fmt: skip
 CLOCK_BINS = Table(
     "clock_bins",
     "Remaining error of clocks over time",

@@ -1,28 +1,26 @@
 """Short parts of a run at the level of kernels: around the places of findings, the slowest iteration, and a usual one.
 
-They are chosen when everything is measured, and read again from the collection of device activities, which is kept until then.
+They are chosen when everything is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
-from nsys2prv.efficiency.sweep import KINDS_OF_NUMBER
 from nsys2prv.efficiency.window import WARM_UP
-from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 
 FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"
 """What a close-up is of."""
 ACTIVITIES = ("kernels", "nccl", "memory")
-"""Activities of a device, in the order of the kinds of `sweep`."""
+"""Activities of a device, in the order of the kinds of `measured_run`."""
 _MOST_FINDINGS = 2
 _MOST_DEVICES = 4
 MOST_BARS = 500
@@ -55,6 +53,8 @@ CLOSEUPS = Table(
         Column.ns("step_ns", "neighbours that are shorter than twice this are one bar"),
     ),
     when="a finding whose place is short against the window, or iterations",
+    is_later=True,
+    order=260,
 )  # fmt: skip
 CLOSEUP_BARS = Table(
     "closeup_bars",
@@ -72,197 +72,160 @@ CLOSEUP_BARS = Table(
         Column.text("family", "its family; null for copies and memsets"),
     ),
     when="as `closeups`",
+    is_later=True,
 )
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """A part of the run to show: what is there (`begin`, `end`) and what is `shown`, ns from the start of the window; the
-    `devices` by their places."""
+class _CloseUp:
+    """Columns of a row of `closeups`, with times from the start of the window, and the `devices` that are shown, by their
+    places."""
 
     what: str
     place: int | None
     iteration: int | None
     device: str
-    begin: int
-    end: int
-    shown: tuple[int, int]
+    begin_ns: int
+    end_ns: int
+    place_begin_ns: int
+    place_end_ns: int
     devices: tuple[int, ...]
 
 
-def closeup_tables(events: RunEvents, tables: Mapping[str, pl.DataFrame]) -> Filled:
+def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     """The tables `closeups` and `closeup_bars`.
 
     Parameters
     ----------
-    events
-        Of the measured window. The collection ON_DEVICES must not be deleted.
+    run
+        In the measured window.
     tables
         With `findings`, `iterations` and `task_iterations`, whose moments are from the start of the window.
     """
-    operations = events.collections.get(ON_DEVICES.name)
-    if operations is None or not events.length:
+    if not run.events.length:
         return {}
-    choices = [*_of_findings(events, tables["findings"], operations), *_of_iterations(events, tables)]
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []
-    for choice in choices:
-        found, step, count = _bars(events, operations, choice)
-        if not count:
+    for closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
+        shown, step = _bars(run, closeup)
+        if shown.is_empty():
             continue
-        rows.append(
-            {
-                "closeup": len(rows) + 1,
-                "what": choice.what,
-                "place": choice.place,
-                "iteration": choice.iteration,
-                "device": choice.device,
-                "begin_ns": choice.shown[0],
-                "end_ns": choice.shown[1],
-                "place_begin_ns": choice.begin,
-                "place_end_ns": choice.end,
-                "operations": count,
-                "step_ns": step,
-            }
-        )
-        bars.append(found.with_columns(closeup=pl.lit(len(rows))))
-    return {CLOSEUPS: rows, CLOSEUP_BARS: pl.concat(bars)} if rows else {}
+        operations = int(shown["count"].sum())
+        rows.append({**vars(closeup), "closeup": len(rows) + 1, "operations": operations, "step_ns": step})
+        bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
+    return {CLOSEUPS: pl.DataFrame(rows, infer_schema_length=None), CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
-def _of_findings(events: RunEvents, findings: pl.DataFrame, operations: ExternalSort) -> Iterator[_Choice]:
-    """Places of the first findings, of those that show the same only one."""
-    devices = [device.name for device in events.rows.devices]
-    recorded = events.length if events.recorded is None else events.recorded
-    usual = recorded * len(devices) / max(operations.rows, 1)
-    least, most = round(_AROUND * usual), round(_MOST_AROUND * events.length)
-    chosen: list[_Choice] = []
+def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_CloseUp]:
+    """Places of the first findings; of those that show the same only the first."""
+    devices, length = [device.name for device in run.events.rows.devices], run.events.length
+    recorded = length if run.events.recorded is None else run.events.recorded
+    usual_distance = recorded * len(devices) / max(run.recorded.operations.height, 1)
+    around_usual, around_most = round(_AROUND * usual_distance), round(_MOST_AROUND * length)
+    closeups: list[_CloseUp] = []
     for row in findings.sort("place").iter_rows(named=True):
         begin, end = row["worst_begin_ns"], row["worst_end_ns"]
-        if begin is None or end is None or not 0 < end - begin <= _LARGEST_SHARE * events.length:
+        if begin is None or end is None or not 0 < end - begin <= _LARGEST_SHARE * length:
             continue
-        if any(covers(one.shown, one.device, row) for one in chosen):
+        if any(closeup.begin_ns <= begin and end <= closeup.end_ns and closeup.device == row["device"] for closeup in closeups):
             continue
-        around = max((end - begin) // 2, min(least, most))
-        shown = max(begin - around, 0), min(end + around, events.length)
-        some = _some_devices([devices.index(row["device"])], len(devices))
-        chosen.append(_Choice(FINDING, row["place"], None, row["device"], begin, end, shown, some))
-        yield chosen[-1]
-        if len(chosen) == _MOST_FINDINGS:
+        around = max((end - begin) // 2, min(around_usual, around_most))
+        edges = max(begin - around, 0), min(end + around, length)
+        beside = _with_others([devices.index(row["device"])], len(devices))
+        closeups.append(_CloseUp(FINDING, row["place"], None, row["device"], *edges, begin, end, beside))
+        if len(closeups) == _MOST_FINDINGS:
             break
+    return closeups
 
 
-def covers(shown: tuple[int, int], device: str, finding: Mapping[str, Any]) -> bool:
-    """Whether a close-up, by its times and device, shows the place of a finding (a row of `findings`)."""
-    begin, end = finding["worst_begin_ns"], finding["worst_end_ns"]
-    return begin is not None and end is not None and shown[0] <= begin and end <= shown[1] and device == finding["device"]
-
-
-def _of_iterations(events: RunEvents, tables: Mapping[str, pl.DataFrame]) -> Iterator[_Choice]:
+def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list[_CloseUp]:
     """The slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one.
     """
-    devices = [device.name for device in events.rows.devices]
+    devices = [device.name for device in run.events.rows.devices]
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]
     of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(warm_up.to_list()))
-    found = tables["findings"].sort("place")["device"].head(1).to_list()
+    of_finding = tables["findings"].sort("place")["device"].head(1).to_list()
     longest = (
         of_devices.sort("length_ns", "device", descending=[True, False])
         .unique("iteration", keep="first", maintain_order=True)
         .sort("length_ns", "iteration", descending=[True, False])
     )
-    if longest.is_empty():
-        return
     # Of an even number the longer one; never the slowest, if there is another.
     middle = (longest.height + 1) // 2 if longest.height > 2 else longest.height - 1
-    kinds = ((SLOWEST, 0), (USUAL, middle)) if longest.height > 1 else ((USUAL, 0),)
+    kinds = ((SLOWEST, 0), (USUAL, middle)) if longest.height > 1 else ((USUAL, 0),) if longest.height else ()
+    closeups = []
     for what, place in kinds:
         row = longest.row(place, named=True)
-        begin, end = row["begin_ns"], min(row["end_ns"], events.length)
+        begin, end = row["begin_ns"], min(row["end_ns"], run.events.length)
         lengths = of_devices.filter(pl.col("iteration") == row["iteration"]).sort("length_ns", "device")
-        first = dict.fromkeys([row["device"], *found, lengths["device"][0]])
-        some = _some_devices([devices.index(name) for name in first], len(devices))
-        yield _Choice(what, None, row["iteration"], row["device"], begin, end, (begin, end), some)
+        first = dict.fromkeys([row["device"], *of_finding, lengths["device"][0]])
+        beside = _with_others([devices.index(name) for name in first], len(devices))
+        closeups.append(_CloseUp(what, None, row["iteration"], row["device"], begin, end, begin, end, beside))
+    return closeups
 
 
-def _some_devices(first: Sequence[int], count: int) -> tuple[int, ...]:
-    """Some devices, and others at equal distances, in order.
+def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:
+    """These devices and others of `count` at equal distances, in order.
 
-    >>> _some_devices([5, 5], 8), _some_devices([1], 3)
+    >>> _with_others([5, 5], 8), _with_others([1], 3)
     ((0, 2, 5, 7), (0, 1, 2))
     """
-    others = np.linspace(0, count - 1, min(count, _MOST_DEVICES)).round().astype(int).tolist()
-    return tuple(sorted(list(dict.fromkeys([*first, *others]))[:_MOST_DEVICES]))
+    spread = np.linspace(0, count - 1, min(count, _MOST_DEVICES)).round().astype(int).tolist()
+    return tuple(sorted(list(dict.fromkeys([*first, *spread]))[:_MOST_DEVICES]))
 
 
-_LANE = ["device", "kind"]
-
-
-def _bars(events: RunEvents, operations: ExternalSort, choice: _Choice) -> tuple[pl.DataFrame, int, int]:
-    """What the devices of a choice do: rows of `closeup_bars` without `closeup`, the step, and how many operations it is."""
-    begin, end = (time + events.offset for time in choice.shown)
+def _bars(run: MeasuredRun, closeup: _CloseUp) -> tuple[pl.DataFrame, int]:
+    """What the devices of a close-up do: rows of `closeup_bars` without `closeup`, and the step, ns."""
+    begin, end = closeup.begin_ns, closeup.end_ns
     step = max(-(-(end - begin) // _FINEST), 1)
-    wanted = pl.Series(np.isin(np.arange(len(events.rows.devices)), choice.devices))
-    merged: list[pl.DataFrame] = []
-    for frame in _read(operations, begin, end):
-        of_devices = events.rows.located(frame).filter(pl.col("device") >= 0)
-        found = of_devices.filter(wanted.gather(of_devices["device"])).select(
+    start, until = pl.col("start"), pl.col("end")
+    inside = run.operations.filter(start < end, (start >= begin) | (until > begin))
+    activities = (
+        run.events.rows.located(inside)
+        .filter(pl.col("device").is_in(closeup.devices))
+        .select(
             pl.col("device").cast(pl.Int64),
             pl.col("number").replace_strict(KINDS_OF_NUMBER, default=0, return_dtype=pl.Int64).alias("kind"),
-            pl.col("start").clip(lower_bound=begin) - begin,
-            pl.col("end").clip(upper_bound=end) - begin,
+            start.clip(lower_bound=begin) - begin,
+            until.clip(upper_bound=end) - begin,
             pl.col("number", "value", "family").cast(pl.Int64),
         )
-        length = pl.col("end") - pl.col("start")
-        merged.append(_merged(found.with_columns(count=pl.lit(1, pl.Int64), busy=length, longest=length), step))
-    if not merged or not (bars := _merged(pl.concat(merged), step)).height:
-        return pl.DataFrame(), step, 0
-    count = int(bars["count"].sum())
+        .with_columns(count=pl.lit(1, pl.Int64), busy=until - start, longest=until - start)
+    )
+    bars = _merged(activities, step)
     while bars.height > MOST_BARS:
         step *= 2
         bars = _merged(bars, step)
-    named = with_names(bars, events)
-    families = family_names(named, events)
-    names = pl.Series([device.name for device in events.rows.devices])
+    named = with_names(bars, run.events)
+    families = family_names(named, run.events)
     rows = named.select(
-        names.gather(named["device"]).alias("device"),
-        pl.Series([ACTIVITIES[kind] for kind in named["kind"]], dtype=pl.String).alias("activity"),
+        run.device_names(pl.col("device")).alias("device"),
+        pl.col("kind").replace_strict(dict(enumerate(ACTIVITIES)), return_dtype=pl.String).alias("activity"),
         "count",
-        begin_ns=pl.col("start") + choice.shown[0],
-        end_ns=pl.col("end") + choice.shown[0],
+        begin_ns=start + begin,
+        end_ns=until + begin,
         busy_ns="busy",
         name="kernel",
         family=pl.when(pl.col("kind") < ACTIVITIES.index("memory")).then(families),
     )
-    return rows, step, count
+    return rows, step
 
 
-def _read(operations: ExternalSort, begin: int, end: int) -> Iterator[pl.DataFrame]:
-    """Operations that are in a part of the time, in frames of bounded size."""
-    yield from operations.load_open(begin)
-    for window in plan_windows([(operations, 1)]):
-        low = begin if window.begin is None else max(window.begin, begin)
-        high = end if window.end is None else min(window.end, end)
-        if low < high:
-            yield from operations.load(Window(low, high))
-
-
-def _merged(rows: pl.DataFrame, step: int) -> pl.DataFrame:
+def _merged(activities: pl.DataFrame, step: int) -> pl.DataFrame:
     """Those that are shorter than two steps are one bar in each step of time in which some of them start."""
+    lane, order = ["device", "kind"], ["start", "end", "number", "value"]
     is_long = pl.col("end") - pl.col("start") >= 2 * step
-    order = ["start", "end", "number", "value"]
-    alone = rows.filter(is_long)
-    together = (
-        rows.filter(~is_long)
+    merged = (
+        activities.filter(~is_long)
         .sort("longest", *order, descending=[True, *[False] * len(order)])
-        .group_by(*_LANE, pl.col("start") // step, maintain_order=True)
+        .group_by(*lane, (pl.col("start") // step).alias("step"), maintain_order=True)
         .agg(
-            pl.col("start").min().alias("first"),
+            pl.col("start").min(),
             pl.col("end").max(),
             pl.col("number", "value", "family", "longest").first(),
             pl.col("count", "busy").sum(),
         )
-        .drop("start")
-        .rename({"first": "start"})
     )
-    return pl.concat([alone, together.select(rows.columns)]).sort(*_LANE, *order)
+    return pl.concat([activities.filter(is_long), merged.select(activities.columns)]).sort(*lane, *order)

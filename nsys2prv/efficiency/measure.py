@@ -81,7 +81,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     measurements = measure_all(run, METERS)
     tables = _tables(run, measurements)
     tables |= {table.name: table.frame(rows) for table, rows in findings_of(run, tables).items()}
-    tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(events, tables).items()}
+    tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(run, tables).items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
     warnings = [
         *events.warnings,

@@ -1,6 +1,7 @@
 """How tables of results are declared: a `Table` with its columns, beside the code that fills it.
 
-`table_registry` lists all tables in their order; JSON, CSV, documentation and tests follow from that list.
+`table_registry` collects them; JSON, CSV, API, documentation and tests have all of them. The page and the console have those
+that say where, as `OnPage` and `OnConsole`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ class Column:
     meaning: str
     is_moment: bool = False
 
+    @property
+    def heading(self) -> str:
+        """Its name for people, without the unit.
+
+        >>> Column.mean_ns("mean_wait_ns", "").heading
+        'mean wait'
+        """
+        return self.name.removesuffix(f"_{self.unit}").replace("_", " ")
+
     text = _column_of(pl.String)
     count = _column_of(pl.Int64)
     ns = _column_of(pl.Int64, "ns")
@@ -40,6 +50,65 @@ class Column:
     rate = _column_of(pl.Float64, "bytes/s")
     share = _column_of(pl.Float64, "0 to 1")
     number = _column_of(pl.Float64)
+
+
+EFFICIENCY_COLUMNS = "efficiencies"
+"""Among the columns that the page or the console shows: the efficiencies of devices, without GPUs those of hosts."""
+_MIDDLE = 50
+
+
+@dataclass(frozen=True)
+class OnPage:
+    """Where the page has a table, and what it shows of it at first.
+
+    Attributes
+    ----------
+    section
+        Id of the section: one of `outputs.page.content.SECTIONS`.
+    place
+        Tables of a section are in the order of their places; of equal ones in that of the registry.
+    columns
+        Columns that are shown at first, since all are too many; (): all.
+    worst_first, lowest_first
+        Column by which its rows are sorted at first, and whether upwards; "": as in the JSON.
+    cells
+        Most values that the page has of it, where only the first rows are of interest; 0: as many as fit.
+    """
+
+    section: str
+    place: int = _MIDDLE
+    columns: tuple[str, ...] = ()
+    worst_first: str = ""
+    lowest_first: bool = False
+    cells: int = 0
+
+
+@dataclass(frozen=True)
+class OnConsole:
+    """Where the console has a table, and which columns of it.
+
+    Attributes
+    ----------
+    columns
+        Names of columns, or names with headings where the name does not say it.
+    place
+        Tables are in the order of their places; of equal ones in that of the registry.
+    spare
+        Columns that narrow terminals leave out, those first that are missed least.
+    of_hosts
+        Shown only of a run without GPUs.
+    least_rows
+        Shown from so many rows on.
+    longer_than
+        Shown only where it has more rows than the table of this name.
+    """
+
+    columns: tuple[str | tuple[str, str], ...]
+    place: int = _MIDDLE
+    spare: tuple[str, ...] = ()
+    of_hosts: bool = False
+    least_rows: int = 1
+    longer_than: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +127,12 @@ class Table:
         Input or option without which it has no rows; "" for none.
     by_nccl_policy
         Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
+    is_later
+        Whether it came after the first files of `table_registry.VERSION`: a file may lack it, and it has no rows then.
+    order
+        Place among all tables in JSON and documentation; 0: behind the table before it of the same meter, else last.
+    page, console
+        Where the page and the console have it; None: they do not, or only as a drawing.
     """
 
     name: str
@@ -66,6 +141,10 @@ class Table:
     columns: tuple[Column, ...]
     when: str = ""
     by_nccl_policy: bool = False
+    is_later: bool = False
+    order: int = 0
+    page: OnPage | None = None
+    console: OnConsole | None = None
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
@@ -115,7 +194,7 @@ def frames_by_name(filled: Filled, tables: Iterable[Table]) -> dict[str, pl.Data
     KeyError
         When a filled table is none of `tables`: the registry lacks it.
     """
-    known = tuple(tables)
-    if unknown := [table.name for table in filled if table not in known]:
+    registered = tuple(tables)
+    if unknown := [table.name for table in filled if table not in registered]:
         raise KeyError(f"tables that are not registered: {', '.join(unknown)}")
-    return {table.name: table.frame(filled.get(table, ())) for table in known}
+    return {table.name: table.frame(filled.get(table, ())) for table in registered}

@@ -2,99 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
-from nsys2prv.efficiency import clock_tables, closeups
-from nsys2prv.efficiency.findings import finding_tables
-from nsys2prv.efficiency.graph import path_tables
-from nsys2prv.efficiency.meters import (
-    absent_tables,
-    calls,
-    gaps,
-    kernel_stats,
-    memory_in_use,
-    nccl_exposure,
-    nccl_stats,
-    nccl_waits,
-    regions,
-    run_totals,
-    sampled_metrics,
-)
+from nsys2prv.efficiency.clock_tables import CLOCK_BINS, CLOCKS
+from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
+from nsys2prv.efficiency.findings.finding_tables import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
+from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
-ADDED_TABLES = frozenset({
-    "absent_functions", "closeup_bars", "closeups", "memory_bins", "memory_in_use", "nccl_exposure", "nvtx_tree", "os_calls",
-})  # fmt: skip
-"""Tables that came after the first files of this VERSION: a file may lack them, and they have no rows then."""
 ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     "absent_calls": frozenset({"off_cpu_ns"}),
     "absent_ranges": frozenset({"off_cpu_ns"}),
     "absent_time": frozenset({"off_cpu_ns"}),
     "findings": frozenset({"saved_how"}),
 }
-"""Likewise columns by table; they have nulls then."""
+"""Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""
 
-TABLES: tuple[Table, ...] = (
-    run_totals.RUN,
-    TREE_TABLE,
-    finding_tables.FINDINGS,
-    finding_tables.FINDING_DEVICES,
-    finding_tables.FINDING_NUMBERS,
-    finding_tables.FINDING_CHECKS,
-    run_totals.NODES,
-    run_totals.DEVICES,
-    run_totals.TASKS,
-    run_totals.USEFUL_TIME,
-    run_totals.THREADS,
-    run_totals.WINDOWS,
-    run_totals.BINS,
-    run_totals.DEVICE_BINS,
-    regions.REGIONS,
-    regions.NVTX_TREE,
-    regions.ITERATIONS,
-    regions.TASK_ITERATIONS,
-    closeups.CLOSEUPS,
-    closeups.CLOSEUP_BARS,
-    run_totals.OVERLAP,
-    run_totals.OVERLAP_SUMMARY,
-    kernel_stats.FAMILIES,
-    kernel_stats.KERNELS,
-    kernel_stats.KERNEL_DEVICES,
-    kernel_stats.KERNEL_HISTOGRAMS,
-    kernel_stats.KERNEL_MODES,
-    sampled_metrics.SAMPLED_KERNELS,
-    sampled_metrics.SAMPLED_SUMMARY,
-    sampled_metrics.SAMPLED_BINS,
-    memory_in_use.MEMORY_IN_USE,
-    memory_in_use.MEMORY_BINS,
-    absent_tables.ABSENT_TIME,
-    absent_tables.ABSENT_REGIONS,
-    absent_tables.ABSENT_ITERATIONS,
-    absent_tables.ABSENT_PARTS,
-    absent_tables.ABSENT_CALLS,
-    absent_tables.ABSENT_RANGES,
-    absent_tables.ABSENT_FUNCTIONS,
-    absent_tables.ABSENT_STRETCHES,
-    gaps.GAPS,
-    gaps.LONGEST_GAPS,
-    *path_tables.TABLES,
-    calls.MEMORY_OPERATIONS,
-    calls.CUDA_CALLS,
-    calls.MPI_CALLS,
-    calls.OS_CALLS,
-    nccl_stats.NCCL_OPERATIONS,
-    nccl_exposure.NCCL_EXPOSURE,
-    nccl_waits.NCCL_WAITS,
-    nccl_waits.NCCL_STRAGGLERS,
-    nccl_waits.NCCL_COLLECTIVES,
-    clock_tables.CLOCKS,
-    clock_tables.CLOCK_BINS,
+_BESIDE_METERS: tuple[tuple[Table, ...], ...] = (
+    (TREE_TABLE,),
+    (FINDINGS, FINDING_DEVICES, FINDING_NUMBERS, FINDING_CHECKS),
+    (CLOSEUPS, CLOSEUP_BARS),
+    (CLOCKS, CLOCK_BINS),
 )
-"""All tables, in the order in which people read them."""
+"""Tables that no meter fills: they follow from what meters measured."""
+
+
+def in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
+    """Tables by their `order`; those that have none follow the one before them of their group, else all others."""
+    placed = []
+    for tables in groups:
+        order = sys.maxsize
+        for table in tables:
+            order = table.order or order
+            placed.append((order, table))
+    return tuple(table for _, table in sorted(placed, key=lambda pair: pair[0]))
+
+
+TABLES = in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
+"""All tables, in the order in which people read them: those of meters as `meter_registry` has them."""
+
+ADDED_TABLES = frozenset(table.name for table in TABLES if table.is_later)
+"""Tables that came after the first files of this VERSION."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
 

@@ -37,7 +37,7 @@ from nsys2prv.efficiency.metrics import (
     HostTimes,
     ProcessTimes,
 )
-from nsys2prv.efficiency.outputs.talp import as_talp
+from nsys2prv.efficiency.outputs.export import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.sweep import CAUSES
 from nsys2prv.errors import NothingToTranslate, TraceError, UsageError

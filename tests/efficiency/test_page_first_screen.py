@@ -21,10 +21,9 @@ from support.report_builder import ReportBuilder
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.outputs.page import bar_rows, charts, page
-from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES
+from nsys2prv.efficiency.outputs.page import charts, page
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html, small_map
-from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis
+from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary.wording import time
@@ -45,6 +44,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
     return browser_or_skip(tmp_path)
+
+
+def drawn(figure: Figure | None) -> Figure:
+    assert figure is not None
+    return figure
 
 
 def answer(browser: Browser, html: str, script: str, *, dark: bool = False, width: int | None = None) -> Any:
@@ -132,7 +136,7 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
 
 def test_families_are_one_number_first_and_add_up(run: Run) -> None:
     families, kernels = run.measured.tables["families"], run.measured.tables["kernels"]
-    rows = bar_rows.family_tree(families, kernels)
+    rows = drawn(charts.families(run.measured.tables)).rows
 
     gemm = next(row for row in rows if row.name == "GEMM")
     of_gemm = families.filter(pl.col("family").str.starts_with("GEMM "))
@@ -144,7 +148,7 @@ def test_families_are_one_number_first_and_add_up(run: Run) -> None:
 
 
 def test_the_slow_device_is_named_and_no_other(run: Run) -> None:
-    _, far = charts.devices(run.measured.tables["devices"])
+    far = drawn(charts.devices(run.measured.tables)).notes
 
     slow = run.measured.tables["devices"]["device"][1]
     assert [text.rpartition(": ")[0] for text in far] == [slow]
@@ -155,12 +159,14 @@ def test_of_many_devices_that_differ_all_have_a_colour_and_the_rest_is_counted(r
     devices = pl.DataFrame([
         {"device": f"D{place}", "useful_share": 0.9 if place % 10 == 0 else 0.5 + place / 1e5} for place in range(200)
     ])  # fmt: skip
-    plot, far = charts.devices(devices)
+    figure = drawn(charts.devices({"devices": devices}))
 
-    assert far == [*(f"D{place}: 90.0 %" for place in range(0, 60, 10)), "and 14 more devices"]
+    assert figure.notes == [*(f"D{place}: 90.0 %" for place in range(0, 60, 10)), "and 14 more devices"]
     # Those that are named have a text under the pointer, the others are points of one line.
-    (others,) = re.findall(rf'<path class="line" d="((?:M[\d.]+ [\d.]+h0)+)" stroke="{LINES[1]}" stroke-width="4"', plot.html())
-    assert (plot.html().count("<title>D"), others.count("M")) == (6, 14)
+    (others,) = re.findall(
+        rf'<path class="line" d="((?:M[\d.]+ [\d.]+h0)+)" stroke="{LINES[1]}" stroke-width="4"', figure.drawn or ""
+    )
+    assert ((figure.drawn or "").count("<title>D"), others.count("M")) == (6, 14)
 
 
 @pytest.mark.parametrize("rows", [1, 8, 12, 13, 64])
@@ -169,10 +175,10 @@ def test_names_of_a_small_map_have_room(run: Run, rows: int) -> None:
     assert over_time is not None
     edges = np.linspace(over_time.axis.low, over_time.axis.high, 3)
     activity = Activity([f"D{row}" for row in range(rows)], [], edges, np.zeros((rows, 2, len(ACTIVITIES))))
-    drawn = small_map(over_time, activity, run.measured.tables["findings"], linked=False)
+    html = small_map(over_time, activity, run.measured.tables["findings"], linked=False)
 
-    (height,) = map(int, re.findall(r"--height:(\d+)px", drawn))
-    places = [float(place) / 100 * height for place in re.findall(r'top:([\d.]+)%"', drawn)]
+    (height,) = map(int, re.findall(r"--height:(\d+)px", html))
+    places = [float(place) / 100 * height for place in re.findall(r'top:([\d.]+)%"', html)]
     assert len(places) == (rows if rows <= 12 else {13: 7, 64: 11}[rows])
     assert all(below - above >= 12 for above, below in itertools.pairwise(sorted(places)))
 
@@ -182,21 +188,19 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
         {"iteration": number, "task": f"rank {rank}", "device": f"D{rank}", "length_ns": 1_500 if rank == 20 else 1_000}
         for rank in range(40) for number in range(5)
     ])  # fmt: skip
-    _, said, legend = charts.iterations(rows)
+    figure = drawn(charts.iterations({"task_iterations": rows}))
 
-    assert said[1:] == ["rank 20 on D20: median 1.500 µs"]
-    assert [entry[1] for entry in legend[1:]] == ["rank 20, D20"]
+    assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
+    assert [entry["name"] for entry in figure.legend[1:]] == ["rank 20, D20"]
 
 
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
     rows = run.measured.tables["nccl"].filter(pl.col("size_bytes") > 0)
-    found = charts.bandwidth(run.measured.tables["nccl"])
+    figure = drawn(charts.bandwidth(run.measured.tables))
 
-    assert found is not None
-    drawn = found[0].html()
-    assert drawn.count("<title>") == rows.height > 0
-    assert {name for _, name, _ in found[1]} == set(rows["operation"])
-    assert charts.bandwidth(rows.with_columns(size_bytes=pl.lit(None, pl.Int64))) is None
+    assert (figure.drawn or "").count("<title>") == rows.height > 0
+    assert {entry["name"] for entry in figure.legend} == set(rows["operation"])
+    assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
 
 
 def test_places_on_a_drawing_follow_its_axes() -> None:

@@ -16,6 +16,8 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import TABLES, compare, compare_measured
 from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.outputs.page.content import SECTIONS
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Table
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.errors import NotEfficiency
 
@@ -33,6 +35,31 @@ def test_every_table_is_an_attribute_with_its_columns(result: EfficiencyResult) 
         assert dict(getattr(result, table.name).schema) == table.schema
     assert result.kernels["count"].to_list() == [2]
     assert {"tree", "devices", "findings"} <= set(dir(result))
+
+
+def test_what_a_table_shows_on_page_and_console_are_columns_of_it_and_places_there() -> None:
+    sections = {key for key, *_ in SECTIONS} | {"overview", "clocks"}
+    for table in table_registry.TABLES:
+        columns = {*table.schema, EFFICIENCY_COLUMNS}
+        if table.page is not None:
+            assert table.page.section in sections
+            assert {*table.page.columns, table.page.worst_first} <= {*columns, ""}
+        if table.console is not None:
+            names = [entry if isinstance(entry, str) else entry[0] for entry in table.console.columns]
+            assert set(names) <= columns
+            assert set(table.console.spare) < set(names)
+            assert {table.console.longer_than} <= {"", *table_registry.BY_NAME}
+
+
+def test_tables_are_in_the_order_that_they_declare_and_new_ones_come_last_or_after_those_of_their_meter(
+    result: EfficiencyResult,
+) -> None:
+    names = [table.name for table in table_registry.TABLES]
+    assert names[:7] == ["run", "tree", "findings", "finding_devices", "finding_numbers", "finding_checks", "nodes"]
+    assert names == list(result.as_json()["tables"])
+    first, second, new = (Table(name, "", "", (), order=order) for name, order in (("b", 20), ("c", 0), ("d", 0)))
+    before = Table("a", "", "", (), order=10)
+    assert table_registry.in_order([(new,), (first, second), (before,)]) == (before, first, second, new)
 
 
 def test_an_attribute_that_is_no_table_names_the_tables(result: EfficiencyResult) -> None:
@@ -82,7 +109,7 @@ def file_of_the_first_version(result: EfficiencyResult, path: Path) -> dict[str,
 
 
 def test_files_of_all_programs_that_wrote_this_version_are_read(result: EfficiencyResult, tmp_path: Path) -> None:
-    """When this fails: what is new belongs to ADDED_TABLES or ADDED_COLUMNS, or VERSION counts up (with a new list here)."""
+    """When this fails: a new table `is_later`, a new column is in ADDED_COLUMNS, or VERSION counts up (with a new list)."""
     assert table_registry.VERSION == 3
     path = tmp_path / "old.json"
     file_of_the_first_version(result, path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nsys2prv.efficiency.findings.finding import Finding, Loss
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.vocabulary.wording import ranges
 
 BY_REPLAY = "by replay"
@@ -59,6 +59,7 @@ FINDINGS = Table(
         Column.text("advice", "what people do about it"),
     ),
     when="something that a rule of docs/efficiency.md names",
+    order=30,
 )
 
 FINDING_DEVICES = Table(
@@ -77,6 +78,7 @@ FINDING_DEVICES = Table(
         Column.moment("worst_end_ns", "end of that place"),
     ),
     when="findings",
+    page=OnPage("overview", cells=8_000),
 )
 
 FINDING_NUMBERS = Table(
@@ -104,6 +106,7 @@ FINDING_CHECKS = Table(
         Column.text("result", "`found`, `not found` or `not decidable`"),
         Column.text("reason", "why it is not decidable, found and not shown, or can't be seen; null otherwise"),
     ),
+    page=OnPage("overview", place=1),
 )
 
 

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.graph.replay import as_measured, replay
 from nsys2prv.efficiency.graph.replay_bounds import replay_bounds
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
 from nsys2prv.execution.threads import run_all
@@ -47,6 +47,7 @@ CRITICAL_PATH = Table(
         Column.text("name", "kernel, copy, or call in which it is; null where there is none"),
     ),
     when="the critical path",
+    page=OnPage("path", cells=4_000),
 )
 CRITICAL_PATH_TOTALS = Table(
     "critical_path_totals",
@@ -62,6 +63,9 @@ CRITICAL_PATH_TOTALS = Table(
         Column.count("segments", "its segments"),
     ),
     when="the critical path",
+    order=600,
+    page=OnPage("path", cells=4_000),
+    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share"), place=80),
 )
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",
@@ -75,6 +79,7 @@ CRITICAL_PATH_ROWS = Table(
         Column.mean_ns("mean_slack_ns", "mean over the starts and ends of all that is on the row"),
     ),
     when="the critical path",
+    page=OnPage("path", cells=4_000),
 )
 TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 

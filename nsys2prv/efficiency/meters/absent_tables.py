@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency.measured_run import CAUSES
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, GAPS, LONGEST_GAPS, UNKNOWN_COLUMN
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 
 MOST_STRETCHES = 200
 """Single stretches that have a row each: the longest."""
@@ -157,6 +157,10 @@ ABSENT_TIME = Table(
      *_PARTS_OF_TIME,
      Column.ns("off_cpu_ns", "of `starved_host_ns`: the launching thread was off its CPU, not computing; null where scheduling "
                "was not recorded")),
+    order=500,
+    page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
+        "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",
+        "copy_ns", "queued_ns", "undecided_ns", "shut_down_ns"), worst_first="absent_ns"),
 )  # fmt: skip
 ABSENT_REGIONS = Table(
     "absent_regions",
@@ -165,6 +169,7 @@ ABSENT_REGIONS = Table(
     (Column.text("region", "text of the range"), Column.text("domain", "its NVTX domain"), DEVICE,
      Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"), *_OF_WINDOW),
     when="`--regions`",
+    page=OnPage("absent", cells=2_000),
 )  # fmt: skip
 ABSENT_ITERATIONS = Table(
     "absent_iterations",
@@ -174,6 +179,7 @@ ABSENT_ITERATIONS = Table(
      Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
      *_OF_WINDOW),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
+    page=OnPage("absent", worst_first="absent_ns", cells=2_000),
 )  # fmt: skip
 ABSENT_PARTS = Table(
     "absent_parts",
@@ -188,6 +194,7 @@ ABSENT_PARTS = Table(
         Column.ns("total_ns", "their sum"),
         Column.ns("longest_ns", "the longest"),
     ),
+    page=OnPage("absent", cells=8_000),
 )  # fmt: skip
 ABSENT_CALLS = Table(
     "absent_calls",
@@ -201,6 +208,7 @@ ABSENT_CALLS = Table(
         _STARVED,
         _OFF_CPU,
     ),
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_RANGES = Table(
     "absent_ranges",
@@ -208,6 +216,7 @@ ABSENT_RANGES = Table(
     "NVTX ranges of one name of one launching thread",
     (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED, _OFF_CPU),
     when="NVTX ranges",
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_FUNCTIONS = Table(
     "absent_functions",
@@ -223,6 +232,8 @@ ABSENT_FUNCTIONS = Table(
         Column.share("share", "of all such samples with a call chain"),
     ),
     when="CPU samples with call chains",
+    is_later=True,
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_STRETCHES = Table(
     "absent_stretches",
@@ -239,7 +250,9 @@ ABSENT_STRETCHES = Table(
         _THREAD,
         *_PARTS_OF_TIME,
     ),
-)
+    page=OnPage("absent", columns=("device", "begin_ns", "length_ns", "next", "launched_ns", "thread"), worst_first="length_ns",
+        cells=8_000),
+)  # fmt: skip
 TABLES = (
     ABSENT_TIME,
     ABSENT_REGIONS,

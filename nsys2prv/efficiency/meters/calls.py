@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun, call_categories
 from nsys2prv.efficiency.meter import MeasuredTables
-from nsys2prv.efficiency.result_tables import Column, Table
+from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
 from nsys2prv.vocabulary import event_types
 
 SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
@@ -34,7 +34,11 @@ MEMORY_OPERATIONS = Table(
         Column.rate("bandwidth", "bytes / sum of durations"),
     ),
     when="copies or memsets",
-)
+    order=650,
+    page=OnPage("memory", worst_first="total_ns"),
+    console=OnConsole(("operation", ("source", "from"), ("destination", "to"), ("from_bytes", "sizes from"), "count",
+        ("bytes", "sum"), "total_ns", "bandwidth"), spare=("destination", "count", "bytes")),
+)  # fmt: skip
 CUDA_CALLS = Table(
     "cuda_calls",
     "CUDA API calls",
@@ -49,6 +53,9 @@ CUDA_CALLS = Table(
         Column.ns("max_ns", "longest"),
     ),
     when="CUDA API calls",
+    order=660,
+    page=OnPage("gaps"),
+    console=OnConsole((("call", "CUDA call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
 )
 MPI_CALLS = Table(
     "mpi_calls",
@@ -69,7 +76,10 @@ MPI_CALLS = Table(
         Column.text("maximum_task", "that task"),
     ),
     when="MPI calls",
-)
+    page=OnPage("communication", columns=("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns",
+        "maximum_task")),
+    console=OnConsole((("call", "MPI call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
+)  # fmt: skip
 OS_CALLS = Table(
     "os_calls",
     "OS runtime calls",
@@ -87,7 +97,11 @@ OS_CALLS = Table(
         Column.text("maximum_task", "that task"),
     ),
     when="calls of the OS runtime (`nsys profile --trace=osrt`)",
-)
+    is_later=True,
+    page=OnPage("gaps"),
+    console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70,
+        of_hosts=True),
+)  # fmt: skip
 
 
 class Calls(MeasuredTables):

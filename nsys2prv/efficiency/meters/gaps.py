@@ -16,7 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Intervals, Numbers
 from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.steps import NONE
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -67,7 +67,10 @@ GAPS = Table(
         Column.ns("total_ns", "sum of lengths"),
         *_CAUSES,
     ),
-)
+    order=550,
+    page=OnPage("gaps", columns=("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns",
+        "synchronization_ns", "mpi_ns", "os_ns", "unknown_ns"), worst_first="total_ns", cells=8_000),
+)  # fmt: skip
 LONGEST_GAPS = Table(
     "longest_gaps",
     "Longest gaps",
@@ -83,7 +86,10 @@ LONGEST_GAPS = Table(
         Column.text("thread", "thread that launched what comes after"),
         *_CAUSES,
     ),
-)
+    page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns",
+        "mpi_ns", "os_ns")),
+    console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until")), place=90),
+)  # fmt: skip
 
 
 # -- gaps of any kind of activity --------------------------------------------------------------------

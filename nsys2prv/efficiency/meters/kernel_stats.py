@@ -12,7 +12,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.kernel_families import families
@@ -43,6 +43,9 @@ FAMILIES = Table(
         Column.share("share", "of the sum of durations of all kernels"),
     ),
     when="kernels",
+    order=310,
+    page=OnPage("kernels", place=2),
+    console=OnConsole((("family", "kernels"), "count", "total_ns", "mean_ns", "share"), spare=("count",)),
 )
 KERNELS = Table(
     "kernels",
@@ -66,7 +69,11 @@ KERNELS = Table(
         Column.share("avg_max", "mean over devices of their mean duration / the largest of these; null on one device"),
     ),
     when="kernels",
-)
+    order=320,
+    page=OnPage("kernels", place=1, columns=("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns",
+        "max_ns", "modes", "avg_max")),
+    console=OnConsole(("kernel", "count", "total_ns", "median_ns", "p95_ns", "modes", "share"), spare=("modes", "median_ns")),
+)  # fmt: skip
 KERNEL_DEVICES = Table(
     "kernel_devices",
     "Kernel durations by device",
@@ -80,6 +87,8 @@ KERNEL_DEVICES = Table(
         Column.ns("median_ns", "median"),
     ),
     when="kernels",
+    order=330,
+    page=OnPage("kernels", cells=8_000),
 )
 KERNEL_HISTOGRAMS = Table(
     "kernel_histograms",
@@ -109,6 +118,7 @@ KERNEL_MODES = Table(
         Column.share("share", "of all executions of the kernel"),
     ),
     when="a kernel with two modes or more",
+    page=OnPage("kernels", place=3),
 )
 
 TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)

@@ -11,7 +11,7 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.run_totals import Bins
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import MEMORY_CHANGES
 
 GROUPS: Mapping[str, frozenset[str]] = {
@@ -44,6 +44,9 @@ MEMORY_IN_USE = Table(
         Column.bytes("freed_bytes", "sum of their sizes"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
+    is_later=True,
+    order=450,
+    page=OnPage("memory", worst_first="peak_bytes"),
 )  # fmt: skip
 MEMORY_BINS = Table(
     "memory_bins",
@@ -57,6 +60,7 @@ MEMORY_BINS = Table(
         Column.bytes("end_bytes", "allocated at its end"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
+    is_later=True,
 )
 
 TABLES = (MEMORY_IN_USE, MEMORY_BINS)

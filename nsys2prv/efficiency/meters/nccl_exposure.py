@@ -19,7 +19,7 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.steps import NONE
 from nsys2prv.vocabulary import event_types
 
@@ -58,7 +58,13 @@ NCCL_EXPOSURE = Table(
         ),
     ),
     when="NCCL kernels",
-)
+    is_later=True,
+    order=710,
+    page=OnPage("communication", place=1, worst_first="exposed_ns"),
+    console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
+        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")), place=60,
+        spare=("overlapped_blocking_ns", "placement", "blocking_ns")),
+)  # fmt: skip
 
 _KERNEL = ["row", "start"]
 _BLOCKING = ["hidden_wait", "blocking", "late_rank", "own_blocking"]

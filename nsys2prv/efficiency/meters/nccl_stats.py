@@ -15,7 +15,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.nccl_waits import NCCL_COLLECTIVES, NCCL_STRAGGLERS, NCCL_WAITS, wait_tables, waits_of_ranks
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
 from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.execution.row_order import one_of_each
@@ -73,7 +73,11 @@ NCCL_OPERATIONS = Table(
         Column.rate("bus_bandwidth", "best bandwidth x the factor of nccl-tests for the operation; null without size or ranks"),
     ),
     when="NCCL kernels",
-)
+    order=700,
+    page=OnPage("communication", place=2, worst_first="total_ns"),
+    console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth", "bus_bandwidth"),
+        place=60, spare=("bandwidth", "count")),
+)  # fmt: skip
 
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
 

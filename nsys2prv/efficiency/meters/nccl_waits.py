@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.task_clocks import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 
 MOST_COLLECTIVES = 200
@@ -44,7 +44,11 @@ NCCL_WAITS = Table(
         Column.mean_ns("margin_ns", "how far starts of two ranks can be wrong against each other, median; null when not known"),
     ),
     when="NCCL collectives of two devices or more",
-)
+    order=720,
+    page=OnPage("communication", place=5),
+    console=OnConsole(("communicator", "collectives", ("residence_ns", "time in them"), "transfer_ns", ("waiting_ns", "rest"),
+        "waited_ns", ("undecided_ns", "not decidable")), place=60, spare=("waiting_ns", "collectives")),
+)  # fmt: skip
 NCCL_STRAGGLERS = Table(
     "nccl_stragglers",
     "Stragglers in NCCL collectives",
@@ -65,7 +69,10 @@ NCCL_STRAGGLERS = Table(
         Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
     ),
     when="NCCL collectives of two devices or more",
-)
+    page=OnPage("communication", place=6, worst_first="caused_ns"),
+    console=OnConsole(("task", "collectives", "decided", "last", "waited_ns", ("caused_ns", "others waited"),
+        ("undecided_ns", "not decidable")), place=60, spare=("decided", "waited_ns")),
+)  # fmt: skip
 NCCL_COLLECTIVES = Table(
     "nccl_collectives",
     "NCCL collectives with the longest waits",
@@ -86,6 +93,7 @@ NCCL_COLLECTIVES = Table(
         *_RESIDENCE,
     ),
     when="NCCL collectives of two devices or more",
+    page=OnPage("communication", place=7),
 )
 
 _SUMS = ("residence", "transfer", "waiting", "waited", "undecided", "late_start", "late_end")

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
 from nsys2prv.errors import UsageError
@@ -54,6 +54,9 @@ REGIONS = Table(
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
     by_nccl_policy=True,
+    order=220,
+    page=OnPage("regions", place=5, columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
+    console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), place=30, spare=("count",)),
 )
 ITERATIONS = Table(
     "iterations",
@@ -78,7 +81,12 @@ ITERATIONS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-)
+    order=240,
+    page=OnPage("regions", place=1, columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
+        worst_first="longest_ns", cells=20_000),
+    console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS), place=32,
+        spare=("begin_ns",)),
+)  # fmt: skip
 TASK_ITERATIONS = Table(
     "task_iterations",
     "Iterations of each task",
@@ -93,6 +101,8 @@ TASK_ITERATIONS = Table(
         Column.number("ratio", "length / median over tasks"),
     ),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
+    order=250,
+    page=OnPage("regions", place=3, worst_first="length_ns", cells=4_000),
 )
 NVTX_TREE = Table(
     "nvtx_tree",
@@ -109,6 +119,9 @@ NVTX_TREE = Table(
         Column.share("share", "`total_ns` / sum of the outermost"),
     ),
     when="NVTX push/pop ranges",
+    is_later=True,
+    order=230,
+    page=OnPage("regions", place=4),
 )
 
 

@@ -22,12 +22,28 @@ from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
 from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables, Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
-from nsys2prv.efficiency.result_tables import DEVICE, NCCL_POLICY, SPREAD, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import (
+    DEVICE,
+    EFFICIENCY_COLUMNS,
+    NCCL_POLICY,
+    SPREAD,
+    Column,
+    Filled,
+    OnConsole,
+    OnPage,
+    Table,
+)
 from nsys2prv.efficiency.run_events import STREAM
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True, order=10)
 
-NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True)
+NODES = Table(
+    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True,
+    order=100,
+    page=OnPage("devices-and-hosts", place=1, columns=("node", "devices", EFFICIENCY_COLUMNS),
+        worst_first="device_parallel_efficiency", lowest_first=True),
+    console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency"), place=20),
+)  # fmt: skip
 
 DEVICES = Table(
     "devices",
@@ -60,7 +76,10 @@ DEVICES = Table(
         Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
     by_nccl_policy=True,
-)
+    page=OnPage("devices-and-hosts", place=2, columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
+        "useful_share", "active_share", "nccl_alone_ns", "memory_alone_ns"), worst_first="useful_ns", lowest_first=True),
+    console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share"), place=20),
+)  # fmt: skip
 
 TASKS = Table(
     "tasks",
@@ -83,7 +102,11 @@ TASKS = Table(
         Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
     ),
     by_nccl_policy=True,
-)
+    page=OnPage("devices-and-hosts", columns=("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns",
+        "mpi_ns"), worst_first="useful_ns", lowest_first=True),
+    console=OnConsole((("task", "process"), "threads", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
+        ("os_ns", "OS calls")), place=10, of_hosts=True),
+)  # fmt: skip
 
 USEFUL_TIME = Table(
     "useful",
@@ -101,6 +124,7 @@ USEFUL_TIME = Table(
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
     by_nccl_policy=True,
+    page=OnPage("devices-and-hosts", place=3),
 )
 
 THREADS = Table(
@@ -115,7 +139,10 @@ THREADS = Table(
         Column.ns("mpi_ns", "M"),
         *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
     ),
-)
+    page=OnPage("devices-and-hosts", cells=8_000),
+    console=OnConsole((("task", "process"), "thread", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
+        ("os_ns", "OS calls")), place=10, of_hosts=True, longer_than="tasks"),
+)  # fmt: skip
 
 OVERLAP = Table(
     "overlap",
@@ -129,6 +156,8 @@ OVERLAP = Table(
         Column.share("of_trace", "share of the window"),
     ),
     when="NCCL kernels",
+    order=300,
+    page=OnPage("communication", place=4, cells=8_000),
 )
 _SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
 
@@ -138,7 +167,10 @@ OVERLAP_SUMMARY = Table(
     "one number of kernels at once, and one base",
     (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
     when="NCCL kernels",
-)
+    page=OnPage("communication", place=3),
+    console=OnConsole((("kernels", "kernels at once"), ("base", "of"), "average", "maximum", "minimum", "deviation"),
+        spare=("deviation", "minimum")),
+)  # fmt: skip
 
 
 BINS = Table(
@@ -152,6 +184,8 @@ BINS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
+    order=210,
+    page=OnPage("regions", columns=("bin", "begin_ns", "end_ns", EFFICIENCY_COLUMNS)),
 )
 
 DEVICE_BINS = Table(
@@ -188,7 +222,11 @@ WINDOWS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-)
+    order=200,
+    page=OnPage("regions", place=2, columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
+    console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
+        EFFICIENCY_COLUMNS), place=31, spare=("share",)),
+)  # fmt: skip
 
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
 from nsys2prv.efficiency.meters.run_totals import Bins, spread
-from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import SAMPLES
 
 _KERNEL = ["number", "value", "device", "task"]
@@ -39,6 +39,8 @@ SAMPLED_KERNELS = Table(
         Column.ns("time_ns", "sum of durations of its executions"),
     ),
     when="sampled GPU metrics",
+    order=400,
+    page=OnPage("metrics", cells=8_000),
 )
 SAMPLED_SUMMARY = Table(
     "sampled_summary",
@@ -54,7 +56,9 @@ SAMPLED_SUMMARY = Table(
         *SPREAD,
     ),
     when="sampled GPU metrics",
-)
+    page=OnPage("metrics", place=1, columns=("metric", "level", "name", "samples", "weighted", "maximum", "minimum",
+        "avg_max")),
+)  # fmt: skip
 SAMPLED_BINS = Table(
     "sampled_bins",
     "Sampled metrics over time",

@@ -1,16 +1,18 @@
-"""Files of results: texts that appear together, each under its name, when all are complete."""
+"""Files of results: what is in them, which files they replace, and that they appear together when all are complete."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors
 from nsys2prv.execution.private_folders import make_with_parents, missing_folders
@@ -18,6 +20,7 @@ from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
+from nsys2prv.vocabulary.version import __version__
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
@@ -26,6 +29,10 @@ _TALP_START, _TALP_GENERATOR = b'{"dlbVersion": ', b'"nsys2prv": {"version": '
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
 _PLACE = "another place"
+_DLB_VERSION = "3.6.0"
+"""Version of the format of TALP."""
+_OF_RUN = "Global"
+"""TALP's name for the region of the run."""
 _FORMULA = r"^([=+\-@＝＋－＠])"
 """What makes a spreadsheet run a cell."""
 
@@ -55,6 +62,101 @@ def spreadsheet_cells(texts: pl.Series) -> pl.Series:
         texts = pl.Series(texts.name, [None if text is None else printable(text) for text in texts], dtype=pl.String)
     cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
     return cells
+
+
+# -- TALP -----------------------------------------------------------------------------------------------------------------
+
+
+def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """The object of a file as the TALP module of BSC's DLB writes it, for talp-pages to draw, from an `EfficiencyResult`: the
+    run, and the NVTX regions of `--regions`.
+
+    Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not have (hardware counters, OpenMP) is 0 or
+    1, as TALP writes it for a program without them. The model is the same; only NCCL kernels may count differently: TALP
+    counts them as useful (`--nccl useful`).
+    """
+    run = tables["run"].row(0, named=True)
+    nodes = tables["nodes"].height
+    calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
+    smallest_node = _smallest_mpi_of_a_node(tables["nodes"])
+    of_run = _region(run, nodes, 1, calls, smallest_node)
+    regions = {_OF_RUN: of_run}
+    for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
+        name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
+        measured = {column.name: row[column.name] for column in TREE_COLUMNS}
+        regions[name] = _region(measured, nodes, row["count"], (0, 0), None)
+    return {
+        "dlbVersion": _DLB_VERSION,
+        # Near the start, where a file of this program is recognized by it.
+        "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
+        "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
+        # talp-pages draws runs of the same resources as one series. How many threads call CUDA depends on the version of a
+        # program: they are counted in its regions, and a process is one CPU here.
+        "resources": {"numCpus": run["processes"], **{name: of_run[name] for name in ("numNodes", "numMpiRanks", "numGpus")}},
+        "Application": regions,
+    }
+
+
+def _region(
+    row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
+) -> dict[str, Any]:
+    has_mpi = row["mpi_parallel_efficiency"] is not None
+    threads = row["threads"]
+    elapsed = row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]
+    mean_elapsed = elapsed / threads if threads else 0.0
+    least = row["min_mpi_ns"] or 0.0
+    of_node = smallest_node if smallest_node is not None else least
+    inside = (mean_elapsed - of_node) / (mean_elapsed - least) if has_mpi and mean_elapsed > least else 1.0
+    balance = row["mpi_load_balance"] if has_mpi else 1.0
+    return {
+        "numCpus": threads,
+        "numMpiRanks": row["processes"] if has_mpi else 0,
+        "numNodes": nodes,
+        "avgCpus": float(threads),
+        "numGpus": row["devices"],
+        "cycles": 0,
+        "instructions": 0,
+        "numMeasurements": count,
+        "numMpiCalls": calls[0],
+        "numOmpParallels": 0,
+        "numOmpTasks": 0,
+        "numGpuRuntimeCalls": calls[1],
+        "elapsedTime": row["elapsed_ns"],
+        "usefulTime": row["host_useful_ns"],
+        "mpiTime": row["mpi_ns"],
+        "ompLoadImbalanceTime": 0,
+        "ompSchedulingTime": 0,
+        "ompSerializationTime": 0,
+        "gpuRuntimeTime": row["cuda_ns"],
+        "minMpiNormdProc": round(least),
+        "minMpiNormdNode": round(of_node),
+        "gpuUsefulTime": row["useful_ns"],
+        "gpuCommunicationTime": row["communication_ns"],
+        "gpuInactiveTime": row["elapsed_ns"] * row["devices"] - row["active_ns"],
+        "maxGpuUsefulTime": row["max_useful_ns"],
+        "maxGpuActiveTime": row["max_active_ns"],
+        # TALP writes 0 where the denominator is 0.
+        **{
+            efficiency.talp: 1.0 if efficiency.needs_mpi and not has_mpi else row[efficiency.name] or 0.0
+            for efficiency in EFFICIENCIES.values()
+            if efficiency.talp
+        },
+        "mpiLoadBalanceIn": inside,
+        "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
+        "ompParallelEfficiency": 1.0,
+        "ompLoadBalance": 1.0,
+        "ompSchedulingEfficiency": 1.0,
+        "ompSerializationEfficiency": 1.0,
+    }
+
+
+def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
+    """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
+    means = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
+    return float(means.min()) if means.len() else None  # type: ignore[arg-type]
+
+
+# -- files ----------------------------------------------------------------------------------------------------------------
 
 
 def check_places(
@@ -88,13 +190,13 @@ def check_places(
         When another file is there, unless `force`.
     """
     files = [(page_path, _is_page), (json_path, _is_json), (talp_path, _is_talp)]
-    chosen: list[tuple[Path, Callable[[bytes], bool]]] = [(path, is_ours) for path, is_ours in files if path is not None]
-    _check_files([path for path, _ in chosen])
+    places: list[tuple[Path, Callable[[bytes], bool]]] = [(path, is_ours) for path, is_ours in files if path is not None]
+    _check_files([path for path, _ in places])
     if csv_folder is not None:
         _check_csv_folder(csv_folder)
-        chosen += [(csv_folder / f"{name}.csv", partial(_is_table, list(columns))) for name, columns in tables.items()]
-    check_kept([path for path, _ in chosen], inputs)
-    for path, is_ours in chosen:
+        places += [(csv_folder / f"{name}.csv", partial(_is_table, list(columns))) for name, columns in tables.items()]
+    check_kept([path for path, _ in places], inputs)
+    for path, is_ours in places:
         with output_errors(path, _PLACE):
             if not force and os.path.lexists(path) and not _starts(path, is_ours):
                 raise OutputExists(path)
@@ -128,7 +230,7 @@ def _starts(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 
 
 def _check_files(files: Iterable[Path]) -> None:
-    known: set[Path] = set()
+    names: set[Path] = set()
     for path in files:
         with output_errors(path, _PLACE):
             is_folder = not path.name or path.is_dir()
@@ -139,9 +241,9 @@ def _check_files(files: Iterable[Path]) -> None:
             raise OutputError.not_writable(path, f"there is no folder {path.parent}", "another place, or make the folder")
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise OutputError.not_writable(path, f"there is no permission to write in {path.parent}", _PLACE)
-        if path.absolute() in known:
+        if path.absolute() in names:
             raise OutputError.not_writable(path, "two results would have this name", _PLACE)
-        known.add(path.absolute())
+        names.add(path.absolute())
 
 
 def _check_csv_folder(folder: Path) -> None:

@@ -24,7 +24,7 @@ _VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"
 def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
-    lines += [f"- {one['run']}: {as_code(one['label'])} ({as_code(one['input'])})" for one in head["runs"]]
+    lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]
     if head["not_compared"] is not None:
         lines += ["", head["not_compared"]]
     lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
@@ -44,7 +44,7 @@ def _gate(gate: pl.DataFrame) -> Iterator[str]:
     for row in gate.iter_rows(named=True):
         numbers = [worded(row[name], row["unit"]) for name in ("value", "bound")]
         cells.append([row["result"], row["run"], as_code(row["condition"]), *numbers, as_code(row["reason"] or "")])
-    yield from markdown_table(["result", "run", "fails if", "value", "bound", "reason"], cells, left=(0, 1, 2, 5))
+    yield from markdown_table(["result", "run", "fails if", "value", "bound", "reason"], cells, texts=(0, 1, 2, 5))
 
 
 def _section(section: Section) -> list[str]:
@@ -62,8 +62,8 @@ def _section(section: Section) -> list[str]:
 
 def _words(text: str) -> str:
     """Words of the program; blanks in front are kept."""
-    kept = text.lstrip(" ")
-    return "&nbsp;" * 2 * (len(text) - len(kept)) + kept
+    words = text.lstrip(" ")
+    return "&nbsp;" * 2 * (len(text) - len(words)) + words
 
 
 def _heading(text: str) -> str:
@@ -90,13 +90,13 @@ def as_code(text: str) -> str:
     return f"{fence}{blank}{text}{blank}{fence}"
 
 
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[int]) -> list[str]:
     """Lines of a table; columns in these places are aligned to the left. Cells are Markdown.
 
-    >>> markdown_table(["", "A"], [[as_code("a|b"), "1"]], left=[0])
+    >>> markdown_table(["", "A"], [[as_code("a|b"), "1"]], texts=[0])
     ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
     """
-    rule = ["---" if place in left else "---:" for place in range(len(columns))]
+    rule = ["---" if place in texts else "---:" for place in range(len(columns))]
     return [_line(columns), _line(rule), *map(_line, rows)]
 
 
@@ -106,4 +106,4 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     # A table ends a cell at each bar without a backslash, also in code, and takes two backslashes for one.
-    return re.sub(r"(\\*)\|", lambda found: f"{found[1] * 2}\\|", text)
+    return re.sub(r"(\\*)\|", lambda bar: f"{bar[1] * 2}\\|", text)

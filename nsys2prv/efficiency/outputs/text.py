@@ -1,4 +1,4 @@
-"""Efficiency numbers for a terminal."""
+"""Efficiency numbers for a terminal: the verdict, findings, trees of efficiencies, and the tables that declare `OnConsole`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
-from nsys2prv.efficiency.metrics import EFFICIENCIES
-from nsys2prv.efficiency.outputs.text_tables import SHOWN, is_shown, section
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.styles import FAINT, FAIR, GOOD, POOR, STRONG, Line, styled_lines, wrapped
-from nsys2prv.vocabulary.text_grid import grid
-from nsys2prv.vocabulary.wording import percent, short, time
+from nsys2prv.vocabulary.text_grid import grid, is_too_wide
+from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
@@ -26,7 +27,8 @@ _LEAST_PART = 0.01
 
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
 _BLOCK, _LONGEST_BAR = "█", 50
-_ALL_GAPS, _WAITS = "gaps", "nccl_waits"
+_OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
+_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
 _LEAST_TITLE, _LEAST_BAR = 24, 10
 """Characters of titles of parts of the wall time, and of the longest bar, on a narrow terminal."""
 
@@ -61,39 +63,44 @@ def efficiency_as_text(
         *tree_lines(tables["tree"]),
     ]
     lines = _wrapped(prose, width)
-    for name in SHOWN:
-        if not is_shown(name, tables):
+    shown = [(table.console.place, table, table.console) for table in table_registry.TABLES if table.console is not None]
+    for _, table, console in sorted(shown, key=lambda entry: entry[0]):
+        if not _is_shown(table, console, tables):
             continue
-        lines += section(name, tables, rows, width)
-        if name == "devices":
-            lines += _wrapped(_idle(tables[_ALL_GAPS]), width)
+        lines += _table_lines(table, console, tables, rows, width)
+        if table.name == "devices":
+            lines += _wrapped(_idle(tables["gaps"]), width)
             lines += _absent(tables["absent_time"], tables["absent_parts"], width)
             lines += _sampled(tables["sampled_bins"], rows, width)
-        if name == _WAITS:
-            lines += _wrapped([f"  {sentence}" for sentence in undecided(tables[_WAITS])], width)
+        if table.name == "nccl_waits":
+            lines += _wrapped([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
     return styled_lines(lines, colors=colors)
 
 
 def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
-    return [one for line in lines for one in wrapped(line, width)]
+    return [part for line in lines for part in wrapped(line, width)]
+
+
+# -- the first lines ------------------------------------------------------------------------------------------------------
 
 
 def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
-    found = verdict(head, tables)
+    first, window = verdict(head, tables), head["window"]
+    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
     lines: list[Line] = [
         [(short(head["title"], _LONGEST_PATH), FAINT)],
-        [(found.sentence, STRONG)],
-        window_line(head),
+        [(first.sentence, STRONG)],
+        f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace",
     ]
     if tables["run"]["devices"][0]:
         lines.append(iterations_line(head, tables["iterations"]))
     if tables["nccl"].height:
         lines.append(f"NCCL kernels count as {head['nccl']}")
-    if found.bar:
-        lines += ["", "Wall time by cause", *_bar_lines(found.bar, width)]
-    if any(tile.value is not None for tile in found.tiles):
-        longest = max(len(tile.title) for tile in found.tiles)
+    if first.bar:
+        lines += ["", "Wall time by cause", *_bar_lines(first.bar, width)]
+    if any(tile.value is not None for tile in first.tiles):
+        longest = max(len(tile.title) for tile in first.tiles)
         lines.append("")
         lines += [
             [
@@ -101,7 +108,7 @@ def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], wi
                 (f"{tile.text:>8}", _LEVELS.get(tile.level or "", "")),
                 (f"  {tile.note}", FAINT),
             ]
-            for tile in found.tiles
+            for tile in first.tiles
         ]
     return lines
 
@@ -124,23 +131,16 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
     ]
 
 
-def window_line(head: Mapping[str, Any]) -> str:
-    """Which part of the trace was measured."""
-    window = head["window"]
-    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
-    return f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace"
-
-
 def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
     """How iterations were found, their number and lengths; or why there are none."""
-    found = head["iterations"]
-    if found["how"] is None:
-        return f"no iterations: {short(str(found['reason']), _LONGEST_PATH)}"
+    detection = head["iterations"]
+    if detection["how"] is None:
+        return f"no iterations: {short(str(detection['reason']), _LONGEST_PATH)}"
     kinds = iterations["kind"].value_counts().sort("kind").rows()
     special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
     lengths = iterations.filter(pl.col("kind").is_null())["longest_ns"].to_numpy()
     usual = f", usually {time(float(np.median(lengths)))}" if len(lengths) else ""
-    return f"{counted(iterations.height, 'iteration')} ({short(found['how'], _LONGEST_PATH)}){special}{usual}"
+    return f"{counted(iterations.height, 'iteration')} ({short(detection['how'], _LONGEST_PATH)}){special}{usual}"
 
 
 def finding_lines(
@@ -205,23 +205,28 @@ def _seconds(nanoseconds: int) -> str:
     return f"{nanoseconds / 1e9:.6f}"
 
 
+def factor_signs(tree: pl.DataFrame) -> list[str]:
+    """What stands before each efficiency of a tree: `=` before the first factor of a product, `x` before the others, nothing
+    before a root and what divides the product of those above in another way."""
+    signs, parents = [], set()
+    for parent, product_of in tree.select("parent", "product_of").iter_rows():
+        is_factor = parent is not None and product_of is None
+        signs.append(("x" if parent in parents else "=") if is_factor else "")
+        parents.add(parent)
+    return signs
+
+
 def tree_lines(tree: pl.DataFrame) -> list[Line]:
     """Efficiencies, indented by their level; factors of one product have a sign."""
-    width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 2
+    width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 4
     lines: list[Line] = []
-    parents: set[str] = set()
-    for row in tree.iter_rows(named=True):
+    for row, sign in zip(tree.iter_rows(named=True), factor_signs(tree), strict=True):
         if row["level"] == 0 and lines:
             lines.append("")
-        # What divides the product of those above in another way is no factor.
-        is_factor = row["level"] > 0 and row["product_of"] is None
-        sign = ("x " if row["parent"] in parents else "= ") if is_factor else ""
-        parents.add(row["parent"] or "")
-        name = f"{'  ' * row['level']}{sign}{row['title']}"
-        shown = percent(row["value"]) if row["value"] is not None else "-"
+        name = f"{'  ' * row['level']}{f'{sign} ' if sign else ''}{row['title']}"
         reads = reading(row["metric"], row["value"]) if row["value"] is not None else row["reason"] or ""
         style = _LEVELS.get(level(row["value"]) or "", "")
-        lines.append([(f"{name:<{width + 2}}", ""), (f"{shown:>8}", style), (f"   {reads}", "")])
+        lines.append([(f"{name:<{width}}", ""), (f"{percent(row['value']):>8}", style), (f"   {reads}", "")])
     return lines
 
 
@@ -231,8 +236,69 @@ def reading(metric: str, value: float | None) -> str:
     >>> reading("load_balance", 0.875)
     'lost to imbalance between devices: 12.5 %'
     """
-    one = EFFICIENCIES[metric]
-    return f"{one.loss}: {percent(None if value is None else 1 - value)}" if one.loss else one.reads_as
+    efficiency = EFFICIENCIES[metric]
+    return f"{efficiency.loss}: {percent(None if value is None else 1 - value)}" if efficiency.loss else efficiency.reads_as
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------
+
+
+def _is_shown(table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame]) -> bool:
+    """Whether a table says something of this run that no other does."""
+    run, height = tables["run"].row(0, named=True), tables[table.name].height
+    if console.of_hosts and run["devices"]:
+        return False
+    if console.longer_than and height <= tables[console.longer_than].height:
+        return False
+    has_efficiencies = run["devices"] or run["mpi_parallel_efficiency"] is not None
+    return height >= console.least_rows and bool(has_efficiencies or EFFICIENCY_COLUMNS not in console.columns)
+
+
+def _table_lines(
+    table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame], most: int, width: int | None
+) -> list[str]:
+    """The title of a table and its first rows, with an empty line before.
+
+    Where a terminal of this width (None: any) is too narrow even for shortened texts, spare columns are left out, one by one.
+    """
+    frame, by_name = tables[table.name], {column.name: column for column in table.columns}
+    headings = _headings(console, by_name, has_devices=bool(tables["run"]["devices"][0]))
+    more = f" ({frame.height - most} more)" if frame.height > most else ""
+    for count in range(len(console.spare) + 1):
+        titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
+        columns = [by_name[name] for name in titles]
+        cells = [
+            [_cell(column, value) for column, value in zip(columns, row, strict=True)]
+            for row in frame.head(most).select(list(titles)).iter_rows()
+        ]
+        texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
+        if not is_too_wide(list(titles.values()), cells, texts, width):
+            break
+    return ["", f"{table.title}{more}", *grid(list(titles.values()), cells, texts, width)]
+
+
+def _headings(console: OnConsole, columns: Mapping[str, Column], *, has_devices: bool) -> dict[str, str]:
+    """Names and headings of the columns that are shown; without GPUs nothing counts them."""
+    headings: dict[str, str] = {}
+    for entry in console.columns:
+        if entry == EFFICIENCY_COLUMNS:
+            headings |= {name: EFFICIENCIES[name].abbreviation for name in (_OF_DEVICES if has_devices else _OF_HOSTS)}
+            continue
+        name, title = entry if isinstance(entry, tuple) else (entry, "")
+        if has_devices or name != "devices":
+            named = EFFICIENCIES[name].abbreviation if name in EFFICIENCIES else columns[name].heading
+            headings[name] = title or named
+    return headings
+
+
+def _cell(column: Column, value: Any) -> str:
+    if value is None:
+        return "-"
+    if with_unit := quantity(value, column.unit):
+        return with_unit
+    if column.dtype is pl.Int64:
+        return f"{value:,}"
+    return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
 
 
 def _idle(gaps: pl.DataFrame) -> list[str]:
@@ -255,8 +321,8 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) ->
         [f"{part}, {short(detail, _LONGEST_PATH)}" if detail else part, time(total), percent(total / elapsed)]
         for part, detail, total in shown.iter_rows()
     ]
-    if rest := absent - int(shown["total_ns"].sum()):
-        cells.append(["less each", time(rest), percent(rest / elapsed)])
+    if remainder := absent - int(shown["total_ns"].sum()):
+        cells.append(["less each", time(remainder), percent(remainder / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
     off = int(devices["off_cpu_ns"].sum())
     note = f"  Of host computing or off its CPU, the launching threads were off their CPUs for {time(off)}"

@@ -1,15 +1,34 @@
-"""Drawings of the page that are not over time: durations, iterations, bandwidth, devices, clocks."""
+"""Drawings of the page that are not over time: of kernels, iterations, NCCL, devices, clocks, and sums as rows of bars."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.outputs.page.colours import LINES
-from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis, round_numbers, time_axis
-from nsys2prv.vocabulary.wording import percent, rate, short, size, time
+from nsys2prv.efficiency.outputs.page.plot import (
+    CAUSES,
+    LINES,
+    QUARTERS,
+    WALL_PARTS,
+    BarRow,
+    Figure,
+    Piece,
+    Plot,
+    PlotAxis,
+    round_numbers,
+    time_axis,
+    unit,
+)
+from nsys2prv.vocabulary.kernel_families import FAMILY, shipped_rules
+from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
+
+Frames = Mapping[str, pl.DataFrame]
+"""Tables of an `EfficiencyResult` by name."""
 
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
@@ -18,14 +37,114 @@ _MOST_ITERATIONS = 400
 """Of more, neighbours are drawn as one: their median, and their range."""
 _MOST_LINES = 16
 """With more ranks than this the drawing has their range, and lines for those that differ most."""
+_MOST_BARS = 64
+"""Of more devices each is a point."""
 _OUTLIERS = 6
 """Devices and ranks that are named."""
 _FAR = 3.5
 """Distance from the median, in deviations as the median deviation gives them, of an outlier."""
-_LEAST_APART = 0.01
+_LEAST_DISTANCE = 0.01
 """Least distance of an outlier from the median, of the median."""
 _DEVIATION = 1.4826
 """Of a normal distribution the standard deviation is this times the median deviation."""
+
+MOST_ROWS = 16
+"""Rows of one drawing."""
+_MOST_BELOW = 12
+_LEAST_SHARE = 0.001
+_LEAST_WIDTH = 0.15
+_PALE = ("#bcd3f2", "#f8d9ae", "#b5e2d5", "#e3c7ec", "#f3c3c8", "#d9dfb2", "#b4dfe8", "#dccdc7")
+"""Colours behind black text."""
+_BUSY_METRICS = (
+    ("tensor", r"(?i)^tensor[^\[]*active", LINES[0]),
+    ("DRAM read", r"(?i)^dram read", LINES[2]),
+    ("DRAM write", r"(?i)^dram write", LINES[6]),
+)
+
+
+# -- kernels --------------------------------------------------------------------------------------------------------------
+
+
+def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
+    """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
+    colour."""
+    begin, end, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
+    is_log = bool(begin.min() > 0 and end.max() > _LOGARITHMIC_FROM * begin.min())
+    mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), begin, side="right")
+    colours = [_SECOND_BAR if modes.height > 1 and number > 1 else _BAR for number in mode]
+    axis = time_axis(float(begin.min()), float(end.max()), "duration", is_log=is_log)
+    plot = Plot(f"Histogram of durations of {short(kernel)}", axis, PlotAxis(0, float(count.max()), "executions"), 120)
+    titles = [
+        f"{time(low)} to {time(high)}: {number:,.0f} executions, {time(total)} together"
+        for low, high, number, total in zip(begin, end, count, bars["total_ns"], strict=True)
+    ]
+    plot.bars(begin, end, count * 0, count, colours, titles)
+    return plot
+
+
+def families(frames: Frames) -> Figure | None:
+    """Kernels by kind (GEMM is one number first), below that by family, and by kernel; shares are of all kernel time."""
+    by_family = frames["families"]
+    if by_family.is_empty():
+        return None
+    total = float(by_family["total_ns"].sum()) or 1
+    kinds = kinds_of_families(by_family["family"])
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for row in by_family.iter_rows(named=True):
+        by_kind.setdefault(kinds[row["family"]], []).append(row)
+    sums = {kind: sum(row["total_ns"] for row in rows) for kind, rows in by_kind.items()}
+    widest = max(sums.values()) / total
+
+    def bar(name: str, spent: float, count: int, below: Iterable[BarRow] = ()) -> BarRow:
+        number = f"{time(spent)}, {percent(spent / total)}"
+        return _simple_row(name, spent / total, widest, number, f"{count:,} kernels", tuple(below))
+
+    rows = []
+    for kind in sorted(sums, key=lambda name: -sums[name])[:MOST_ROWS]:
+        below = []
+        for family in by_kind[kind][:_MOST_BELOW]:
+            kernels = frames["kernels"].filter(pl.col("family") == family["family"]).head(_MOST_BELOW)
+            of_family = (bar(*row) for row in kernels.select("kernel", "total_ns", "count").iter_rows())
+            below.append(bar(family["family"], family["total_ns"], family["count"], of_family))
+        is_single = len(below) == 1 and below[0].name == kind
+        count = sum(family["count"] for family in by_kind[kind])
+        rows.append(bar(kind, sums[kind], count, below[0].below if is_single else below))
+    return Figure(rows=rows)
+
+
+def kinds_of_families(names: Iterable[str]) -> dict[str, str]:
+    """Families without details: the longest kind of kernel that each begins with, else the family itself.
+
+    >>> kinds_of_families(["GEMM bf16 nt 128x128x64", "mine::step"])
+    {'GEMM bf16 nt 128x128x64': 'GEMM', 'mine::step': 'mine::step'}
+    """
+    kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
+    return {name: next((kind for kind in kinds if name == kind or name.startswith(f"{kind} ")), name) for name in names}
+
+
+def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
+    """Tensor and DRAM activity by kernel family, from `sampled_summary`: families with most time first, a row per metric."""
+    sampled = frames["sampled_summary"].filter(pl.col("level") == "family", pl.col("weighted").is_not_null())
+    metrics = []
+    for title, pattern, colour in _BUSY_METRICS:
+        names = sampled.filter(pl.col("metric").str.contains(pattern))["metric"].unique(maintain_order=True)
+        if len(names) and unit_of_metric(names[0]) == "%":
+            metrics.append((title, names[0], colour))
+    by_family = []
+    for family in frames["families"]["family"].head(_MOST_BELOW):
+        rows = []
+        for title, metric, colour in metrics:
+            of_family = sampled.filter(pl.col("metric") == metric, pl.col("name") == family)
+            if of_family.height:
+                value, samples = float(of_family["weighted"][0]), int(of_family["samples"][0])
+                piece = Piece(value / 100, colour, f"{family}: {title} {value:.1f} % ({samples:,} samples)")
+                rows.append(BarRow(title, (piece,), f"{value:.1f} %", f"{samples:,} samples"))
+        if rows:
+            by_family.append((family, rows))
+    return by_family
+
+
+# -- iterations, devices, clocks ------------------------------------------------------------------------------------------
 
 
 def outliers(values: Sequence[float]) -> list[int]:
@@ -36,116 +155,138 @@ def outliers(values: Sequence[float]) -> list[int]:
     """
     if len(values) < 3:
         return []
-    found = np.asarray(values, dtype=np.float64)
-    apart = np.abs(found - np.median(found))
-    least = max(_FAR * _DEVIATION * float(np.median(apart)), _LEAST_APART * abs(float(np.median(found))))
-    return [int(place) for place in np.argsort(-apart, kind="stable") if apart[place] > least]
+    numbers = np.asarray(values, dtype=np.float64)
+    distance = np.abs(numbers - np.median(numbers))
+    least = max(_FAR * _DEVIATION * float(np.median(distance)), _LEAST_DISTANCE * abs(float(np.median(numbers))))
+    return [int(place) for place in np.argsort(-distance, kind="stable") if distance[place] > least]
 
 
-def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
-    """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
-    colour."""
-    left, right, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
-    is_log = bool(left.min() > 0 and right.max() > _LOGARITHMIC_FROM * left.min())
-    colours = [_BAR] * bars.height
-    if modes.height > 1:
-        starts = np.sort(modes["from_ns"].to_numpy())
-        which = np.searchsorted(starts, left, side="right")
-        colours = [_SECOND_BAR if place > 1 else _BAR for place in which]
-    axis = time_axis(float(left.min()), float(right.max()), "duration", is_log=is_log)
-    plot = Plot(f"Histogram of durations of {short(kernel)}", axis, PlotAxis(0, float(count.max()), "executions"), 120)
-    titles = [
-        f"{time(low)} to {time(high)}: {number:,.0f} executions, {time(total)} together"
-        for low, high, number, total in zip(left, right, count, bars["total_ns"], strict=True)
-    ]
-    plot.bars(left, right, count * 0, count, colours, titles)
-    return plot
+def _with_count(names: Sequence[str], count: int, what: str) -> list[str]:
+    """Names of the first outliers, and how many are not named."""
+    return [*names, f"and {count - _OUTLIERS:,} more {what}"] if count > _OUTLIERS else [*names]
 
 
-def iterations(
-    rows: pl.DataFrame, links: Mapping[int, tuple[str, str]] | None = None
-) -> tuple[Plot, list[str], list[tuple[str, str, str]]]:
-    """Length of each iteration on each rank, from `task_iterations`; ranks that differ from the others, and the legend.
+def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = None) -> Figure | None:
+    """Length of each iteration on each rank, from `task_iterations`; the notes name ranks that differ from the others.
 
     Iterations in `links` have a point that leads to a place of the page: its id, and what it is.
     """
-    every = -(-(int(rows["iteration"].max() or 0) + 1) // _MOST_ITERATIONS)  # type: ignore[arg-type]
+    rows = frames["task_iterations"]
+    if not rows["length_ns"].count():
+        return None
+    merged = -(-(int(rows["iteration"].max() or 0) + 1) // _MOST_ITERATIONS)  # type: ignore[arg-type]
+    low, high, length = pl.col("length_ns").min(), pl.col("length_ns").max(), pl.col("length_ns").cast(pl.Float64).median()
     lengths = (
-        rows.group_by("task", "device", pl.col("iteration") // every * every)
-        .agg(
-            low=pl.col("length_ns").min(),
-            high=pl.col("length_ns").max(),
-            length_ns=pl.col("length_ns").cast(pl.Float64).median(),
-        )
+        rows.group_by("task", "device", pl.col("iteration") // merged * merged)
+        .agg(low=low, high=high, length_ns=length)
         .sort("iteration", "task", "device")
     )
-    medians = lengths.group_by("task", "device", maintain_order=True).agg(pl.col("length_ns").median())
-    differing = outliers(medians["length_ns"].to_list())
-    far = differing[:_OUTLIERS]
+    over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), middle=length).sort("iteration")
     of_ranks = lengths.partition_by("task", "device", maintain_order=True)
-    low, high = (float(value) for value in lengths.select(pl.col("low").min(), pl.col("high").max()).row(0))
-    first, last = (float(value) for value in lengths.select(a=pl.col("iteration").min(), b=pl.col("iteration").max()).row(0))
-    x = PlotAxis(first, max(last, first + 1), "iteration", named=_whole_numbers(first, last))
-    plot = Plot("Length of each iteration on each rank", x, time_axis(0, high * 1.05, "length"), 180)
-    over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), mid=pl.col("length_ns").median())
-    over = over.sort("iteration")
+    names = [f"{rank['task'][0]}, {rank['device'][0]}" for rank in of_ranks]
+    medians = [float(rank["length_ns"].median()) for rank in of_ranks]  # type: ignore[arg-type]
+    differing = outliers(medians)
+    far = differing[:_OUTLIERS]
+
+    shortest, longest = float(over["low"].min()), float(over["high"].max())  # type: ignore[arg-type]
+    first, last = float(over["iteration"][0]), float(over["iteration"][-1])
+    ticks = tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
+    x = PlotAxis(first, max(last, first + 1), "iteration", named=ticks)
+    plot = Plot("Length of each iteration on each rank", x, time_axis(0, longest * 1.05, "length"), 180)
     plot.band(over["iteration"], over["low"], over["high"], LINES[0])
-    plot.line(over["iteration"], over["mid"], LINES[0], 2, "median over ranks")
-    legend = [("", "median and range over ranks", LINES[0])]
-    shown = far if len(of_ranks) > _MOST_LINES else list(range(len(of_ranks)))
-    for place in shown:
-        part = of_ranks[place]
-        name = f"{part['task'][0]}, {part['device'][0]}"
-        colour = LINES[1 + far.index(place) % (len(LINES) - 1)] if place in far else LINES[0]
-        plot.line(part["iteration"], part["length_ns"], colour, 2 if place in far else 1, name, 1 if place in far else 0.45)
-        if place in far:
-            legend.append(("", name, colour))
-    said = [
-        f"{of_ranks[place]['task'][0]} on {of_ranks[place]['device'][0]}: median {time(medians['length_ns'][place])}"
-        for place in far
-    ] + _further(differing, "ranks")
-    of_iterations = dict(over.select("iteration", "high").iter_rows())
+    plot.line(over["iteration"], over["middle"], LINES[0], 2, "median over ranks")
+    entries = [("", "median and range over ranks", LINES[0])]
+    for place in far if len(of_ranks) > _MOST_LINES else range(len(of_ranks)):
+        rank, is_far = of_ranks[place], place in far
+        colour = LINES[1 + far.index(place) % (len(LINES) - 1)] if is_far else LINES[0]
+        plot.line(rank["iteration"], rank["length_ns"], colour, 1 + is_far, names[place], 1 if is_far else 0.45)
+        if is_far:
+            entries.append(("", names[place], colour))
     for iteration, (target, what) in (links or {}).items():
-        at = iteration // every * every
-        plot.link(at, of_iterations[at], target, f"{what}: iteration {iteration}, {time(of_iterations[at])}")
-    usual = f"median of all {time(float(np.median(medians['length_ns'].to_numpy())))}, from {time(low)} to {time(high)}"
-    return plot, [usual, *said], legend
+        at = iteration // merged * merged
+        length_there = over.filter(pl.col("iteration") == at)["high"][0]
+        plot.link(at, length_there, target, f"{what}: iteration {iteration}, {time(length_there)}")
+
+    usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
+    named = [f"{names[place].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
+    return Figure(plot, entries=entries, notes=[usual, *_with_count(named, len(differing), "ranks")])
 
 
-def _whole_numbers(first: float, last: float) -> tuple[tuple[float, str], ...]:
-    return tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
-
-
-def bandwidth(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]] | None:
-    """Bus bandwidth of NCCL over the size of a message, from the table `nccl`: rows with both; None without any."""
-    known = rows.filter((pl.col("size_bytes") > 0) & (pl.col("bus_bandwidth") > 0))
-    if known.is_empty():
+def devices(frames: Frames) -> Figure | None:
+    """Share of useful time of each device, in their order; the notes name outliers."""
+    rows = frames["devices"]
+    if rows.height <= 1:
         return None
-    sizes = known["size_bytes"].cast(pl.Float64).to_numpy()
-    rates = known["bus_bandwidth"].to_numpy()
+    shares, names = [float(share) for share in rows["useful_share"].fill_null(0)], rows["device"].to_list()
+    far, last = outliers(shares), len(names) - 1
+    x = PlotAxis(-0.5, last + 0.5, "device", named=((0, names[0]), (last, names[-1])))
+    y = PlotAxis(0, max(shares) * 1.15 or 1, "useful, % of the time", divisor=0.01)
+    plot = Plot("Useful time of each device", x, y, 140)
+    titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
+    if len(names) <= _MOST_BARS:
+        begin, end = ([place + edge for place in range(len(names))] for edge in (-0.4, 0.4))
+        colours = [_SECOND_BAR if place in far else _BAR for place in range(len(names))]
+        plot.bars(begin, end, [0] * len(names), shares, colours, titles)
+    else:
+        usual = sorted(set(range(len(names))) - set(far))
+        named, unnamed = far[:_OUTLIERS], far[_OUTLIERS:]
+        plot.dots(usual, [shares[place] for place in usual], _BAR)
+        plot.dots(unnamed, [shares[place] for place in unnamed], _SECOND_BAR)
+        plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
+    return Figure(plot, notes=_with_count([titles[place] for place in far[:_OUTLIERS]], len(far), "devices"))
+
+
+def clocks(frames: Frames) -> Figure:
+    """Remaining error of clocks over time, from `clock_bins`, with the colour of each host where all have separate ones; the
+    note says how well clocks are known."""
+    rows, notes = frames["clock_bins"], [known_to(frames["clocks"]["interval_ns"])]
+    if not rows["error_ns"].count():
+        return Figure(notes=notes)
+    count = int(rows["bin"].max() or 0) + 1  # type: ignore[arg-type]
+    largest = float(rows["error_ns"].abs().max() or 1)  # type: ignore[arg-type]
+    of_hosts = rows.partition_by("host", maintain_order=True, as_dict=True)
+    is_few = len(of_hosts) <= len(LINES)
+    x = PlotAxis(0, 1, "time, from the first collective to the last", named=QUARTERS)
+    plot = Plot("Remaining error of clocks over time", x, time_axis(-largest, largest, "remaining error"), 180)
+    entries = []
+    for place, ((host,), bins) in enumerate(of_hosts.items()):
+        colour = LINES[place] if is_few else _BAR
+        errors = bins["error_ns"].cast(pl.Float64).fill_null(float("nan"))
+        plot.line((bins["bin"] + 0.5) / count, errors, colour, 1 + is_few, short(str(host)), 1 if is_few else 0.35)
+        entries.append(("", str(host), colour))
+    return Figure(plot, entries=entries if is_few else [], notes=notes)
+
+
+# -- NCCL -----------------------------------------------------------------------------------------------------------------
+
+
+def bandwidth(frames: Frames) -> Figure | None:
+    """Bus bandwidth of NCCL over the size of a message: rows of `nccl` with both; None without any."""
+    rows = frames["nccl"].filter((pl.col("size_bytes") > 0) & (pl.col("bus_bandwidth") > 0))
+    if rows.is_empty():
+        return None
+    sizes, rates = rows["size_bytes"].cast(pl.Float64).to_numpy(), rows["bus_bandwidth"].to_numpy()
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-    every = max(1, len(powers) // 6)
-    x = PlotAxis(
-        low, high, "size of a message", is_log=True, named=tuple((2.0**power, _round_size(power)) for power in powers[::every])
-    )
+    ticks = tuple((2.0**power, _round_size(power)) for power in powers[:: max(1, len(powers) // 6)])
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
-    bottom = 10.0 ** np.floor(np.log10(rates.min())) if is_log else 0.0
-    y = PlotAxis(float(bottom), float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
+    bottom = float(10.0 ** np.floor(np.log10(rates.min()))) if is_log else 0.0
+    x = PlotAxis(low, high, "size of a message", is_log=True, named=ticks)
+    y = PlotAxis(bottom, float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
     plot = Plot("NCCL bus bandwidth over message size", x, y, 200)
-    operations = known["operation"].unique(maintain_order=True).to_list()
-    legend = []
-    for place, operation in enumerate(operations):
-        part = known.filter(pl.col("operation") == operation)
+    entries = []
+    for place, ((operation,), of_operation) in enumerate(
+        rows.partition_by("operation", maintain_order=True, as_dict=True).items()
+    ):
         titles = [
             f"{operation}, {size(row['size_bytes'])}, {row['communicator']}: {rate(row['bus_bandwidth'])} on the bus, "
             f"{row['count']:,} kernels, mean {time(row['mean_ns'])}"
-            for row in part.iter_rows(named=True)
+            for row in of_operation.iter_rows(named=True)
         ]
         colour = LINES[place % len(LINES)]
-        plot.points(part["size_bytes"], part["bus_bandwidth"], colour, titles)
-        legend.append(("", operation, colour))
-    return plot, legend
+        plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
+        entries.append(("", operation, colour))
+    return Figure(plot, entries=entries)
 
 
 def _round_size(power: int) -> str:
@@ -160,48 +301,109 @@ def _round_size(power: int) -> str:
     return f"{1 << (power - 10 * step):,} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
 
 
-def devices(rows: pl.DataFrame) -> tuple[Plot, list[str]]:
-    """Share of useful time of each device, in their order; outliers are named."""
-    shares = [float(share) for share in rows["useful_share"].fill_null(0)]
-    names = rows["device"].to_list()
-    far = outliers(shares)
-    high = max(shares, default=0) * 1.15 or 1
-    last = len(names) - 1
-    x = PlotAxis(-0.5, last + 0.5, "device", named=((0, names[0]), (last, names[-1])))
-    plot = Plot("Useful time of each device", x, PlotAxis(0, high, "useful, % of the time", divisor=0.01), 140)
-    places = list(range(len(names)))
-    titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
-    usual = sorted(set(places) - set(far))
-    if len(names) <= 64:
-        left, right = ([place + edge for place in places] for edge in (-0.4, 0.4))
-        plot.bars(left, right, [0] * len(names), shares, [_SECOND_BAR if place in far else _BAR for place in places], titles)
-    else:
-        plot.dots(usual, [shares[place] for place in usual], _BAR)
-        named, others = far[:_OUTLIERS], far[_OUTLIERS:]
-        plot.dots(others, [shares[place] for place in others], _SECOND_BAR)
-        plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
-    return plot, [titles[place] for place in far[:_OUTLIERS]] + _further(far, "devices")
+# -- sums as rows of bars -------------------------------------------------------------------------------------------------
 
 
-def _further(far: Sequence[int], what: str) -> list[str]:
-    """How many outliers are not named."""
-    return [f"and {len(far) - _OUTLIERS:,} more {what}"] if len(far) > _OUTLIERS else []
+def _simple_row(name: str, share: float, widest: float, number: str, note: str = "", below: tuple[BarRow, ...] = ()) -> BarRow:
+    """A row with a bar of one piece."""
+    piece = Piece(share / widest if widest else 0, LINES[0], f"{name}: {number}")
+    return BarRow(name, (piece,), number, note, below)
 
 
-def clocks(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]]:
-    """Remaining error of clocks over time: rows of `clock_bins`; and the colour of each host, where all have their own."""
-    count = int(rows["bin"].max() or 0) + 1  # type: ignore[arg-type]
-    largest = float(rows["error_ns"].abs().max() or 1)  # type: ignore[arg-type]
-    of_hosts = rows.partition_by("host", maintain_order=True, as_dict=True)
-    few = len(of_hosts) <= len(LINES)
-    named = tuple((share / 4, f"{25 * share} %") for share in range(5))
-    x = PlotAxis(0, 1, "time, from the first collective to the last", named=named)
-    y = time_axis(-largest, largest, "remaining error")
-    plot = Plot("Remaining error of clocks over time", x, y, 180)
-    legend = []
-    for place, ((host,), part) in enumerate(of_hosts.items()):
-        colour = LINES[place] if few else _BAR
-        errors = part["error_ns"].cast(pl.Float64).fill_null(float("nan"))
-        plot.line((part["bin"] + 0.5) / count, errors, colour, 2 if few else 1, short(str(host)), 1 if few else 0.35)
-        legend.append(("", str(host), colour))
-    return plot, legend if few else []
+def _stacked(
+    name: str, row: Mapping[str, float], longest: float, kinds: Sequence[tuple[str, str, str]], number: str, note: str = ""
+) -> BarRow:
+    """A row with a piece for each kind of time: column, title, colour."""
+    shares = [(row[column] / (longest or 1), row[column], title, colour) for column, title, colour in kinds]
+    pieces = tuple(
+        Piece(share, colour, f"{name}: {title} {time(spent)} ({percent(share)})")
+        for share, spent, title, colour in shares
+        if spent > _LEAST_SHARE * longest
+    )
+    return BarRow(name, pieces, number, note)
+
+
+def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
+    """What the wall time went to: the mean of all devices, and so many with least computing."""
+    parts, columns = frames["absent_time"], [column for column, *_ in WALL_PARTS]
+    if parts.is_empty():
+        return None
+    rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64))
+    if rows.height > 1:
+        mean = rows.select(pl.lit(f"mean of {rows.height:,}").alias("device"), pl.exclude("device").mean())
+        rows = pl.concat([mean, rows.head(most)])
+    bars = [
+        _stacked(row["device"], row, row["elapsed_ns"], WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
+        for row in rows.iter_rows(named=True)
+    ]
+    return Figure(rows=bars, entries=[part for part in WALL_PARTS if parts[part[0]].sum()])
+
+
+def idle(frames: Frames) -> Figure | None:
+    """Idle time of all devices together by length of gap and activity of the launching thread."""
+    columns = [column for column, *_ in CAUSES]
+    classes = frames["gaps"].group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
+    if not classes["total_ns"].sum():
+        return None
+    longest = float(classes["total_ns"].max())  # type: ignore[arg-type]
+    rows = [
+        _stacked(_class(row["from_ns"], row["to_ns"]), row, longest, CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps")
+        for row in classes.iter_rows(named=True)
+    ]
+    return Figure(rows=rows, entries=[cause for cause in CAUSES if classes[cause[0]].sum()])
+
+
+def _class(begin: int, end: int | None) -> str:
+    """A class of lengths, which begin and end at round times.
+
+    >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
+    ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
+    """
+    low, high = (None if edge is None else f"{edge // unit(edge)[0]:,} {unit(edge)[1]}" for edge in (begin, end))
+    return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
+
+
+def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
+    """The critical path by kind, by rank and by kernel family: titles, and rows with most time first."""
+    figures = []
+    for by, title in (("kind", "by kind"), ("task", "by rank"), ("family", "by kernel family"), ("host", "by host activity")):
+        totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
+        widest = float(totals["share"].max() or 1)  # type: ignore[arg-type]
+        rows = [
+            _simple_row(row["name"], row["share"], widest, f"{time(row['total_ns'])}, {percent(row['share'])}")
+            for row in totals.iter_rows(named=True)
+        ]
+        if rows:
+            figures.append((title, rows))
+    return figures
+
+
+@dataclass(frozen=True)
+class IcicleBar:
+    """A bar of an icicle: its place from the left and its width, 0 to 100, its row from the top, its name, the text under the
+    pointer, and its colour."""
+
+    start: float
+    width: float
+    level: int
+    name: str
+    title: str
+    colour: str
+
+
+def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
+    """The table `nvtx_tree`, the outermost ranges at the top; the width is the time. What is too narrow to see is left out."""
+    free: dict[int | None, float] = {None: 0.0}
+    bars = []
+    for row in nodes.iter_rows(named=True):
+        width, parent = 100 * (row["share"] or 0.0), row["parent"]
+        start = free.setdefault(parent, 0.0)
+        free[parent] = start + width
+        free[row["node"]] = start
+        if width >= _LEAST_WIDTH:
+            title = (
+                f"{row['range']}: {time(row['total_ns'])} in {row['count']:,} ranges ({percent(row['share'])}), "
+                f"{time(row['own_ns'])} in none inside of it"
+            )
+            bars.append(IcicleBar(start, width, row["level"], row["range"], title, _PALE[row["node"] % len(_PALE)]))
+    return bars

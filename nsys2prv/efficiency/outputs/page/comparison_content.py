@@ -21,11 +21,16 @@ from nsys2prv.efficiency.outputs.comparison_sections import (
     time_of_changes,
     wall_time_title,
 )
-from nsys2prv.efficiency.outputs.page.bar_rows import BarRow, Piece
-from nsys2prv.efficiency.outputs.page.colours import LINES, colours_of_parts, legend
-from nsys2prv.efficiency.outputs.page.page_tables import pack
-from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis, time_axis
-from nsys2prv.efficiency.outputs.page.template import environment, hashes, json_in_html, notebook_style, part, script_of_page
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Piece, Plot, PlotAxis, colours_of_parts, legend, time_axis
+from nsys2prv.efficiency.outputs.page.template import (
+    environment,
+    hashes,
+    json_in_html,
+    notebook_style,
+    pack,
+    part,
+    script_of_page,
+)
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR, level
 from nsys2prv.vocabulary.wording import percent, time

@@ -1,18 +1,21 @@
-"""The first screen of the page, which is also how notebooks show a result: what matters first, as HTML without scripts."""
+"""What notebooks show, as HTML without scripts: the first screen of the page, with what matters first, and single drawings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
-from nsys2prv.efficiency.outputs.page.bar_rows import Piece
-from nsys2prv.efficiency.outputs.page.colours import activities_of, colours_of_parts, legend
+from nsys2prv.efficiency.outputs.page import charts
+from nsys2prv.efficiency.outputs.page.charts import Frames
+from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts, legend
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
+from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
 
 DEVICES_IN_ONE_MAP = 64
@@ -24,52 +27,39 @@ _MARKED = 5
 """Findings whose places the small map marks."""
 
 
-def first_screen(
-    head: Mapping[str, Any],
-    frames: Mapping[str, pl.DataFrame],
-    over_time: TimeCharts | None = None,
-    small: Activity | None = None,
-    *,
-    linked: bool = True,
-) -> dict[str, Any]:
-    """What the template `first_screen.html.j2` shows.
-
-    Parameters
-    ----------
-    head, frames
-        Of an `EfficiencyResult`.
-    over_time, small
-        Drawings over time and the activity of the small map, where they exist already.
-    linked
-        Whether findings and their places are links into the page.
-    """
-    found = verdict(head, frames)
-    colours = colours_of_parts([(one.name, one.group) for one in found.bar])
+def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True) -> dict[str, Any]:
+    """What the template `first_screen.html.j2` shows, from an `EfficiencyResult`; `linked`: whether findings and their places
+    are links into the page."""
+    first = verdict(head, frames)
+    colours = colours_of_parts([(part.name, part.group) for part in first.bar])
     pieces = [
-        Piece(one.share, colour, f"{one.title}: {wording.time(one.value)}, {wording.percent(one.share)}")
-        for one, colour in zip(found.bar, colours, strict=True)
+        Piece(part.share, colour, f"{part.title}: {wording.time(part.value)}, {wording.percent(part.share)}")
+        for part, colour in zip(first.bar, colours, strict=True)
     ]
-    if over_time is None and (over_time := TimeCharts.of(frames)) is not None:
-        small = small_activity(frames)
+    checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
     return {
-        "verdict": found,
+        "verdict": first,
         "pieces": pieces,
         "activities": legend(activities_of(frames["device_bins"])),
         "findings": findings_in_lines(frames),
-        "checks": frames["finding_checks"].height,
-        "not_decidable": frames["finding_checks"].filter(pl.col("result") == "not decidable").height,
-        "small_map": None
-        if over_time is None or small is None
-        else small_map(over_time, small, frames["findings"], linked=linked),
+        "checks": checks.height,
+        "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
+        "small_map": over_time and small_map(over_time, small_activity(frames), frames["findings"], linked=linked),
         "linked": linked,
     }
 
 
-def small_activity(frames: Mapping[str, pl.DataFrame]) -> Activity:
+def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
+    """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
+    template = environment().get_template("notebook.html.j2")
+    style = notebook_style("first_screen.css")
+    return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
+
+
+def small_activity(frames: Frames) -> Activity:
     """Activity of devices, or of nodes where there are many devices of several nodes."""
-    of_devices = Activity.of(frames["bins"], frames["device_bins"], frames["devices"])
-    nodes = frames["devices"]["node"]
-    is_large = frames["devices"].height > DEVICES_IN_ONE_MAP and 1 < nodes.n_unique() < frames["devices"].height
+    of_devices, nodes = Activity.of(frames), frames["devices"]["node"]
+    is_large = nodes.len() > DEVICES_IN_ONE_MAP and 1 < nodes.n_unique() < nodes.len()
     return of_devices.by_node(nodes.to_list()) if is_large else of_devices
 
 
@@ -84,7 +74,7 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     return plot.html()
 
 
-def findings_in_lines(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
+def findings_in_lines(frames: Frames) -> list[dict[str, Any]]:
     """Findings in their order, with their numbers."""
     numbers: dict[int, list[tuple[str, str]]] = {}
     for row in frames["finding_numbers"].to_dicts():
@@ -94,28 +84,25 @@ def findings_in_lines(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]
             **row,
             "cost": None if row["saved_ns"] is None else wording.time(row["saved_ns"]),
             "percent": None if row["saved_share"] is None else wording.percent(row["saved_share"]),
-            **dict(zip(("device_time", "process_time"), _times_of(row), strict=True)),
-            "when": time_span(row["begin_ns"], row["end_ns"]),
-            "worst": time_span(row["worst_begin_ns"], row["worst_end_ns"]),
+            "device_time": None if row["device"] is None else _cost(row, "devices"),
+            "process_time": _cost(row, "processes") if row["device"] is None else None,
+            "when": _time_span(row["begin_ns"], row["end_ns"]),
+            "worst": _time_span(row["worst_begin_ns"], row["worst_end_ns"]),
             "numbers": numbers.get(row["place"], []),
         }
         for row in frames["findings"].sort("place").to_dicts()
     ]
 
 
-def _times_of(finding: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Device time that a finding costs, and time of processes, of which one is not None."""
+def _cost(finding: Mapping[str, Any], of: str) -> str | None:
+    """Time of devices or processes that a finding costs."""
     if finding["cost_ns"] is None:
-        return None, None
-    of_processes = finding["device"] is None
-    whole = "all processes" if of_processes else "all devices"
-    text = wording.time(finding["cost_ns"])
-    if finding["share"] is not None:
-        text += f" ({wording.percent(finding['share'])} of {whole})"
-    return (None, text) if of_processes else (text, None)
+        return None
+    share = "" if finding["share"] is None else f" ({wording.percent(finding['share'])} of all {of})"
+    return wording.time(finding["cost_ns"]) + share
 
 
-def time_span(begin: int | None, end: int | None) -> str | None:
+def _time_span(begin: int | None, end: int | None) -> str | None:
     """Two moments as text."""
     return None if begin is None or end is None else f"{wording.time(begin)} to {wording.time(end)}"
 
@@ -126,17 +113,80 @@ def _number(value: float | None, unit: str) -> str:
     return wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
 
 
-def first_screen_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
-    """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
-    template = environment().get_template("notebook.html.j2")
-    style = notebook_style("first_screen.css")
-    return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
-
-
 def places_of(findings: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
     """Where a click on a finding leads, ns."""
-    return {
-        one["place"]: (one["worst_begin_ns"], one["worst_end_ns"])
-        for one in findings
-        if one["worst_begin_ns"] is not None and one["worst_end_ns"] is not None
-    }
+    places = {finding["place"]: (finding["worst_begin_ns"], finding["worst_end_ns"]) for finding in findings}
+    return {number: (begin, end) for number, (begin, end) in places.items() if begin is not None and end is not None}
+
+
+# -- single drawings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """A drawing of the page: a notebook shows it, and `str` of it is its HTML.
+
+    Attributes
+    ----------
+    name, title
+        For programs and for people.
+    html
+        The drawing with its style: SVG and text, no script.
+    """
+
+    name: str
+    title: str
+    html: str
+
+    def __repr__(self) -> str:
+        return f"<Drawing {self.name}: {self.title}>"
+
+    def __str__(self) -> str:
+        return self.html
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def _over_time(draw: Callable[[TimeCharts, Frames], Sequence[Figure]]) -> Callable[[Frames], Figure | None]:
+    """The first of the drawings over time that a function makes."""
+
+    def figure(frames: Frames) -> Figure | None:
+        over_time = TimeCharts.of(frames)
+        return next(iter(draw(over_time, frames)), None) if over_time is not None else None
+
+    return figure
+
+
+_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
+    "activity": ("What devices do over time", _over_time(lambda over_time, frames: [over_time.activity(frames)])),
+    "efficiencies": ("Efficiencies over time", _over_time(lambda over_time, _: [over_time.efficiencies()])),
+    "wall_time": ("What the time of the devices went to", charts.wall_time),
+    "iterations": ("Iteration time per rank", charts.iterations),
+    "devices": ("Useful time of each device", charts.devices),
+    "families": ("Kernel families", charts.families),
+    "memory": ("GPU memory in use", _over_time(TimeCharts.memory)),
+    "bandwidth": ("NCCL bus bandwidth over message size", charts.bandwidth),
+}
+NAMES = tuple(_DRAWINGS)
+"""Names of all drawings."""
+
+
+def drawing(name: str, frames: Frames) -> Drawing:
+    """A drawing of a run, by its name.
+
+    Raises
+    ------
+    UsageError
+        When there is no such drawing, or the run has nothing to draw in it.
+    """
+    if name not in _DRAWINGS:
+        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
+    title, figure_of = _DRAWINGS[name]
+    figure = figure_of(frames)
+    if figure is None:
+        raise UsageError(f"plot {name!r}: this run has nothing to show there")
+    template = environment().get_template("drawing.html.j2")
+    style = notebook_style("first_screen.css", "rows.css")
+    html = template.render(title=title, drawn=figure.drawn, rows=figure.rows, legend=figure.legend, style=style)
+    return Drawing(name, title, html)

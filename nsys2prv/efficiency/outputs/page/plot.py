@@ -1,22 +1,28 @@
-"""One drawing of the page: shapes as SVG that fill a box of any width, and axes as text of the page around it.
+"""What drawings of the page consist of: plots with axes, rows of bars, and their colours.
 
-The box has the coordinates 0 to SIDE in both directions, whatever is drawn, and is stretched to the width of the page: texts
-keep their size on a phone and on paper, and colours are those of the page's style. `page.js` zooms drawings over time.
+A plot is shapes as SVG that fill a box of any width, and axes as text of the page around it. The box has the coordinates 0 to
+SIDE in both directions, whatever is drawn, and is stretched to the width of the page: texts keep their size on a phone and on
+paper, and colours are those of the page's style. `page.js` zooms drawings over time.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import polars as pl
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from nsys2prv.efficiency.meters import absent_tables as parts
+from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.vocabulary.printable import printable
 
 SIDE = 1000
@@ -24,6 +30,8 @@ SIDE = 1000
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
+QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
+"""Ticks of an axis of shares."""
 Numbers = NDArray[np.float64]
 
 
@@ -47,8 +55,8 @@ class PlotAxis:
     def at(self, values: Iterable[float]) -> Numbers:
         """Places of values, 0 to SIDE."""
         low, high = self._plain(np.array([self.low, self.high]))
-        found: Numbers = (self._plain(np.asarray(list(values), dtype=np.float64)) - low) / ((high - low) or 1) * SIDE
-        return found
+        places: Numbers = (self._plain(np.asarray(list(values), dtype=np.float64)) - low) / ((high - low) or 1) * SIDE
+        return places
 
     def _plain(self, values: Numbers) -> Numbers:
         plain: Numbers = np.log10(np.maximum(values, 1e-300)) if self.is_log else values
@@ -58,10 +66,10 @@ class PlotAxis:
         """Places, 0 to 1, and texts."""
         named = self.named
         if named is None:
-            values = _powers(self.low, self.high) if self.is_log else round_numbers(
-                self.low / self.divisor, self.high / self.divisor, count)  # fmt: skip
-            named = tuple((value * (1 if self.is_log else self.divisor), "") for value in values)
-            named = tuple((value, text or f"{value / self.divisor:,.6g}") for value, text in named)
+            values = _powers(self.low, self.high) if self.is_log else [
+                number * self.divisor for number in round_numbers(self.low / self.divisor, self.high / self.divisor, count)
+            ]  # fmt: skip
+            named = tuple((value, f"{value / self.divisor:,.6g}") for value in values)
         places = self.at(value for value, _ in named) / SIDE
         return [(float(place), text) for place, (_, text) in zip(places, named, strict=True) if -1e-9 <= place <= 1 + 1e-9]
 
@@ -76,7 +84,7 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
         return [low]
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(one * power for one in _STEPS if one * power >= rough * 0.999)
+    step = next(factor * power for factor in _STEPS if factor * power >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -88,10 +96,10 @@ def _powers(low: float, high: float) -> list[float]:
     ([5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0])
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, (last - first) // 5)
+    distance = max(1, (last - first) // 5)
     steps = (1, 2, 5) if last - first <= _FEW_POWERS else (1,)
-    found = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
-    return [one for one in found if low <= one <= high] or [low, high]
+    numbers = [step * 10.0**power for power in range(first, last + 1, distance) for step in steps]
+    return [number for number in numbers if low <= number <= high] or [low, high]
 
 
 def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> PlotAxis:
@@ -106,7 +114,7 @@ def unit(longest: float) -> tuple[int, str]:
     >>> unit(2_500_000)
     (1000000, 'ms')
     """
-    return next((one for one in _TIMES if longest >= one[0]), _TIMES[-1])
+    return next((entry for entry in _TIMES if longest >= entry[0]), _TIMES[-1])
 
 
 @dataclass
@@ -139,11 +147,11 @@ class Plot:
     _shapes: list[str] = field(default_factory=list)
 
     def bars(
-        self, left: Iterable[float], right: Iterable[float], low: Iterable[float], high: Iterable[float],
+        self, begin: Iterable[float], end: Iterable[float], low: Iterable[float], high: Iterable[float],
         colour: str | Sequence[str], titles: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Rectangles, with a text each that is shown under the pointer."""
-        edges = zip(self.x.at(left), self.x.at(right), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
+        edges = zip(self.x.at(begin), self.x.at(end), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
         for place, (x0, x1, y0, y1) in enumerate(edges):
             fill = colour if isinstance(colour, str) else colour[place]
             inner = f"<title>{text(titles[place])}</title>" if titles else ""
@@ -263,8 +271,132 @@ def _n(value: float) -> str:
 def _path(x: Numbers, y: Numbers) -> str:
     pieces, joined = [], False
     for x0, y0 in zip(x, y, strict=True):
-        known = bool(np.isfinite(x0) and np.isfinite(y0))
-        if known:
+        is_number = bool(np.isfinite(x0) and np.isfinite(y0))
+        if is_number:
             pieces.append(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}")
-        joined = known
+        joined = is_number
     return "".join(pieces)
+
+
+# -- bars and figures -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a bar: how much of the widest bar it takes (0 to 1), its colour, and the text under the pointer."""
+
+    width: float
+    colour: str
+    title: str
+
+
+@dataclass(frozen=True)
+class BarRow:
+    """A row: its name, its bar, and its number as text; `below`: what it consists of."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    number: str
+    note: str = ""
+    below: tuple[BarRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing as the page and notebooks show it.
+
+    Attributes
+    ----------
+    plot, rows
+        What is drawn: a plot, or rows of bars.
+    entries
+        Of the legend: a key, a name and a colour each.
+    title, reading
+        For people: its name, and what it shows.
+    notes
+        What is worth to be said about it.
+    """
+
+    plot: Plot | None = None
+    rows: Sequence[BarRow] = ()
+    entries: Sequence[Sequence[Any]] = ()
+    title: str = ""
+    reading: str = ""
+    notes: Sequence[str] = ()
+
+    @property
+    def drawn(self) -> Markup | None:
+        """The plot for the page."""
+        return None if self.plot is None else self.plot.html()
+
+    @property
+    def legend(self) -> list[Mapping[str, str]]:
+        """Names and colours."""
+        return legend(self.entries)
+
+
+def legend(entries: Sequence[Sequence[Any]]) -> list[Mapping[str, str]]:
+    """Names and colours of entries such as those of ACTIVITIES, CAUSES or WALL_PARTS."""
+    return [{"name": str(entry[1]), "colour": str(entry[2])} for entry in entries]
+
+
+# -- colours --------------------------------------------------------------------------------------------------------------
+# Like things have like colours, which differ for any kind of sight, dark and light.
+
+ACTIVITIES: tuple[tuple[str, str, str], ...] = (
+    ("kernels_ns", "kernels", "#2f74d0"),
+    ("nccl_ns", "NCCL", "#e8830c"),
+    ("memory_ns", "copies and memsets", "#12a37f"),
+)
+"""Activities of a device: column of `device_bins`, name, colour."""
+
+LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
+"""Colours of lines; of more lines than colours all have the first one."""
+
+CAUSES = tuple(
+    (name, title, colour)
+    for (name, title), colour in zip(CAUSE_TITLES.items(), (*LINES[:5], LINES[7], LINES[5], LINES[6], "#8c8c8c"), strict=True)
+)
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
+
+_OF_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "compute": (ACTIVITIES[0][2],),
+    parts.START_UP: ("#b9bec6",),
+    parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#d9a5ae",
+                    "#6b2737", "#cfcfcf", "#e6c9ce"),
+    parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
+    parts.COPIES: ("#12a37f", "#7cc9b3"),
+    parts.OTHER_KERNELS: ("#0f8ea8",),
+    parts.QUEUED: ("#7f8c2b",),
+    parts.UNDECIDED: ("#5f6670", "#7a828d", "#949ca6", "#464c55", "#343a42", "#a9b0b9"),
+    parts.SHUT_DOWN: ("#9aa1ab",),
+    "other": ("#d5d9e0",),
+}  # fmt: skip
+"""Colours of the parts of the wall time, by group."""
+
+
+def _colours_of_groups(groups: Sequence[str]) -> list[str]:
+    """A colour for each part of the wall time, from their groups."""
+    colours = {group: itertools.cycle(_OF_GROUPS[group]) for group in groups}
+    return [next(colours[group]) for group in groups]
+
+
+def colours_of_parts(shown: Sequence[tuple[str, str]]) -> list[str]:
+    """A colour for each part of the wall time, from its name and its group: the same wherever it is shown."""
+    unnamed = [(name, group) for name, group in shown if name not in _COLOUR_OF_PART]
+    by_group = dict(zip(unnamed, _colours_of_groups([group for _, group in unnamed]), strict=True))
+    return [_COLOUR_OF_PART[name] if name in _COLOUR_OF_PART else by_group[name, group] for name, group in shown]
+
+
+_PARTS = (("compute_ns", "computing", "compute"), *((part.column, part.title, part.group) for part in parts.PARTS))
+WALL_PARTS = tuple(
+    (column, title, colour)
+    for (column, title, _), colour in zip(_PARTS, _colours_of_groups([group for *_, group in _PARTS]), strict=True)
+)
+"""Parts of the wall time of a device: column of `absent_time`, name, colour."""
+_COLOUR_OF_PART = {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
+
+
+def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:
+    """Those of ACTIVITIES that the devices of a run have."""
+    return [activity for activity in ACTIVITIES if (device_bins[activity[0]] > 0).any()]

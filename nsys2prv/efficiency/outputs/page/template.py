@@ -1,4 +1,7 @@
-"""How templates of pages are filled: any text of a run is escaped, and only code of the package runs."""
+"""How content gets into pages: templates, styles and scripts, and tables packed as JSON, from which `page.js` makes rows.
+
+Any text of a run is escaped, and only code of the package runs.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,32 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import polars as pl
 from markupsafe import Markup
 
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnPage, Table
 from nsys2prv.vocabulary import wording
+from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.printable import printable, safe_json
 
+_OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "deviation"})
+"""Columns in the unit of the metric."""
+_DIGITS = 9
+"""Digits of numbers that are not whole."""
+_OF_DEVICES = (*(efficiency.name for efficiency in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
+_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+"""Efficiencies that wide tables show at first, of runs with and without GPUs."""
+_HEADINGS = {"avg_max": "average / largest", "peak_at_ns": "peak at"}
+"""Headings that names of columns do not give."""
 FOLDER = Path(__file__).parent
-_OWN = ".nsys2prv"
+_SCOPE = ".nsys2prv"
 """What notebooks show is inside of an element of this class."""
 
 
@@ -44,19 +61,19 @@ def part(name: str) -> str:
 
 def notebook_style(*names: str) -> Markup:
     """Files of this folder as a style that touches nothing outside of `.nsys2prv`."""
-    return Markup("".join(map(_within_own, map(part, names))))
+    return Markup("".join(map(_scoped, map(part, names))))
 
 
-def _within_own(style: str) -> str:
+def _scoped(style: str) -> str:
     """A style sheet whose rules are for what is inside of `.nsys2prv`; rules for that itself stay.
 
-    >>> _within_own("@media print { .a, b { c: d; } }/* x, */ .nsys2prv { e: f; }")
+    >>> _scoped("@media print { .a, b { c: d; } }/* x, */ .nsys2prv { e: f; }")
     '@media print { .nsys2prv .a, .nsys2prv b { c: d; } } .nsys2prv { e: f; }'
     """
 
-    def scoped(found: re.Match[str]) -> str:
-        space, selectors = found["space"], [one.strip() for one in found["selectors"].split(",")]
-        return space + ", ".join(one if one.startswith(_OWN) else f"{_OWN} {one}" for one in selectors) + " {"
+    def scoped(rule: re.Match[str]) -> str:
+        selectors = [selector.strip() for selector in rule["selectors"].split(",")]
+        return rule["space"] + ", ".join(name if name.startswith(_SCOPE) else f"{_SCOPE} {name}" for name in selectors) + " {"
 
     plain = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
     return re.sub(r"(?P<space>(?:^|(?<=[{}]))\s*)(?P<selectors>[^{}@;\s][^{}@;]*)\{", scoped, plain)
@@ -72,8 +89,8 @@ def script_of_page(name: str) -> Markup:
 
 def hashes(scripts: Sequence[str]) -> str:
     """What a content security policy names so that these scripts, and no others, run."""
-    found = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    return " ".join(f"'sha256-{one}'" for one in found)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
 def json_in_html(content: Any) -> Markup:
@@ -86,3 +103,117 @@ def json_in_html(content: Any) -> Markup:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """One table of the page.
+
+    Attributes
+    ----------
+    table
+        Its declaration.
+    rows, all_rows
+        Rows in the page, and all rows.
+    packed
+        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`,
+        its `form` ("text", "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are
+        places in `texts`. `sorted`: the column by which it is sorted and whether downwards, or null.
+    """
+
+    table: Table
+    rows: int
+    all_rows: int
+    packed: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the page, without its heading."""
+        return len(json_in_html(self.packed).encode())
+
+
+def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
+    """A table of the page, of at most so many cells.
+
+    Parameters
+    ----------
+    table, frame
+        Its declaration and its rows.
+    cells
+        Largest number of cells; the last rows are left out.
+    without
+        Columns that are not shown.
+    """
+    columns = [column for column in table.columns if column.name not in without]
+    place = table.page or OnPage("")
+    by = (place.worst_first, not place.lowest_first) if place.worst_first else None
+    if by is not None:
+        frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
+    shown = in_units(table, frame.head(max(cells // len(columns), 1)))
+    main = _main(place.columns, shown)
+    packed = [
+        {
+            "name": column.name,
+            "heading": _heading(column),
+            "meaning": column.meaning.replace("`", ""),
+            "main": column.name in main,
+            "is_moment": column.is_moment,
+            "form": _form(column),
+            **_values(shown[column.name]),
+        }
+        for column in columns
+    ]
+    return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
+
+
+def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
+    """Columns that are shown at first: without GPUs efficiencies of hosts, and nothing that is not known in any row."""
+    names = set(columns or shown.columns)
+    if EFFICIENCY_COLUMNS in names:
+        names |= {*_OF_DEVICES} if shown[_OF_DEVICES[0]].count() else {*_OF_DEVICES, *_OF_HOSTS}
+    return {name for name in names if name in shown.columns and (shown.is_empty() or shown[name].count())}
+
+
+def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of tables of sampled metrics with the unit of each metric behind its name, and clocks in GHz."""
+    if "metric" not in table.schema or rows.is_empty() or table.name == "tree":
+        return rows
+    units = {name: unit_of_metric(name) for name in rows["metric"].unique()}
+    factors = {name: {"Hz": 1e-9, "MHz": 1e-3}.get(unit, 1.0) for name, unit in units.items()}
+    shown = {"Hz": "GHz", "MHz": "GHz"}
+    names = {
+        name: f"{name.partition(' [')[0] if unit == 'MHz' else name} [{shown.get(unit, unit)}]"
+        for name, unit in units.items()
+        if unit and (not name.endswith("]") or unit in shown)
+    }
+    factor = pl.col("metric").replace_strict(factors, return_dtype=pl.Float64)
+    numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
+    return rows.with_columns(pl.col(numbers) * factor, metric=pl.col("metric").replace(names)).select(rows.columns)
+
+
+def _heading(column: Column) -> str:
+    efficiency = EFFICIENCIES.get(column.name)
+    return efficiency.heading if efficiency else _HEADINGS.get(column.name, column.heading)
+
+
+def _form(column: Column) -> str:
+    if column.unit:
+        return column.unit
+    if column.dtype is pl.String:
+        return "text"
+    return "count" if column.dtype is pl.Int64 else "number"
+
+
+def _values(column: pl.Series) -> dict[str, Any]:
+    if column.dtype == pl.String:
+        texts = column.drop_nulls().unique(maintain_order=True)
+        places = {text: place for place, text in enumerate(texts)}
+        return {"texts": texts.to_list(), "values": [None if text is None else places[text] for text in column]}
+    if column.dtype.is_float():
+        # NaN and infinite numbers are not JSON; and 1.0 is longer than 1.
+        column = pl.select(pl.when(column.is_finite()).then(column.round_sig_figs(_DIGITS))).to_series()
+        return {"values": [int(value) if value is not None and value.is_integer() else value for value in column]}
+    return {"values": column.to_list()}
