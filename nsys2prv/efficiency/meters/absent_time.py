@@ -45,9 +45,10 @@ from nsys2prv.efficiency.meters.absent_walk import Predecessors
 from nsys2prv.efficiency.meters.absent_windows import PartsInWindows, part_sums
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
-from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
+from nsys2prv.efficiency.meters.regions import MOST_REGIONS
 from nsys2prv.efficiency.meters.starved_beside_nccl import StarvedBesideNccl
 from nsys2prv.efficiency.meters.stretches import UNKNOWN, last_of_each, stretches_before, with_next
+from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, ON_DEVICES, ON_HOSTS, RANGES, RECORDS
 from nsys2prv.efficiency.steps import Steps, expanded

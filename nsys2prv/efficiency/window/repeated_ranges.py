@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.meters.regions import NamedRanges
+from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.window.device_work import WorkGroups, device_work
 from nsys2prv.efficiency.window.kernel_period import LEAST_ITERATIONS
