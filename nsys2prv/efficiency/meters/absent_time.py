@@ -22,7 +22,8 @@ from nsys2prv.efficiency.meters.absent_pieces import PiecesOfGaps
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
+from nsys2prv.efficiency.meters.regions import MOST_REGIONS
+from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, RANGES
 from nsys2prv.efficiency.steps import expanded

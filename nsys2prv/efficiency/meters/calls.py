@@ -14,7 +14,6 @@ SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
 """Smallest size of each class of memory operations, bytes."""
 
 _OS_KINDS = {event_types.IO_CALL: "io", event_types.PTHREAD_CALL: "threads", event_types.OS_CALL: "other"}
-_CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values(), *_OS_KINDS]
 _CALL = ["number", "value"]
 
 MEMORY_OPERATIONS = Table(
@@ -110,24 +109,18 @@ class Calls(MeasuredTables):
 
 def host_calls(run: MeasuredRun) -> Calls:
     """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
-    calls = run.calls.filter(pl.col("number").is_in(_CALL_TYPES))
-    if calls.is_empty():
+    if run.calls.is_empty():
         return Calls({})
     length, size = pl.col("end") - pl.col("start"), pl.col("size")
-    task = pl.Series("task", run.events.rows.task[calls["row"].to_numpy()], dtype=pl.Int32)
-    by_task = calls.group_by(*_CALL, task).agg(
-        count=pl.len(),
-        total=length.sum(),
-        shortest=length.min(),
-        longest=length.max(),
-        # Null where no call reports one.
-        size=pl.when(size.count() > 0).then(size.sum()),
+    # Null where no call reports one.
+    sizes = pl.when(size.count() > 0).then(size.sum())
+    of_rows = run.calls.group_by(*_CALL, "row").agg(
+        sizes, count=pl.len(), total=length.sum(), shortest=length.min(), longest=length.max()
     )
+    sums = (pl.col("count", "total").sum(), pl.col("shortest").min(), pl.col("longest").max(), sizes)
+    by_task = run.events.rows.located(of_rows).group_by(*_CALL, "task").agg(sums)
     by_call = by_task.group_by(_CALL).agg(
-        pl.col("count", "total").sum(),
-        min_ns=pl.col("shortest").min(),
-        max_ns=pl.col("longest").max(),
-        bytes=pl.when(size.count() > 0).then(size.sum()),
+        *sums,
         tasks=pl.len(),
         average_task_ns=pl.col("total").mean(),
         maximum_task_ns=pl.col("total").max(),
@@ -136,6 +129,9 @@ def host_calls(run: MeasuredRun) -> Calls:
     by_call = by_call.with_columns(
         call=run.events.named(by_call["number"], by_call["value"]),
         total_ns="total",
+        min_ns="shortest",
+        max_ns="longest",
+        bytes="size",
         mean_ns=pl.col("total") / pl.col("count"),
         maximum_task=run.task_names(pl.col("maximum_task")),
     ).sort("total", "call", descending=[True, False])

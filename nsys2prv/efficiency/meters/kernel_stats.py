@@ -288,7 +288,7 @@ def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
         return [(0, len(heights))]
     rises = np.diff(smooth, prepend=-1, append=-1)
     tops = [place for place in range(len(smooth)) if rises[place] > 0 and rises[place + 1] <= 0]
-    edges = [0, *(left + int(smooth[left:right].argmin()) for left, right in itertools.pairwise(tops)), len(smooth)]
+    edges = [0, *(earlier + int(smooth[earlier:later].argmin()) for earlier, later in itertools.pairwise(tops)), len(smooth)]
     peaks = [[edges[place], edges[place + 1]] for place in range(len(tops))]
     while len(peaks) > 1:
         worst = max(range(len(peaks) - 1), key=lambda place: _shallow(smooth, heights, peaks[place], peaks[place + 1]))
@@ -298,13 +298,13 @@ def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
     return [(first, behind) for first, behind in peaks]
 
 
-def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], left: list[int], right: list[int]) -> float:
+def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], earlier: list[int], later: list[int]) -> float:
     """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
     least = _LEAST_SHARE * heights.sum()
-    if min(heights[slice(*left)].sum(), heights[slice(*right)].sum()) < least:
+    if min(heights[slice(*earlier)].sum(), heights[slice(*later)].sum()) < least:
         return 1.0
-    lower = min(smooth[slice(*left)].max(), smooth[slice(*right)].max())
-    valley = smooth[max(right[0] - 1, left[0]) : right[0] + 1].min()
+    lower = min(smooth[slice(*earlier)].max(), smooth[slice(*later)].max())
+    valley = smooth[max(later[0] - 1, earlier[0]) : later[0] + 1].min()
     return float(valley / lower)
 
 

@@ -87,7 +87,7 @@ def memory_in_use(run: MeasuredRun) -> MemoryInUse:
         time = of_group["start"].to_numpy()
         first = int(np.searchsorted(time, 0))
         begin = int(in_use[first - 1]) if first else before[device, group]
-        # The first peak counts, and where nothing is higher, the begin of the window.
+        # The first peak counts, and where nothing is higher, the start of the window.
         course = np.concatenate([[begin], in_use[first:]])
         peak = int(course.argmax())
         sizes = of_group[first:].select("allocated", "freed")

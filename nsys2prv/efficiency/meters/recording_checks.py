@@ -174,10 +174,10 @@ def lost_work(run: MeasuredRun) -> LostWork:
     names = run.events.types.get(event_types.CUDA_CALL)
     # These launch nothing on devices.
     of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
-    calls = run.calls.filter((pl.col("number") == event_types.CUDA_CALL) & ~pl.col("value").is_in(of_host))
-    is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
-    calls_of = _by_task_and_part(run, calls.select("row", time="start").filter(is_launch))
-    work = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start")
+    number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
+    is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
+    calls_of = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
+    work = run.operations.lazy().filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start").collect()
     launches = run.launches.filter(pl.col("time") >= 0)
     latency = int((launches["to_time"] - launches["time"]).max() or 0)
     launches = launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi")
