@@ -312,10 +312,7 @@ class NothingToMeasure(Nsys2prvError):
     exit_code = 12
 
     def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
-        super().__init__(
-            f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda), or a trace with rows of "
-            f"CUDA streams"
-        )
+        super().__init__(f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda)")
 
 
 class NoDevices(NothingToMeasure):
@@ -330,8 +327,7 @@ class NotEfficiency(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
-            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, reports, or a "
-            f"trace"
+            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, or reports"
         )
 
 

@@ -1,16 +1,51 @@
-"""Where the measured events come from: reports or a trace; both become `RunEvents`."""
+"""Where the measured events come from: reports are opened, planned and placed as for a translation, and become `RunEvents`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
-from nsys2prv.efficiency.from_reports import events_of_reports
-from nsys2prv.efficiency.from_trace import events_of_trace, is_trace
-from nsys2prv.efficiency.run_events import COLLECTIONS, RANGES, RunEvents
-from nsys2prv.errors import UsageError
+import polars as pl
+
+from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
+    MPI_COLLECTIVES,
+    ON_HOSTS,
+    RANGES,
+    Collection,
+    RunEvents,
+    RunRows,
+    TaskRows,
+    TypeNames,
+    calling_rows,
+    distinct_names,
+    narrow,
+    new_collections,
+    on_first_rows,
+)
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import workers
+from nsys2prv.exports.find import check_are_reports
+from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
+from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.session import RunSession
+from nsys2prv.sources.communication.message_ends import MPI
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.survey import Survey, text_attributes
+
+_LAUNCHES = "launches"
 
 
 def read_events(
@@ -21,21 +56,174 @@ def read_events(
     with_ranges: bool = True,
     with_dependencies: bool = False,
 ) -> RunEvents:
-    """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.
+    """Read the events of a run.
 
-    Of a trace, the options `time`, `ranks`, `cache` and `progress` count. NVTX ranges are read `with_ranges`, and what says
-    which events wait for which (collections that are `optional`) `with_dependencies`.
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+    folder
+        For intermediate files.
+    with_ranges
+        Read NVTX ranges, too.
+    with_dependencies
+        Read what says which events wait for which, too (collections that are `optional`).
 
-    Raises Nsys2prvError with one sentence for the user.
+    Raises
+    ------
+    Nsys2prvError
+        With one sentence for the user.
     """
+    check_are_reports(arguments)
     collections = tuple(
-        one for one in COLLECTIONS if (with_ranges or one is not RANGES) and (with_dependencies or not one.optional)
+        collection
+        for collection in COLLECTIONS
+        if (with_ranges or collection is not RANGES) and (with_dependencies or not collection.optional)
     )
-    traces = [argument for argument in arguments if is_trace(argument)]
-    if not traces:
-        with workers(options.workers, options.scheduler, options.memory) as some:
-            some.share(folder)
-            return events_of_reports(arguments, options, folder, some, collections)
-    if len(arguments) > 1:
-        raise UsageError(f"{traces[0]}: a trace is measured alone; give one trace, or reports, or compare runs with `compare`")
-    return events_of_trace(Path(traces[0]), options, folder, collections)
+    with workers(options.workers, options.scheduler, options.memory) as pool:
+        pool.share(folder)
+        # Rows, axis and numbers are those of the trace: all sources are surveyed.
+        return events_of_session(RunSession(arguments, SOURCES, options, folder, pool), arguments, collections)
+
+
+def events_of_session(session: RunSession, arguments: Sequence[str | Path], collections: tuple[Collection, ...]) -> RunEvents:
+    """Read collections of the reports of a session, which were named as the arguments."""
+
+    def rows_to_read(opened: OpenedReport) -> int:
+        return sum(survey.rows for survey, _ in _surveys_of(opened, collections))
+
+    read = session.read(partial(EventColumns, collections), rows_to_read, "reading")
+    plan, selection = session.plan, session.plan.timeline.selection
+    nodes = plan.timeline.rows.nodes
+    clocks = [clock.as_json() for clock in plan.axis.clocks]
+    errors = clock_errors(clocks, plan.alignment, selection.origin)
+    tasks = [
+        TaskRows(
+            task.name,
+            nodes[task.node].name,
+            tuple(thread.name for thread in task.threads),
+            task.report,
+            errors[task.report] if task.report is not None else None,
+        )
+        for task in plan.timeline.rows.tasks
+    ]
+    rows = RunRows(tasks)
+    identities = [opened.identity for opened in plan.reports]
+    starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
+    messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
+    return RunEvents(
+        inputs=tuple(str(argument) for argument in arguments),
+        title=_title(plan.reports),
+        rows=rows,
+        begin=selection.origin,
+        length=selection.length,
+        types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
+        collections={name: found for name, found in read.sorts.items() if found.rows and name != _LAUNCHES},
+        launches=launches if launches.rows else None,
+        callers=rows.using_gpus(read.callers),
+        messages=messages if messages.rows else None,
+        ranks_of_run=plan.run.size,
+        began=_utc(min(starts)) if starts else None,
+        clocks=clocks,
+        report_clocks=plan.alignment,
+        recorders=distinct_names(identity.tool for identity in identities),
+        gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
+        warnings=session.warnings,
+        left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
+    )
+
+
+class _CollectionRows:
+    """What one collection has of the events of a source: a sink of the reader."""
+
+    def __init__(self, collection: Collection, rows: ExternalSort, first_rows: Numbers) -> None:
+        self.collection = collection
+        self.rows = rows
+        self.first_rows = first_rows
+        self.callers: set[int] = set()
+
+    def add(self, placed: pl.DataFrame) -> None:
+        events = on_first_rows(narrow(placed, self.collection), self.first_rows)
+        self.rows.add(events)
+        if self.collection == ON_HOSTS:
+            self.callers |= calling_rows(events)
+
+
+class EventColumns(Collected[_CollectionRows]):
+    """Rows of collections, and lines of launches; `callers` are rows that call CUDA or MPI."""
+
+    def __init__(self, collections: tuple[Collection, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
+        launches = ExternalSort(["to_time"], folder / _LAUNCHES)
+        super().__init__(folder, {**new_collections(folder, collections), _LAUNCHES: launches})
+        self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
+        self.callers: set[int] = set()
+        self._collections = collections
+
+    def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
+        first_rows = timeline.rows.first_of_stream
+
+        def new_rows(collection: Collection) -> _CollectionRows:
+            return _CollectionRows(collection, self.sorts[collection.name].part(), first_rows)
+
+        return [
+            Request(
+                _without_other_texts(survey, collection),
+                partial(new_rows, collection),
+                columns=collection.columns,
+                # Here intervals may overlap on a row.
+                by_lane=False,
+            )
+            for survey, collection in _surveys_of(opened, self._collections)
+        ]
+
+    def take(self, _part: ReportPart, read: ReadEvents[_CollectionRows], _unfinished: Unfinished) -> None:
+        for _, sink, _ in read.sinks:
+            self.sorts[sink.collection.name].absorb(sink.rows)
+            self.callers |= sink.callers
+
+    def further(self, timeline: Shared[TimelinePlan], unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
+        return [(_LAUNCHES, partial(_launch_lines, launches, timeline)) for launches in unfinished.launches.values()]
+
+    def absorb(self, group: EventColumns) -> None:
+        super().absorb(group)
+        self.callers |= group.callers
+
+
+def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterator[pl.DataFrame]:
+    first_rows = timeline.value.rows.first_of_stream
+    for lines in launches.messages():
+        on_first = on_first_rows(lines, first_rows, "to_row")
+        yield on_first.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+
+
+def _messages(read: EventColumns, selection: TimeSelection) -> ExternalSort:
+    """Messages between ranks whose ends were read."""
+    messages = ExternalSort(["to_time"], read.folder / "paired-messages")
+    for pairs in read.messages.messages(selection):
+        messages.add(pairs.select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items()))
+    return messages
+
+
+def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
+    """What each collection takes from a report."""
+    return [
+        (survey, collection)
+        for survey in opened.surveys
+        for collection in collections
+        if set(collection.types).intersection(survey.source.types)
+    ]
+
+
+def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
+    """A survey without the texts of attributes that a collection does not have."""
+    others = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
+    return replace(survey, groups=survey.groups.drop(others))
+
+
+def _utc(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _title(reports: Sequence[OpenedReport]) -> str:
+    first = reports[0].report.path
+    return first.name if len(reports) == 1 else f"{first.parent.name or first.name} ({len(reports)} reports)"

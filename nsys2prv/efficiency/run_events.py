@@ -1,7 +1,7 @@
 """What happened in a run, as the measurement needs it: rows, names, and collections of intervals on the common axis.
 
-`RunEvents` are made from reports (`from_reports`) or from a trace (`from_trace`), and are the same in both cases: rows are
-known by their names in the trace, events by their numbers there, and times are ns from the start of the trace.
+`event_input` makes `RunEvents` of reports: rows have their names in the trace, events their numbers there, and times are ns
+from the start of the trace.
 """
 
 from __future__ import annotations
@@ -148,9 +148,7 @@ def on_first_rows(frame: pl.DataFrame, first_rows: npt.NDArray[np.int64], column
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if stream := row_names.parse_stream_name(name):
-        # Traces without nodes in their header name them here.
-        node = task.node if row_names.is_node_of(stream, task.node) else stream.node
-        return STREAM, Device(node, stream.device)
+        return STREAM, Device(task.node, stream.device)
     if (device := row_names.device_of_metrics(name)) is not None:
         return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
@@ -370,12 +368,10 @@ def _without_lane(number: int, base: int) -> int:
 class RunEvents:
     """What happened in a run. All events of a stream are on its first row (`RunRows.first_of_stream`), where they may overlap.
 
-    Of a trace with folded streams, in which all rows of a device have one name, events are on the rows of the trace.
-
     Attributes
     ----------
-    inputs, is_trace, title
-        What the user named, whether it is a trace, and a title for headings.
+    inputs, title
+        What the user named, and a title for headings.
     rows
         All rows.
     begin, length
@@ -408,7 +404,6 @@ class RunEvents:
     """
 
     inputs: tuple[str, ...]
-    is_trace: bool
     title: str
     rows: RunRows
     begin: int

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import ReportError
-from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.shared import Shared
 from nsys2prv.exports.global_ids import pid_of, tid_of
+from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
+from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import EventReader, Request
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -90,7 +90,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     def rows_to_write(opened: OpenedReport) -> int:
         return sum(survey.rows for survey in opened.surveys if survey.source in sources)
 
-    written = session.read(partial(_write_group, sources), lambda _: _WrittenEvents(), rows_to_write, "reading")
+    written = session.read(partial(_WrittenEvents, sources), rows_to_write, "reading")
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
     present = [one.column for one in _attributes_of(sources) if one.column in written.attributes]
@@ -210,50 +210,49 @@ def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
     return tuple(found.values())
 
 
-@dataclass
-class _WrittenEvents:
+class _WrittenEvents(Collected["_EventFiles"]):
     """Files that were written, and attributes that occur in them."""
 
-    files: list[Path] = field(default_factory=list)
-    attributes: set[str] = field(default_factory=set)
-    broken: dict[int, ReportError] = field(default_factory=dict)
+    has_launches = False
 
-    def absorb(self, other: _WrittenEvents | _EventFiles) -> None:
-        """Take over the files of other work."""
-        self.files += other.files
-        self.attributes |= other.attributes
+    def __init__(self, sources: tuple[Source, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
+        super().__init__(folder, {})
+        self.files: list[Path] = []
+        self.attributes: set[str] = set()
+        self._sources = sources
+        self._columns = _attributes_of(sources)
+        self._names: tuple[pl.DataFrame, Mapping[int, pl.DataFrame]] | None = None
+        self._numbers = itertools.count()
 
-    def finish(self, *_: object) -> dict[int, ReportError]:
-        """Nothing is left to do: each event is written by itself."""
-        return {}
+    def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_EventFiles]]:
+        make_folder(self.folder)
+        if self._names is None:
+            self._names = _places(timeline.rows), _texts(timeline.labels, self._columns)
+        rows, texts = self._names
 
+        def new_files(source: Source) -> _EventFiles:
+            return _EventFiles(self.folder / f"part{next(self._numbers)}", source, rows, texts, self._columns)
 
-def _write_group(
-    sources: tuple[Source, ...], group: ReportGroup, progress: Callable[[int], object] = no_progress
-) -> _WrittenEvents:
-    """Write the events of some reports; `progress` is called with the number of rows that were read."""
-    folder, timeline = group.own_folder(), group.timeline.value
-    make_folder(folder)
-    reader = EventReader(timeline, folder / "reader", progress)
-    attributes = _attributes_of(sources)
-    rows, texts = _places(timeline.rows), _texts(timeline.labels, attributes)
-    written = _WrittenEvents()
-    numbers = itertools.count()
+        surveys = [survey for survey in opened.surveys if survey.source in self._sources]
+        return [Request(survey, partial(new_files, survey.source), by_lane=False) for survey in surveys]
 
-    def new_files(source: Source) -> _EventFiles:
-        return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, attributes)
+    def take(self, _part: ReportPart, read: ReadEvents[_EventFiles], _unfinished: Unfinished) -> None:
+        for _, files, _ in read.sinks:
+            self.files += files.files
+            self.attributes |= files.attributes
 
-    def write_part(part: ReportPart) -> None:
-        requests = [
-            Request(survey, partial(new_files, survey.source), by_lane=False)
-            for survey in part.opened.surveys
-            if survey.source in sources
-        ]
-        for _, files in reader.read(part.index, part.opened, requests, part.share).sinks:
-            written.absorb(files)
+    def further(self, _timeline: Shared[TimelinePlan], _unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
+        return []
 
-    written.broken = group.each(write_part)
-    return written
+    def absorb(self, group: _WrittenEvents) -> None:
+        super().absorb(group)
+        self.files += group.files
+        self.attributes |= group.attributes
+
+    def spill(self) -> None:
+        super().spill()
+        # Those who go on with the files need no names.
+        self._names, self._numbers = None, itertools.count()
 
 
 class _EventFiles:
