@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from support.interval_pairs import pair_intervals
 
 KEY = ["row", "type"]

@@ -99,7 +99,6 @@ with tempfile.TemporaryDirectory() as folder:
     collections = {name: found for name, found in collections.items() if found.rows}
     events = RunEvents(
         inputs=("made",),
-        is_trace=False,
         title="made",
         rows=rows,
         begin=0,
