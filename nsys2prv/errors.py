@@ -296,6 +296,17 @@ class MemoryCapReached(NoResources):
         )
 
 
+class RunTooLarge(NoResources):
+    """The columns of a run do not fit in the memory in which it is measured."""
+
+    def __init__(self, intervals: int, needed: int, room: int, parts: Sequence[str]) -> None:
+        Nsys2prvError.__init__(
+            self,
+            f"to measure {counted(intervals, 'interval')} takes about {needed / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are "
+            f"left; measure a part of the run ({' or '.join(parts)}), or give more memory (--memory, or that of the job)",
+        )
+
+
 def first_of(inputs: Iterable[str | Path]) -> str:
     """The first of some inputs, at least one, and how many more there are.
 

@@ -30,12 +30,15 @@ from nsys2prv.efficiency.run_events import (
     new_collections,
     on_first_rows,
 )
+from nsys2prv.errors import RunTooLarge
+from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.find import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import RunSession
 from nsys2prv.sources.communication.message_ends import MPI
@@ -44,8 +47,13 @@ from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import Survey, text_attributes
+from nsys2prv.vocabulary import wording
 
 _LAUNCHES = "launches"
+_BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 100, 40
+"""What measuring takes at most for each interval and each sample, with its columns."""
+_MARGIN = 0.8
+"""How much of the memory the part takes that is proposed."""
 
 
 def read_events(
@@ -75,6 +83,7 @@ def read_events(
         With one sentence for the user.
     """
     check_are_reports(arguments)
+    room = memory.left()
     collections = tuple(
         collection
         for collection in COLLECTIONS
@@ -83,7 +92,53 @@ def read_events(
     with workers(options.workers, options.scheduler, options.memory) as pool:
         pool.share(folder)
         # Rows, axis and numbers are those of the trace: all sources are surveyed.
-        return events_of_session(RunSession(arguments, SOURCES, options, folder, pool), arguments, collections)
+        session = RunSession(arguments, SOURCES, options, folder, pool)
+        check_size(session.plan, collections, room)
+        return events_of_session(session, arguments, collections)
+
+
+def check_size(plan: RunPlan, collections: Sequence[Collection], room: int) -> None:
+    """Check before events are read that their columns and what is measured of them fit into `room` bytes. Of a part of the
+    time, or of some ranks, it is assumed that events are as dense there as elsewhere.
+
+    Raises RunTooLarge.
+    """
+    intervals, needed = 0, 0.0
+    for index, opened in enumerate(plan.reports):
+        # Sources of one table look through the same rows.
+        rows = {
+            (collection.samples, survey.source.table, str(survey.source.only)): survey.rows
+            for survey, collection in _surveys_of(opened, collections)
+        }
+        part = _part_that_is_read(plan, index)
+        intervals += round(sum(of_table for (is_sample, *_), of_table in rows.items() if not is_sample) * part)
+        needed += part * sum(of_table * (_BYTES_OF_SAMPLE if key[0] else _BYTES_OF_INTERVAL) for key, of_table in rows.items())
+    if needed <= room:
+        return
+    selection, fits = plan.timeline.selection, _MARGIN * room / needed
+    begin = selection.origin + round(selection.length * (1 - fits) / 2)
+    parts = [f"--time {begin / 1e9:.3f}s:{(begin + selection.length * fits) / 1e9:.3f}s"]
+    ranks = sorted({task.rank for task in plan.timeline.rows.tasks if task.rank is not None})
+    if (count := int(len(ranks) * fits)) > 0:
+        parts.append(f"--ranks {wording.ranges(ranks[:count])}")
+    raise RunTooLarge(intervals, round(needed), room, parts)
+
+
+def _part_that_is_read(plan: RunPlan, index: int) -> float:
+    """Which part of the events of a report is in the selected time and of selected ranks, about."""
+    opened, timeline = plan.reports[index], plan.timeline
+    selected = {task.rank for task in timeline.rows.tasks if task.report == index}
+    if opened.span is None or not selected:
+        return 0.0
+    recorded = set(opened.identity.ranks.values())
+    of_ranks = len(selected & recorded) / len(recorded) if recorded else 1.0
+    placement = plan.axis.placements[index]
+    first, last = (placement.at(time) for time in opened.span)
+    selection = timeline.selection
+    inside = sum(
+        max(min(last, end) - max(first, start), 0) for start, end in zip(selection.starts, selection.ends, strict=True)
+    )
+    return of_ranks * inside / max(last - first, 1)
 
 
 def events_of_session(session: RunSession, arguments: Sequence[str | Path], collections: tuple[Collection, ...]) -> RunEvents:
