@@ -8,15 +8,18 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     COLLECTIONS,
+    HOST_CALLS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     MPI_COLLECTIVES,
+    NO_VALUE,
     ON_HOSTS,
     RANGES,
     Collection,
@@ -24,15 +27,13 @@ from nsys2prv.efficiency.run_events import (
     RunRows,
     TaskRows,
     TypeNames,
-    calling_rows,
-    distinct_names,
-    narrow,
+    base_types,
     new_collections,
-    on_first_rows,
 )
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.keys import distinct
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.find import check_are_reports
@@ -42,12 +43,13 @@ from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import RunSession
 from nsys2prv.sources.communication.message_ends import MPI
-from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.registry import SOURCES, TYPES
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import Survey, text_attributes
 from nsys2prv.vocabulary import wording
+from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
 
 _LAUNCHES = "launches"
 _BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 100, 40
@@ -181,8 +183,8 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         began=_utc(min(starts)) if starts else None,
         clocks=clocks,
         report_clocks=plan.alignment,
-        recorders=distinct_names(identity.tool for identity in identities),
-        gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
+        recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
+        gpus=tuple(sorted({gpu.name for identity in identities for gpu in identity.gpus if gpu.name})),
         warnings=session.warnings,
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
@@ -198,10 +200,37 @@ class _CollectionRows:
         self.callers: set[int] = set()
 
     def add(self, placed: pl.DataFrame) -> None:
-        events = on_first_rows(narrow(placed, self.collection), self.first_rows)
-        self.rows.add(events)
+        # Column by column, here as below: each query over a frame takes longer than these few rows.
+        numbers = distinct(placed["number"].cast(pl.Int64).to_numpy())
+        base_of = base_types(numbers.numbers.tolist(), self.collection)
+        if len(base_of) < len(numbers.numbers):
+            placed = placed[np.flatnonzero(numbers.which(base_of.__contains__)[numbers.place])]
+        columns = {name: placed[name] for name in self.collection.schema if name not in self.collection.attributes}
+        for name, types in self.collection.attributes.items():
+            of_types = [placed[str(number)] for number in types if str(number) in placed.columns]
+            columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, placed.height)
+            for other in of_types[1:]:
+                columns[name] = columns[name].zip_with(columns[name].is_not_null(), other)
+        columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
+        if not self.collection.samples:
+            # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
+            beside = {number: _without_lane(number, base) for number, base in base_of.items()}
+            if any(number != other for number, other in beside.items()):
+                columns["number"] = columns["number"].replace(beside)
         if self.collection == ON_HOSTS:
-            self.callers |= calling_rows(events)
+            calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)
+            self.callers |= set(distinct(columns["row"].to_numpy()[calls]).numbers.tolist())
+        self.rows.add(pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.collection.schema.items()]))
+
+
+def _without_lane(number: int, base: int) -> int:
+    """The type that a lane is beside; the number itself when it is no lane."""
+    event_type = TYPES[base]
+    lane = number - event_type.lanes
+    members = event_type.members + 1 if event_type.is_series else 1
+    if event_type.lanes and 0 <= lane < members * LANES_OF_A_MEMBER:
+        return event_type.member(lane // LANES_OF_A_MEMBER) if event_type.is_series else base
+    return number
 
 
 class EventColumns(Collected[_CollectionRows]):
@@ -247,8 +276,8 @@ class EventColumns(Collected[_CollectionRows]):
 def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterator[pl.DataFrame]:
     first_rows = timeline.value.rows.first_of_stream
     for lines in launches.messages():
-        on_first = on_first_rows(lines, first_rows, "to_row")
-        yield on_first.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+        on_first_rows = lines.with_columns(to_row=pl.Series(first_rows[lines["to_row"].to_numpy()]))
+        yield on_first_rows.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
 
 
 def _messages(read: EventColumns, selection: TimeSelection) -> ExternalSort:
