@@ -236,6 +236,8 @@ def _without_lane(number: int, base: int) -> int:
 class EventColumns(Collected[_CollectionRows]):
     """Rows of collections, and lines of launches; `callers` are rows that call CUDA or MPI."""
 
+    has_launches = True
+
     def __init__(self, collections: tuple[Collection, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
         launches = ExternalSort(["to_time"], folder / _LAUNCHES)
         super().__init__(folder, {**new_collections(folder, collections), _LAUNCHES: launches})

@@ -146,8 +146,8 @@ class Collected(Generic[S]):
     """Kinds of messages between ranks that are read, of `message_ends.SOURCE_OF_KIND`."""
     account: Callable[[OpenedReport, Sequence[SourceCoverage]], Any] | None = None
     """Makes the account of the rows of a report; it can be pickled, and raises ReportError when the report breaks off."""
-    has_launches: ClassVar[bool] = True
-    """Whether ends of launches and edges of states are used."""
+    has_launches: ClassVar[bool] = False
+    """Whether ends of launches are used, by `further`."""
 
     def __init__(self, folder: Path, sorts: Mapping[str, ExternalSort]) -> None:
         self.folder = folder
@@ -168,7 +168,7 @@ class Collected(Generic[S]):
     def further(self, timeline: Shared[TimelinePlan], unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
         """Names of collections, each with what makes rows of it when all events of some reports have been read: pieces of work
         that do not need each other."""
-        raise NotImplementedError
+        return []
 
     def absorb(self, group: Self) -> None:
         """Take over what was collected of a group, in the order of reports and of their shares."""

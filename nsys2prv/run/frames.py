@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.execution.scratch import make_folder
-from nsys2prv.execution.shared import Shared
 from nsys2prv.exports.global_ids import pid_of, tid_of
-from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
+from nsys2prv.run.collect import Collected, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import RunSession
@@ -85,7 +84,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     """
     if source not in SOURCE_NAMES:
         raise unknown_source([source])
-    sources = tuple(one for one in SOURCES if one.name == source)
+    sources = tuple(of_name for of_name in SOURCES if of_name.name == source)
 
     def rows_to_write(opened: OpenedReport) -> int:
         return sum(survey.rows for survey in opened.surveys if survey.source in sources)
@@ -93,7 +92,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     written = session.read(partial(_WrittenEvents, sources), rows_to_write, "reading")
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
-    present = [one.column for one in _attributes_of(sources) if one.column in written.attributes]
+    present = [attribute.column for attribute in _attributes_of(sources) if attribute.column in written.attributes]
     return pl.scan_parquet(written.files, glob=False, hive_partitioning=False).select(*EVENT_SCHEMA, *present)
 
 
@@ -121,7 +120,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
 
 def devices_frame(plan: RunPlan) -> pl.DataFrame:
     """GPUs that processes of a run use, one row each: the columns of `NsysRun.devices`."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    devices_of_run: dict[tuple[str, int], dict[str, Any]] = {}
     for report, devices in plan.timeline.rows.devices.items():
         identity = plan.reports[report].identity
         gpus = {gpu.key: gpu for gpu in identity.gpus}
@@ -129,12 +128,12 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
         host = next(plan.timeline.rows.nodes[task.node].name for task in plan.timeline.rows.tasks if task.report == report)
         for (process, device), number in devices.items():
             gpu = gpus.get(identity.gpu_key(process, device))
-            known = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
-            row = found.setdefault((host, number), {"host": host, "device": number, "ranks": set()})
-            row |= {name: value for name, value in known.items() if value}
+            description = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
+            row = devices_of_run.setdefault((host, number), {"host": host, "device": number, "ranks": set()})
+            row |= {name: value for name, value in description.items() if value}
             rank = ranks.get(pid_of(process))
             row["ranks"] |= {rank} if rank is not None else set()
-    rows = [{**row, "ranks": sorted(row["ranks"])} for _, row in sorted(found.items())]
+    rows = [{**row, "ranks": sorted(row["ranks"])} for _, row in sorted(devices_of_run.items())]
     texts = dict.fromkeys(("name", "bus", "uuid"), pl.String)
     return pl.DataFrame(rows, schema={"host": pl.String, "device": pl.Int64, **texts, "ranks": pl.List(pl.Int64)})
 
@@ -143,24 +142,24 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
     rows = [
         {
-            "host": one.name,
-            "method": one.method,
-            "interval": one.half_width[1],
-            "contradiction": one.contradiction,
+            "host": clock.name,
+            "method": clock.method,
+            "interval": clock.half_width[1],
+            "contradiction": clock.contradiction,
             **(
                 {}
-                if one.correction is None
+                if clock.correction is None
                 else {
-                    "anchors": one.correction.anchors,
-                    "offset": round(one.correction.offset),
-                    "drift": one.correction.drift * 1e6,
-                    "error_median": one.correction.median,
-                    "error_95": one.correction.percentile_95,
-                    "error_largest": one.correction.largest,
+                    "anchors": clock.correction.anchors,
+                    "offset": round(clock.correction.offset),
+                    "drift": clock.correction.drift * 1e6,
+                    "error_median": clock.correction.median,
+                    "error_95": clock.correction.percentile_95,
+                    "error_largest": clock.correction.largest,
                 }
             ),
         }
-        for one in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
+        for clock in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
     ]
     numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest", "interval", "contradiction"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
@@ -200,49 +199,39 @@ _OTHER_NAMES = {
 
 
 def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
-    found: dict[str, _AttributeColumn] = {}
-    for one in dict.fromkeys(one for source in sources for one in source.types):
-        if one.role is not Role.ATTRIBUTE or one.is_series:
+    columns: dict[str, _AttributeColumn] = {}
+    for kind in dict.fromkeys(event_type for source in sources for event_type in source.types):
+        if kind.role is not Role.ATTRIBUTE or kind.is_series:
             continue
-        name = _OTHER_NAMES.get(one.label) or re.sub(r"[^a-z0-9]+", "_", one.label.lower()).strip("_")
-        column = name if name not in found and name not in EVENT_SCHEMA else f"{name}_{one.number}"
-        found[column] = _AttributeColumn(one.number, column, one.values is not None, one.precision, _added(one))
-    return tuple(found.values())
+        name = _OTHER_NAMES.get(kind.label) or re.sub(r"[^a-z0-9]+", "_", kind.label.lower()).strip("_")
+        column = name if name not in columns and name not in EVENT_SCHEMA else f"{name}_{kind.number}"
+        columns[column] = _AttributeColumn(kind.number, column, kind.values is not None, kind.precision, _added(kind))
+    return tuple(columns.values())
 
 
 class _WrittenEvents(Collected["_EventFiles"]):
     """Files that were written, and attributes that occur in them."""
-
-    has_launches = False
 
     def __init__(self, sources: tuple[Source, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
         super().__init__(folder, {})
         self.files: list[Path] = []
         self.attributes: set[str] = set()
         self._sources = sources
-        self._columns = _attributes_of(sources)
-        self._names: tuple[pl.DataFrame, Mapping[int, pl.DataFrame]] | None = None
-        self._numbers = itertools.count()
+        self._new_files: Callable[[Source], _EventFiles] | None = None
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_EventFiles]]:
-        make_folder(self.folder)
-        if self._names is None:
-            self._names = _places(timeline.rows), _texts(timeline.labels, self._columns)
-        rows, texts = self._names
-
-        def new_files(source: Source) -> _EventFiles:
-            return _EventFiles(self.folder / f"part{next(self._numbers)}", source, rows, texts, self._columns)
-
+        if self._new_files is None:
+            make_folder(self.folder)
+            attributes = _attributes_of(self._sources)
+            names = _places(timeline.rows), _texts(timeline.labels, attributes), attributes
+            self._new_files = partial(_EventFiles, self.folder, *names)
         surveys = [survey for survey in opened.surveys if survey.source in self._sources]
-        return [Request(survey, partial(new_files, survey.source), by_lane=False) for survey in surveys]
+        return [Request(survey, partial(self._new_files, survey.source), by_lane=False) for survey in surveys]
 
     def take(self, _part: ReportPart, read: ReadEvents[_EventFiles], _unfinished: Unfinished) -> None:
         for _, files, _ in read.sinks:
             self.files += files.files
             self.attributes |= files.attributes
-
-    def further(self, _timeline: Shared[TimelinePlan], _unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
-        return []
 
     def absorb(self, group: _WrittenEvents) -> None:
         super().absorb(group)
@@ -252,7 +241,7 @@ class _WrittenEvents(Collected["_EventFiles"]):
     def spill(self) -> None:
         super().spill()
         # Those who go on with the files need no names.
-        self._names, self._numbers = None, itertools.count()
+        self._new_files = None
 
 
 class _EventFiles:
@@ -260,21 +249,20 @@ class _EventFiles:
 
     def __init__(
         self,
-        path: Path,
-        source: Source,
+        folder: Path,
         rows: pl.DataFrame,
         texts: Mapping[int, pl.DataFrame],
         attributes: Sequence[_AttributeColumn],
+        source: Source,
     ) -> None:
-        self._path = path
+        self._folder = folder
         self._rows = rows
         self._texts = texts
         self._columns = attributes
         self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
-        self._labels = {one.number: _label(one) or source.title for one in source.types}
-        self._scales = {one.number: 10.0**-one.precision for one in source.types}
-        self._added = {one.number: _added(one) for one in source.types}
-        self._numbers = itertools.count()
+        self._labels = {event_type.number: _label(event_type) or source.title for event_type in source.types}
+        self._scales = {event_type.number: 10.0**-event_type.precision for event_type in source.types}
+        self._added = {event_type.number: _added(event_type) for event_type in source.types}
         self.files: list[Path] = []
         self.attributes: set[str] = set()
 
@@ -290,25 +278,26 @@ class _EventFiles:
                 * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
             ),
         )
-        columns = [self._column(placed, one) for one in self._columns]
+        columns = [self._column(placed, attribute) for attribute in self._columns]
         frame = pl.DataFrame([*self._rows[placed["row"]].get_columns(), *events.get_columns(), *columns])
         self.attributes |= {column.name for column in columns if column.null_count() < len(column)}
-        path = self._path.with_name(f"{self._path.name}-{next(self._numbers)}.parquet")
-        frame.select(*EVENT_SCHEMA, *(one.column for one in self._columns)).write_parquet(path, compression="lz4")
+        path = self._folder / f"{secrets.token_hex(8)}.parquet"
+        frame.select(*EVENT_SCHEMA, *(attribute.column for attribute in self._columns)).write_parquet(path, compression="lz4")
         self.files.append(path)
 
-    def _column(self, placed: pl.DataFrame, one: _AttributeColumn) -> pl.Series:
-        number = str(one.number)
+    def _column(self, placed: pl.DataFrame, attribute: _AttributeColumn) -> pl.Series:
+        number = str(attribute.number)
         if number not in placed.columns:
-            return pl.repeat(None, placed.height, dtype=one.dtype, eager=True).alias(one.column)
+            return pl.repeat(None, placed.height, dtype=attribute.dtype, eager=True).alias(attribute.column)
         values = placed[number].alias("value")
-        if one.has_texts:
-            values = values.to_frame().join(self._texts[one.number], on="value", how="left", maintain_order="left")["text"]
-        elif one.decimals:
-            values = values * 10.0**-one.decimals
-        elif one.added:
-            values = (values - one.added).set(values < one.added, None)
-        column: pl.Series = values.cast(one.dtype).alias(one.column)
+        if attribute.has_texts:
+            texts = self._texts[attribute.number]
+            values = values.to_frame().join(texts, on="value", how="left", maintain_order="left")["text"]
+        elif attribute.decimals:
+            values = values * 10.0**-attribute.decimals
+        elif attribute.added:
+            values = (values - attribute.added).set(values < attribute.added, None)
+        column: pl.Series = values.cast(attribute.dtype).alias(attribute.column)
         return column
 
 
@@ -324,12 +313,12 @@ def _label(event_type: EventType) -> str:
 
 def _texts(labels: Labels, attributes: Sequence[_AttributeColumn]) -> dict[int, pl.DataFrame]:
     """Columns `value`, `text` of the attributes with texts, by number."""
-    used = {one.number: one.values or {} for one in labels.used_with()}
+    used = {used_type.number: used_type.values or {} for used_type in labels.used_with()}
     schema = {"value": pl.Int64, "text": pl.String}
     return {
-        one.number: pl.DataFrame(list(used.get(one.number, {}).items()), schema=schema, orient="row")
-        for one in attributes
-        if one.has_texts
+        attribute.number: pl.DataFrame(list(used.get(attribute.number, {}).items()), schema=schema, orient="row")
+        for attribute in attributes
+        if attribute.has_texts
     }
 
 

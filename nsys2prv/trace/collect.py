@@ -74,6 +74,8 @@ class TraceRecords(Collected[_SourceRecords]):
         Event types in the records, and on which rows they are.
     """
 
+    has_launches = True
+
     def __init__(
         self, options: TranslateOptions, sources: tuple[Source, ...], folder: Path, reports: Sequence[OpenedReport]
     ) -> None:
