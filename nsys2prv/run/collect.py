@@ -6,7 +6,6 @@ which reports were in one group. The trace, the efficiency numbers and the Pytho
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Sink)
 C = TypeVar("C", bound="Collected[Any]")
+R = TypeVar("R")
 
 MakeRows = Callable[[], Iterator[pl.DataFrame]]
 """Makes rows of a collection; it can be pickled."""
@@ -136,16 +136,14 @@ class Collected(Generic[S]):
     ----------
     messages
         Ends of messages between ranks.
-    accounts
-        What `account` gives for each report, by its number; of those that are read at once, `take` fills it.
+    unfinished
+        What is left to do for reports that are read in shares, by their number.
     broken
         Reports that broke off, by their number.
     """
 
     kinds_of_messages: Sequence[str] = ()
     """Kinds of messages between ranks that are read, of `message_ends.SOURCE_OF_KIND`."""
-    account: Callable[[OpenedReport, Sequence[SourceCoverage]], Any] | None = None
-    """Makes the account of the rows of a report; it can be pickled, and raises ReportError when the report breaks off."""
     has_launches: ClassVar[bool] = False
     """Whether ends of launches are used, by `further`."""
 
@@ -153,9 +151,8 @@ class Collected(Generic[S]):
         self.folder = folder
         self.sorts = sorts
         self.messages = Messages(folder / "messages")
-        self.accounts: dict[int, Any] = {}
         self.broken: dict[int, ReportError] = {}
-        self._unfinished: dict[int, Unfinished] = {}  # of reports that are read in shares
+        self.unfinished: dict[int, Unfinished] = {}
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, unfinished: Unfinished) -> list[Request[S]]:
         """What is read of a report; edges of states go to `unfinished`."""
@@ -175,49 +172,33 @@ class Collected(Generic[S]):
         for name, rows in group.sorts.items():
             self.sorts[name].absorb(rows)
         self.messages.absorb(group.messages)
-        self.accounts |= group.accounts
-        for index, unfinished in group._unfinished.items():
-            self.unfinished(index).absorb(unfinished)
+        for index, unfinished in group.unfinished.items():
+            self.unfinished_of(index).absorb(unfinished)
 
-    def unfinished(self, index: int) -> Unfinished:
+    def unfinished_of(self, index: int) -> Unfinished:
         """What is left to do for a report that is read in shares, by its number."""
-        return self._unfinished.setdefault(index, Unfinished(self.folder / f"report{index}"))
+        return self.unfinished.setdefault(index, Unfinished(self.folder / f"report{index}"))
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
         for rows in self.sorts.values():
             rows.spill()
         self.messages.spill()
-        for unfinished in self._unfinished.values():
+        for unfinished in self.unfinished.values():
             unfinished.spill()
 
     def finish(
-        self, timeline: Shared[TimelinePlan], reports: Sequence[OpenedReport], workers: Workers
+        self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
     ) -> dict[int, ReportError]:
         """Do what needs all shares of a report, for those that were read in several; the result is those that broke off, by
         number."""
-        accounts = [
-            partial(_account_or_error, self.account, reports[index], unfinished.coverage[index])
-            for index, unfinished in self._unfinished.items()
-            if self.account is not None
-        ]
-        work = list(itertools.chain.from_iterable(self.further(timeline, one) for one in self._unfinished.values()))
-        pieces: list[Callable[[], Any]] = [
-            *accounts,
-            *(partial(_on_disk, self.sorts[name].part(), rows) for name, rows in work),
-        ]
-        made = workers.map(_do, pieces)
-        broken: dict[int, ReportError] = {}
-        for index, account in zip(self._unfinished, itertools.islice(made, len(accounts)), strict=False):
-            if isinstance(account, ReportError):
-                broken[index] = account
-            else:
-                self.accounts[index] = account
-        for (name, _), rows in zip(work, made, strict=True):
+        work = [piece for unfinished in self.unfinished.values() for piece in self.further(timeline, unfinished)]
+        pieces = [partial(_on_disk, self.sorts[name].part(), rows) for name, rows in work]
+        for (name, _), rows in zip(work, workers.map(call, pieces), strict=True):
             self.sorts[name].absorb(rows)
-        for unfinished in self._unfinished.values():
+        for unfinished in self.unfinished.values():
             unfinished.delete()
-        return broken
+        return {}
 
 
 def collect(
@@ -243,7 +224,7 @@ def collect(
     at_once = Unfinished(folder)
 
     def read_part(part: ReportPart) -> None:
-        unfinished = at_once if part.share.is_whole else collected.unfinished(part.index)
+        unfinished = at_once if part.share.is_whole else collected.unfinished_of(part.index)
         requests = collected.requests(part.opened, timeline, unfinished)
         read = reader.read(part.index, part.opened, requests, part.share)
         collected.take(part, read, unfinished)
@@ -264,19 +245,9 @@ def collect(
     return collected
 
 
-def _do(piece: Callable[[], Any]) -> Any:
+def call(piece: Callable[[], R]) -> R:
+    """What a piece of work gives, for `Workers.map`."""
     return piece()
-
-
-def _account_or_error(
-    account: Callable[[OpenedReport, Sequence[SourceCoverage]], Any], opened: OpenedReport, entries: Sequence[SourceCoverage]
-) -> Any:
-    try:
-        found = account(opened, entries)
-        opened.report.tables.check_unchanged()
-    except ReportError as error:
-        return error
-    return found
 
 
 def _added(rows: ExternalSort, make: MakeRows, stop: Stop) -> ExternalSort:

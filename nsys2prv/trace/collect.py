@@ -10,9 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.shared import Shared
-from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
+from nsys2prv.execution.workers import Workers
+from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished, call
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
@@ -68,6 +70,8 @@ class TraceRecords(Collected[_SourceRecords]):
     ----------
     store
         All records.
+    accounts
+        The account of the rows of each report, by its number.
     lanes
         That overlapping ranges took, for `Labels.used_with`.
     types, on_rows
@@ -88,8 +92,8 @@ class TraceRecords(Collected[_SourceRecords]):
         for name, kind in _FURTHER.items():
             self.store.add_collection(name, kind)
         super().__init__(folder, self.store.sorts)
-        self.account = partial(_account, sources)
         self.kinds_of_messages = kinds_with_messages(sources, options.skip)
+        self.accounts: dict[int, list[dict[str, Any]]] = {}
         self.lanes: set[tuple[int, int, int]] = set()
         self.types: set[int] = set()
         self.on_rows = RowsOfTypes()
@@ -109,7 +113,7 @@ class TraceRecords(Collected[_SourceRecords]):
             entry.events.update(sink.events)
         if part.share.is_whole:
             # The last that is read of the report. From here on it can't break off, and its records are taken over.
-            self.accounts[part.index] = _account(self._sources, part.opened, read.coverage)
+            self.accounts[part.index] = coverage.account(part.opened.report, read.coverage, self._sources, SOURCES)
         for request, sink, _ in read.sinks:
             self.types |= sink.types
             self.on_rows.add(sink.on_rows.rows)
@@ -126,13 +130,36 @@ class TraceRecords(Collected[_SourceRecords]):
 
     def absorb(self, group: TraceRecords) -> None:
         super().absorb(group)
+        self.accounts |= group.accounts
         self.lanes |= group.lanes
         self.types |= group.types
         self.on_rows.add(group.on_rows.rows)
 
+    def finish(
+        self, timeline: Shared[TimelinePlan], reports: Sequence[OpenedReport], workers: Workers
+    ) -> dict[int, ReportError]:
+        broken: dict[int, ReportError] = {}
+        pieces = [
+            partial(_account_or_error, self._sources, reports[index], unfinished.coverage[index])
+            for index, unfinished in self.unfinished.items()
+        ]
+        for index, account in zip(self.unfinished, workers.map(call, pieces), strict=True):
+            if isinstance(account, ReportError):
+                broken[index] = account
+            else:
+                self.accounts[index] = account
+        return broken or super().finish(timeline, reports, workers)
 
-def _account(sources: tuple[Source, ...], opened: OpenedReport, entries: Sequence[SourceCoverage]) -> list[dict[str, Any]]:
-    return coverage.account(opened.report, entries, sources, SOURCES)
+
+def _account_or_error(
+    sources: tuple[Source, ...], opened: OpenedReport, entries: Sequence[SourceCoverage]
+) -> list[dict[str, Any]] | ReportError:
+    try:
+        account = coverage.account(opened.report, entries, sources, SOURCES)
+        opened.report.tables.check_unchanged()
+    except ReportError as error:
+        return error
+    return account
 
 
 def _states(
