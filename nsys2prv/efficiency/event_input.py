@@ -175,7 +175,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         begin=selection.origin,
         length=selection.length,
         types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
-        collections={name: found for name, found in read.sorts.items() if found.rows and name != _LAUNCHES},
+        collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
         launches=launches if launches.rows else None,
         callers=rows.using_gpus(read.callers),
         messages=messages if messages.rows else None,
@@ -302,8 +302,8 @@ def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list
 
 def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
     """A survey without the texts of attributes that a collection does not have."""
-    others = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
-    return replace(survey, groups=survey.groups.drop(others))
+    not_needed = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
+    return replace(survey, groups=survey.groups.drop(not_needed))
 
 
 def _utc(nanoseconds: int) -> str:

@@ -140,8 +140,8 @@ class RunSession:
         """What is unusual about reports, ranks and clocks, one sentence each."""
         plan = self.plan
         return [
-            *(f"left out: {one.error}" for one in self.left_out),
-            *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
+            *(f"left out: {left_out.error}" for left_out in self.left_out),
+            *dict.fromkeys(warning for opened in plan.reports for warning in opened.identity.warnings),
             *(issue.text for issue in plan.run.issues),
             *plan.axis.warnings,
             *map(disagreement_text, plan.axis.disagreements),

@@ -169,8 +169,8 @@ def _states(
     plan = timeline.value
     keys = [plan.rows.keys.get((index, kind)) for index in reports]
     # A row of threads or streams has the events of one report.
-    own = pl.concat([pl.Series("row", [], pl.Int64), *(of_report["row"] for of_report in keys if of_report is not None)])
-    rows = plan.rows.table[own.unique().sort()].filter(pl.col("kind") == kind.name.lower())
+    of_reports = pl.concat([pl.Series("row", [], pl.Int64), *(of_report["row"] for of_report in keys if of_report is not None)])
+    rows = plan.rows.table[of_reports.unique().sort()].filter(pl.col("kind") == kind.name.lower())
     return states.sweep(edges, rows, plan.selection) if rows.height else iter(())
 
 
