@@ -296,6 +296,17 @@ class MemoryCapReached(NoResources):
         )
 
 
+class RunTooLarge(NoResources):
+    """The columns of a run do not fit in the memory in which it is measured."""
+
+    def __init__(self, intervals: int, needed: int, room: int, parts: Sequence[str]) -> None:
+        Nsys2prvError.__init__(
+            self,
+            f"to measure {counted(intervals, 'interval')} takes about {needed / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are "
+            f"left; measure a part of the run ({' or '.join(parts)}), or give more memory (--memory, or that of the job)",
+        )
+
+
 def first_of(inputs: Iterable[str | Path]) -> str:
     """The first of some inputs, at least one, and how many more there are.
 
@@ -312,10 +323,7 @@ class NothingToMeasure(Nsys2prvError):
     exit_code = 12
 
     def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
-        super().__init__(
-            f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda), or a trace with rows of "
-            f"CUDA streams"
-        )
+        super().__init__(f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda)")
 
 
 class NoDevices(NothingToMeasure):
@@ -330,8 +338,7 @@ class NotEfficiency(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
-            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, reports, or a "
-            f"trace"
+            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, or reports"
         )
 
 

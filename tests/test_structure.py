@@ -31,8 +31,6 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # The places where one of `trace`, `paraver` and `efficiency` may know another.
 BRIDGES = {
     ("nsys2prv.trace.translate", "paraver"),
-    ("nsys2prv.efficiency.from_trace", "paraver"),
-    ("nsys2prv.efficiency.trace_lines", "paraver"),
     ("nsys2prv.trace.path_records", "efficiency"),
 }
 

@@ -16,7 +16,6 @@ import polars as pl
 from nsys2prv.api.keywords import keywords
 from nsys2prv.efficiency.comparison import compare as compare_results
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
-from nsys2prv.efficiency.from_trace import is_trace
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
@@ -24,6 +23,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
 from nsys2prv.execution.output_files import full_disk_named, scratch_alone
 from nsys2prv.execution.workers import workers
+from nsys2prv.exports.find import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
@@ -82,9 +82,7 @@ class NsysRun:
 
     @cached_property
     def _session(self) -> RunSession:
-        traces = [path for path in self.inputs if is_trace(path)]
-        if traces:
-            raise UsageError(f"{traces[0]}: a trace has efficiency numbers only; give the reports that it was made from")
+        check_are_reports(self.inputs)
         self._check_open()
         folder = self._folder = self._resources.enter_context(scratch_alone(self.options.scratch))
         some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler, self.options.memory))
@@ -256,7 +254,7 @@ def open_run(reports: str | Path | Iterable[str | Path], *, progress: bool | Non
     ----------
     reports
         A report (.nsys-rep, .sqlite, a folder of Parquet or Arrow tables), a folder that contains reports, a glob, or several
-        of them. Of a Paraver trace, only `efficiency` and `compare` can be used.
+        of them.
     progress
         Show progress on stderr; None: when it is a terminal.
     {options}
@@ -277,7 +275,7 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
     Parameters
     ----------
     runs
-        For each run a path (of a report, a folder or a glob of reports, a trace, or what `to_json` of an efficiency result
+        For each run a path (of a report, a folder or a glob of reports, or what `to_json` of an efficiency result
         wrote), an opened run, or an efficiency result.
     {options}
 

@@ -19,7 +19,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C...]",
-            help="One argument per run: a report, a folder or a quoted glob of reports, a trace, or a JSON of `efficiency`.",
+            help="One argument per run: a report, a folder or a quoted glob of reports, or a JSON of `efficiency`.",
             show_default=False,
         ),
     ],
@@ -44,16 +44,14 @@ def compare(
     """
     from nsys2prv.efficiency.comparison import compare
     from nsys2prv.efficiency.comparison_tables import TABLES
-    from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.gate_table import gate_error
     from nsys2prv.efficiency.outputs.export import check_places, json_text
 
     check_json_flag(as_json, runs)
     if as_json and as_markdown:
         raise UsageError("--json and --markdown: the result is printed once; give one of them, and --json-file FILE for a file")
-    read = [*files_read(runs), *options.files_read]
     tables = {table.name: table.schema for table in TABLES}
-    check_places(read, tables, force=force, json_path=json_file, csv_folder=csv, page_path=out)
+    check_places([*runs, *options.files_read], tables, force=force, json_path=json_file, csv_folder=csv, page_path=out)
     compared = compare(runs, options)
     compared.write(json_path=json_file, csv_folder=csv, page_path=out)
     if as_json:

@@ -17,7 +17,7 @@ from nsys2prv.errors import LEFT_OUT_EXIT_CODE
 def efficiency(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
+        typer.Argument(metavar="REPORT...", help="Reports, as for translate.", show_default=False),
     ],
     out: Annotated[
         Path | None,
@@ -38,10 +38,9 @@ def efficiency(
 ) -> None:
     """Measure the efficiency of GPUs and hosts.
 
-    From reports or from a trace: efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
+    Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
     kernels, gaps, copies, NCCL and MPI. docs/efficiency-json.md describes all tables.
     """
-    from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import check_places, json_text
     from nsys2prv.efficiency.table_registry import TABLES
@@ -49,9 +48,7 @@ def efficiency(
 
     check_json_flag(as_json, inputs)
     places = {"json_path": json_file, "csv_folder": csv, "talp_path": talp, "page_path": out}
-    check_places(
-        [*files_read(inputs), *options.files_read], {table.name: table.schema for table in TABLES}, force=force, **places
-    )
+    check_places([*inputs, *options.files_read], {table.name: table.schema for table in TABLES}, force=force, **places)
     measured = measure(inputs, options)
     with progress_bar("writing"):
         measured.write(**places)

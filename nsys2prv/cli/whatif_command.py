@@ -15,7 +15,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 def whatif(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
+        typer.Argument(metavar="REPORT...", help="Reports, as for translate.", show_default=False),
     ],
     json_file: JsonFile = None,
     csv: CsvFolder = None,
@@ -29,13 +29,12 @@ def whatif(
     Replays what waits for what, over all ranks, with other durations: length of the run and of each iteration, and what the
     critical path is then.
     """
-    from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.outputs.export import check_places, json_text
     from nsys2prv.efficiency.what_if import TABLES, what_if
 
     check_json_flag(as_json, inputs)
-    read = [*files_read(inputs), *options.files_read]
-    check_places(read, {table.name: table.schema for table in TABLES}, force=force, json_path=json_file, csv_folder=csv)
+    tables = {table.name: table.schema for table in TABLES}
+    check_places([*inputs, *options.files_read], tables, force=force, json_path=json_file, csv_folder=csv)
     replayed = what_if(inputs, options)
     replayed.write(json_path=json_file, csv_folder=csv)
     if as_json:

@@ -33,6 +33,7 @@ from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read
 from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError
+from nsys2prv.exports.find import check_are_reports
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
 
@@ -50,7 +51,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     Parameters
     ----------
     runs
-        One argument per run: a report, a folder or a glob of the reports of the run, a trace, what
+        One argument per run: a report, a folder or a glob of the reports of the run, what
         `efficiency --json-file` wrote, or a result.
     options
         How each of them is measured.
@@ -63,12 +64,13 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
         As of `measure`.
     """
     if len(runs) < 2:
-        raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
+        raise UsageError("compare: two runs or more are needed; give a report or a folder of reports for each")
     options = options or CompareOptions()
     asked = options if isinstance(options, CompareOptions) else CompareOptions()
     letters = list(map(_letters, range(len(runs))))
     check_labels(asked.label, letters)
     # Before runs are measured, which takes time.
+    check_are_reports(run for run in runs if not isinstance(run, EfficiencyResult))
     labels = asked.label or path_labels([_inputs(run) for run in runs])
     check_conditions(asked.fail_if, RUNS.columns, names_of(letters, labels))
     measured = [_measured(run, options) for run in runs]

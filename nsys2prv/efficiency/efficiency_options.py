@@ -56,7 +56,7 @@ class NcclPolicy(str, enum.Enum):
 
 @dataclass(frozen=True)
 class EfficiencyOptions(ReadOptions):
-    """What to measure. Of a trace, only `time`, `ranks`, `cache`, `scratch` and `progress` of `ReadOptions` apply."""
+    """What to measure."""
 
     nccl: NcclPolicy = option(
         NcclPolicy.COMMUNICATION,

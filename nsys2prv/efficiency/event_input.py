@@ -1,16 +1,61 @@
-"""Where the measured events come from: reports or a trace; both become `RunEvents`."""
+"""Where the measured events come from: reports are opened, planned and placed as for a translation, and become `RunEvents`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
-from nsys2prv.efficiency.from_reports import events_of_reports
-from nsys2prv.efficiency.from_trace import events_of_trace, is_trace
-from nsys2prv.efficiency.run_events import COLLECTIONS, RANGES, RunEvents
-from nsys2prv.errors import UsageError
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    HOST_CALLS,
+    LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
+    MPI_COLLECTIVES,
+    NO_VALUE,
+    ON_HOSTS,
+    RANGES,
+    Collection,
+    RunEvents,
+    RunRows,
+    TaskRows,
+    TypeNames,
+    base_types,
+    new_collections,
+)
+from nsys2prv.errors import RunTooLarge
+from nsys2prv.execution import memory
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.keys import distinct
+from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import workers
+from nsys2prv.exports.find import check_are_reports
+from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
+from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.session import RunSession
+from nsys2prv.sources.communication.message_ends import MPI
+from nsys2prv.sources.registry import SOURCES, TYPES
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.survey import Survey, text_attributes
+from nsys2prv.vocabulary import wording
+from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
+
+_LAUNCHES = "launches"
+_BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 100, 40
+"""What measuring takes at most for each interval and each sample, with its columns."""
+_MARGIN = 0.8
+"""How much of the memory the part takes that is proposed."""
 
 
 def read_events(
@@ -21,21 +66,250 @@ def read_events(
     with_ranges: bool = True,
     with_dependencies: bool = False,
 ) -> RunEvents:
-    """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.
+    """Read the events of a run.
 
-    Of a trace, the options `time`, `ranks`, `cache` and `progress` count. NVTX ranges are read `with_ranges`, and what says
-    which events wait for which (collections that are `optional`) `with_dependencies`.
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+    folder
+        For intermediate files.
+    with_ranges
+        Read NVTX ranges, too.
+    with_dependencies
+        Read what says which events wait for which, too (collections that are `optional`).
 
-    Raises Nsys2prvError with one sentence for the user.
+    Raises
+    ------
+    Nsys2prvError
+        With one sentence for the user.
     """
+    check_are_reports(arguments)
+    room = memory.left()
     collections = tuple(
-        one for one in COLLECTIONS if (with_ranges or one is not RANGES) and (with_dependencies or not one.optional)
+        collection
+        for collection in COLLECTIONS
+        if (with_ranges or collection is not RANGES) and (with_dependencies or not collection.optional)
     )
-    traces = [argument for argument in arguments if is_trace(argument)]
-    if not traces:
-        with workers(options.workers, options.scheduler, options.memory) as some:
-            some.share(folder)
-            return events_of_reports(arguments, options, folder, some, collections)
-    if len(arguments) > 1:
-        raise UsageError(f"{traces[0]}: a trace is measured alone; give one trace, or reports, or compare runs with `compare`")
-    return events_of_trace(Path(traces[0]), options, folder, collections)
+    with workers(options.workers, options.scheduler, options.memory) as pool:
+        pool.share(folder)
+        # Rows, axis and numbers are those of the trace: all sources are surveyed.
+        session = RunSession(arguments, SOURCES, options, folder, pool)
+        check_size(session.plan, collections, room)
+        return events_of_session(session, arguments, collections)
+
+
+def check_size(plan: RunPlan, collections: Sequence[Collection], room: int) -> None:
+    """Check before events are read that their columns and what is measured of them fit into `room` bytes. Of a part of the
+    time, or of some ranks, it is assumed that events are as dense there as elsewhere.
+
+    Raises RunTooLarge.
+    """
+    intervals, needed = 0, 0.0
+    for index, opened in enumerate(plan.reports):
+        # Sources of one table look through the same rows.
+        rows = {
+            (collection.samples, survey.source.table, str(survey.source.only)): survey.rows
+            for survey, collection in _surveys_of(opened, collections)
+        }
+        part = _part_that_is_read(plan, index)
+        intervals += round(sum(of_table for (is_sample, *_), of_table in rows.items() if not is_sample) * part)
+        needed += part * sum(of_table * (_BYTES_OF_SAMPLE if key[0] else _BYTES_OF_INTERVAL) for key, of_table in rows.items())
+    if needed <= room:
+        return
+    selection, fits = plan.timeline.selection, _MARGIN * room / needed
+    begin = selection.origin + round(selection.length * (1 - fits) / 2)
+    parts = [f"--time {begin / 1e9:.3f}s:{(begin + selection.length * fits) / 1e9:.3f}s"]
+    ranks = sorted({task.rank for task in plan.timeline.rows.tasks if task.rank is not None})
+    if (count := int(len(ranks) * fits)) > 0:
+        parts.append(f"--ranks {wording.ranges(ranks[:count])}")
+    raise RunTooLarge(intervals, round(needed), room, parts)
+
+
+def _part_that_is_read(plan: RunPlan, index: int) -> float:
+    """Which part of the events of a report is in the selected time and of selected ranks, about."""
+    opened, timeline = plan.reports[index], plan.timeline
+    selected = {task.rank for task in timeline.rows.tasks if task.report == index}
+    if opened.span is None or not selected:
+        return 0.0
+    recorded = set(opened.identity.ranks.values())
+    of_ranks = len(selected & recorded) / len(recorded) if recorded else 1.0
+    placement = plan.axis.placements[index]
+    first, last = (placement.at(time) for time in opened.span)
+    selection = timeline.selection
+    inside = sum(
+        max(min(last, end) - max(first, start), 0) for start, end in zip(selection.starts, selection.ends, strict=True)
+    )
+    return of_ranks * inside / max(last - first, 1)
+
+
+def events_of_session(session: RunSession, arguments: Sequence[str | Path], collections: tuple[Collection, ...]) -> RunEvents:
+    """Read collections of the reports of a session, which were named as the arguments."""
+
+    def rows_to_read(opened: OpenedReport) -> int:
+        return sum(survey.rows for survey, _ in _surveys_of(opened, collections))
+
+    read = session.read(partial(EventColumns, collections), rows_to_read, "reading")
+    plan, selection = session.plan, session.plan.timeline.selection
+    nodes = plan.timeline.rows.nodes
+    clocks = [clock.as_json() for clock in plan.axis.clocks]
+    errors = clock_errors(clocks, plan.alignment, selection.origin)
+    tasks = [
+        TaskRows(
+            task.name,
+            nodes[task.node].name,
+            tuple(thread.name for thread in task.threads),
+            task.report,
+            errors[task.report] if task.report is not None else None,
+        )
+        for task in plan.timeline.rows.tasks
+    ]
+    rows = RunRows(tasks)
+    identities = [opened.identity for opened in plan.reports]
+    starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
+    messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
+    return RunEvents(
+        inputs=tuple(str(argument) for argument in arguments),
+        title=_title(plan.reports),
+        rows=rows,
+        begin=selection.origin,
+        length=selection.length,
+        types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
+        collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
+        launches=launches if launches.rows else None,
+        callers=rows.using_gpus(read.callers),
+        messages=messages if messages.rows else None,
+        ranks_of_run=plan.run.size,
+        began=_utc(min(starts)) if starts else None,
+        clocks=clocks,
+        report_clocks=plan.alignment,
+        recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
+        gpus=tuple(sorted({gpu.name for identity in identities for gpu in identity.gpus if gpu.name})),
+        warnings=session.warnings,
+        left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
+    )
+
+
+class _CollectionRows:
+    """What one collection has of the events of a source: a sink of the reader."""
+
+    def __init__(self, collection: Collection, rows: ExternalSort, first_rows: Numbers) -> None:
+        self.collection = collection
+        self.rows = rows
+        self.first_rows = first_rows
+        self.callers: set[int] = set()
+
+    def add(self, placed: pl.DataFrame) -> None:
+        # Column by column, here as below: each query over a frame takes longer than these few rows.
+        numbers = distinct(placed["number"].cast(pl.Int64).to_numpy())
+        base_of = base_types(numbers.numbers.tolist(), self.collection)
+        if len(base_of) < len(numbers.numbers):
+            placed = placed[np.flatnonzero(numbers.which(base_of.__contains__)[numbers.place])]
+        columns = {name: placed[name] for name in self.collection.schema if name not in self.collection.attributes}
+        for name, types in self.collection.attributes.items():
+            of_types = [placed[str(number)] for number in types if str(number) in placed.columns]
+            columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, placed.height)
+            for other in of_types[1:]:
+                columns[name] = columns[name].zip_with(columns[name].is_not_null(), other)
+        columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
+        if not self.collection.samples:
+            # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
+            beside = {number: _without_lane(number, base) for number, base in base_of.items()}
+            if any(number != other for number, other in beside.items()):
+                columns["number"] = columns["number"].replace(beside)
+        if self.collection == ON_HOSTS:
+            calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)
+            self.callers |= set(distinct(columns["row"].to_numpy()[calls]).numbers.tolist())
+        self.rows.add(pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.collection.schema.items()]))
+
+
+def _without_lane(number: int, base: int) -> int:
+    """The type that a lane is beside; the number itself when it is no lane."""
+    event_type = TYPES[base]
+    lane = number - event_type.lanes
+    members = event_type.members + 1 if event_type.is_series else 1
+    if event_type.lanes and 0 <= lane < members * LANES_OF_A_MEMBER:
+        return event_type.member(lane // LANES_OF_A_MEMBER) if event_type.is_series else base
+    return number
+
+
+class EventColumns(Collected[_CollectionRows]):
+    """Rows of collections, and lines of launches; `callers` are rows that call CUDA or MPI."""
+
+    has_launches = True
+
+    def __init__(self, collections: tuple[Collection, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
+        launches = ExternalSort(["to_time"], folder / _LAUNCHES)
+        super().__init__(folder, {**new_collections(folder, collections), _LAUNCHES: launches})
+        self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
+        self.callers: set[int] = set()
+        self._collections = collections
+
+    def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
+        first_rows = timeline.rows.first_of_stream
+
+        def new_rows(collection: Collection) -> _CollectionRows:
+            return _CollectionRows(collection, self.sorts[collection.name].part(), first_rows)
+
+        return [
+            Request(
+                _without_other_texts(survey, collection),
+                partial(new_rows, collection),
+                columns=collection.columns,
+                # Here intervals may overlap on a row.
+                by_lane=False,
+            )
+            for survey, collection in _surveys_of(opened, self._collections)
+        ]
+
+    def take(self, _part: ReportPart, read: ReadEvents[_CollectionRows], _unfinished: Unfinished) -> None:
+        for _, sink, _ in read.sinks:
+            self.sorts[sink.collection.name].absorb(sink.rows)
+            self.callers |= sink.callers
+
+    def further(self, timeline: Shared[TimelinePlan], unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
+        return [(_LAUNCHES, partial(_launch_lines, launches, timeline)) for launches in unfinished.launches.values()]
+
+    def absorb(self, group: EventColumns) -> None:
+        super().absorb(group)
+        self.callers |= group.callers
+
+
+def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterator[pl.DataFrame]:
+    first_rows = timeline.value.rows.first_of_stream
+    for lines in launches.messages():
+        on_first_rows = lines.with_columns(to_row=pl.Series(first_rows[lines["to_row"].to_numpy()]))
+        yield on_first_rows.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+
+
+def _messages(read: EventColumns, selection: TimeSelection) -> ExternalSort:
+    """Messages between ranks whose ends were read."""
+    messages = ExternalSort(["to_time"], read.folder / "paired-messages")
+    for pairs in read.messages.messages(selection):
+        messages.add(pairs.select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items()))
+    return messages
+
+
+def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
+    """What each collection takes from a report."""
+    return [
+        (survey, collection)
+        for survey in opened.surveys
+        for collection in collections
+        if set(collection.types).intersection(survey.source.types)
+    ]
+
+
+def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
+    """A survey without the texts of attributes that a collection does not have."""
+    not_needed = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
+    return replace(survey, groups=survey.groups.drop(not_needed))
+
+
+def _utc(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _title(reports: Sequence[OpenedReport]) -> str:
+    first = reports[0].report.path
+    return first.name if len(reports) == 1 else f"{first.parent.name or first.name} ({len(reports)} reports)"

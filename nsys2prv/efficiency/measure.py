@@ -1,4 +1,4 @@
-"""All efficiency numbers of a run: reports or a trace come in, an `EfficiencyResult` leaves."""
+"""All efficiency numbers of a run: reports come in, an `EfficiencyResult` leaves."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from nsys2prv.vocabulary.version import __version__
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
-    """Efficiency numbers of reports, or of a trace.
+    """Efficiency numbers of reports.
 
     Parameters
     ----------
     arguments
-        Reports (files, folders, globs), or one .prv or .prv.gz.
+        Reports: files, folders, globs.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _head(
         "version": table_registry.VERSION,
         "nsys2prv": __version__,
         "inputs": list(events.inputs),
-        "input_kind": "trace" if events.is_trace else "reports",
+        "input_kind": "reports",
         "title": events.title,
         "began": events.began,
         "recorders": list(events.recorders),

@@ -12,7 +12,6 @@ import polars as pl
 import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.from_trace import files_read
 from nsys2prv.efficiency.outputs.comparison_text import comparison_as_text
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
@@ -83,7 +82,7 @@ class Results:
         self._write(self._files(json_path, csv_folder))
 
     def _write(self, files: Mapping[Path, str | None]) -> None:
-        check_kept(files, files_read(self.inputs))
+        check_kept(files, self.inputs)
         write_files(files)
 
     def _files(self, json_path: Path | None, csv_folder: Path | None) -> dict[Path, str | None]:

@@ -1,7 +1,7 @@
 """What happened in a run, as the measurement needs it: rows, names, and collections of intervals on the common axis.
 
-`RunEvents` are made from reports (`from_reports`) or from a trace (`from_trace`), and are the same in both cases: rows are
-known by their names in the trace, events by their numbers there, and times are ns from the start of the trace.
+`event_input` makes `RunEvents` of reports: rows have their names in the trace, events their numbers there, and times are ns
+from the start of the trace.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.keys import Distinct, distinct
 from nsys2prv.sources.cuda import device_memory, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
-from nsys2prv.sources.registry import TYPES, type_of
+from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
@@ -107,7 +106,7 @@ class RunRows:
 
     def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
         """Which rows are of a kind."""
-        return np.array([one == kind for one in self.kind], dtype=bool)
+        return np.array([of_row == kind for of_row in self.kind], dtype=bool)
 
     @cached_property
     def first_of_stream(self) -> npt.NDArray[np.int64]:
@@ -138,19 +137,9 @@ class RunRows:
         return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
 
 
-def on_first_rows(frame: pl.DataFrame, first_rows: npt.NDArray[np.int64], column: str = "row") -> pl.DataFrame:
-    """A frame whose column of rows has the first row of each stream."""
-    rows = frame[column].to_numpy()
-    found = first_rows[rows]
-    # Most streams have one row.
-    return frame if (found == rows).all() else frame.with_columns(pl.Series(column, found, dtype=frame[column].dtype))
-
-
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if stream := row_names.parse_stream_name(name):
-        # Traces without nodes in their header name them here.
-        node = task.node if row_names.is_node_of(stream, task.node) else stream.node
-        return STREAM, Device(node, stream.device)
+        return STREAM, Device(task.node, stream.device)
     if (device := row_names.device_of_metrics(name)) is not None:
         return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
@@ -323,66 +312,25 @@ receives, end of the call that completes the receive, its row, and bytes."""
 
 def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]:
     """For each number that belongs to a collection: the event type it is a member or a lane of."""
-    found = {number: type_of(number) for number in numbers}
-    return {number: kind.number for number, kind in found.items() if kind is not None and kind.number in collection.types}
-
-
-def narrow(placed: pl.DataFrame, collection: Collection, numbers: Distinct | None = None) -> pl.DataFrame:
-    """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection; `numbers`
-    are those of the events, where they are known."""
-    # Here as below, column by column: each query over a frame takes longer than these few rows.
-    found = numbers or distinct_numbers(placed)
-    bases = base_types(found.numbers.tolist(), collection)
-    needed = collection.schema.keys() | collection.columns
-    chosen = pl.DataFrame([placed[name] for name in placed.columns if name in needed])
-    if len(bases) < len(found.numbers):
-        chosen = chosen[np.flatnonzero(found.which(bases.__contains__)[found.place])]
-    columns = {name: chosen[name] for name in collection.schema if name not in collection.attributes}
-    for name, numbers_of in collection.attributes.items():
-        of_types = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
-        columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, chosen.height)
-        for other in of_types[1:]:
-            columns[name] = columns[name].zip_with(columns[name].is_not_null(), other)
-    if not collection.samples:
-        # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-        found_on = {number: _without_lane(number, base) for number, base in bases.items() if number != base}
-        in_lanes = {number: beside for number, beside in found_on.items() if number != beside}
-        columns["number"] = columns["number"].replace(in_lanes) if in_lanes else columns["number"]
-    return in_types(columns, collection.schema)
-
-
-def in_types(columns: Mapping[str, pl.Series | npt.NDArray[np.int64]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Columns as a frame, in the order and types of a schema. A query of a small frame would wait for busy threads."""
-    return pl.DataFrame([pl.Series(name, columns[name]).cast(dtype) for name, dtype in schema.items()])
-
-
-def _without_lane(number: int, base: int) -> int:
-    """The type that a lane is beside; the number itself when it is no lane."""
-    kind = TYPES[base]
-    lane = number - kind.lanes
-    members = kind.members + 1 if kind.is_series else 1
-    if kind.lanes and 0 <= lane < members * event_types.LANES_OF_A_MEMBER:
-        return kind.member(lane // event_types.LANES_OF_A_MEMBER) if kind.is_series else base
-    return number
+    types = {number: type_of(number) for number in numbers}
+    return {number: base.number for number, base in types.items() if base is not None and base.number in collection.types}
 
 
 @dataclass
 class RunEvents:
     """What happened in a run. All events of a stream are on its first row (`RunRows.first_of_stream`), where they may overlap.
 
-    Of a trace with folded streams, in which all rows of a device have one name, events are on the rows of the trace.
-
     Attributes
     ----------
-    inputs, is_trace, title
-        What the user named, whether it is a trace, and a title for headings.
+    inputs, title
+        What the user named, and a title for headings.
     rows
         All rows.
     begin, length
         Start of the selected time on the axis of all reports, and its length E, ns.
     offset, recorded
         Start of the selected time, and the length of the whole recording, ns from the start of the trace. Times of collections,
-        launches and clocks count from the start of the trace; `sweep.time_chunks` has them from the start of the selected time.
+        launches and clocks count from the start of the trace; `MeasuredRun` has them from the start of the selected time.
         `recorded` is None where the selected time is all.
     types
         Names of event types and values.
@@ -408,7 +356,6 @@ class RunEvents:
     """
 
     inputs: tuple[str, ...]
-    is_trace: bool
     title: str
     rows: RunRows
     begin: int
@@ -442,36 +389,22 @@ class RunEvents:
 
     def named(self, numbers: pl.Series, values: pl.Series) -> pl.Series:
         """Names of values of event types; null without a number (null or 0) or a value."""
-        known = [
+        labels = [
             (number, value, label)
             for number in numbers.unique().to_list()
             if number in self.types
             for value, label in (self.types[number].values or {}).items()
         ]
-        names = pl.DataFrame(known, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
+        names = pl.DataFrame(labels, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
         pairs = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))
         return joined.select(pl.coalesce("label", plain)).to_series()
 
 
-def distinct_numbers(placed: pl.DataFrame) -> Distinct:
-    """Event types (column `number`) that occur, and which of them each event has."""
-    return distinct(placed["number"].cast(pl.Int64).to_numpy())
-
-
-def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
-    """Rows that call CUDA or MPI in events of the collection ON_HOSTS."""
-    found = distinct_numbers(of_hosts)
-    rows = of_hosts["row"].to_numpy()[found.which(HOST_CALLS.__contains__)[found.place]]
-    return set(distinct(rows.astype(np.int64)).numbers.tolist())
-
-
 def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:
     """Empty collections that write intermediate files to a folder."""
-    return {one.name: ExternalSort(["start"], folder / one.name, until=None if one.samples else "end") for one in collections}
-
-
-def distinct_names(names: Iterable[str | None]) -> tuple[str, ...]:
-    """Different names, in order, without those that are not known."""
-    return tuple(sorted({name for name in names if name}))
+    return {
+        collection.name: ExternalSort(["start"], folder / collection.name, until=None if collection.samples else "end")
+        for collection in collections
+    }

@@ -56,10 +56,10 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("version", "number", f"of this format: {VERSION}"),
     ("nsys2prv", "text", "version of the program"),
     ("inputs", "list of texts", "reports, or the trace"),
-    ("input_kind", "text", "`reports` or `trace`"),
+    ("input_kind", "text", "`reports`"),
     ("title", "text", "name of the run, for headings"),
     ("began", "text", "when the recording started, UTC, `2026-11-21T14:00:00`; null when not known"),
-    ("recorders", "list of texts", "versions of nsys that recorded it; of a trace: those in its .json"),
+    ("recorders", "list of texts", "versions of nsys that recorded it"),
     ("gpus", "list of texts", "models of the GPUs; likewise"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
     ("window", "object", "what was measured: `name` (`all`, `steady` or `chosen`); `begin_ns`, `end_ns` on the time axis of "

@@ -164,7 +164,7 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
     Parameters
     ----------
     arguments
-        Reports (files, folders, globs), or one .prv or .prv.gz.
+        Reports: files, folders, globs.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
         )
     own, _ = memory.allotments(options.memory, 0)
     with memory.limited(own), scratch_alone(options.scratch) as folder:
-        events = read_events(arguments, options, folder, with_ranges=True, with_dependencies=True)
+        events = read_events(arguments, options, folder, with_dependencies=True)
         if not events.rows.devices:
             raise NoDevices(events.inputs)
         with progress_bar("replaying", shown=options.progress):

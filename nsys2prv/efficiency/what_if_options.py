@@ -71,7 +71,7 @@ def median_ranks(given: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class WhatIfOptions(ReadOptions):
-    """What would be different. Of a trace, only `time`, `ranks`, `scratch` and `progress` of `ReadOptions` apply."""
+    """What would be different."""
 
     ideal_network: bool = option(False, "Transfers of collectives and messages take no time.")
     no_late_ranks: bool = option(

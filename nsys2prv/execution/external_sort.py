@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,10 +32,6 @@ _MOST_RUNS, _JOINED_RUNS = 96, 32
 """Runs that windows are read from; of more runs, so many are joined into one first. A read costs the same for few rows as for
 many, and windows over the runs of a thousand reports would get few rows of each."""
 
-_OF_BATCHES = ("firsts", "lasts", "untils", "rows")
-_INTEGERS = {str(dtype()): dtype() for dtype in (pl.Int64, pl.Int32)}
-"""Types of the columns of rows that are kept for other commands."""
-
 
 @dataclass(frozen=True)
 class _Run:
@@ -52,17 +47,6 @@ class _Run:
     lasts: tuple[int, ...]
     untils: tuple[int, ...]
     rows: tuple[int, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """What is known of the rows, as JSON takes it."""
-        schema = {name: str(dtype) for name, dtype in self.schema.items()}
-        return {"schema": schema, "constants": self.constants, **{name: getattr(self, name) for name in _OF_BATCHES}}
-
-    @classmethod
-    def from_json(cls, path: Path, known: Mapping[str, Any]) -> _Run:
-        """The rows of a file, of which `as_json` wrote what is known."""
-        schema = pl.Schema({name: _INTEGERS[dtype] for name, dtype in known["schema"].items()})
-        return cls(path, schema, schema, known["constants"], *(tuple(known[name]) for name in _OF_BATCHES))
 
     def read(self, window: Window, column: str, types: pl.Schema) -> pl.DataFrame | None:
         """Rows inside a window, in some types; None when there are none."""
@@ -179,9 +163,10 @@ class ExternalSort:
         """The first sort column."""
         return self._by[0]
 
-    def part(self) -> ExternalSort:
-        """An ExternalSort for a piece of work on another thread; `absorb` it when it is done."""
-        return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until, self._wide)
+    def part(self, name: str | None = None) -> ExternalSort:
+        """An ExternalSort for a piece of work on another thread; `absorb` it when it is done. Where parts are made in several
+        processes, they need different names."""
+        return ExternalSort(self._by, self._folder / (name or f"part{next(self._parts)}"), self._until, self._wide)
 
     def spill(self) -> None:
         """Write what is still in memory."""
@@ -208,20 +193,6 @@ class ExternalSort:
         elif len(self._pending) >= _MOST_PENDING:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
-
-    @property
-    def files(self) -> list[Path]:
-        """Files that the rows are in, after `finish(on_disk=True)`."""
-        return [run.path for run in self._runs]
-
-    def as_json(self, names: Mapping[Path, str]) -> dict[str, Any]:
-        """What another ExternalSort needs to read the same rows of the same files, which have other names."""
-        return {"files": [names[run.path] for run in self._runs], "runs": [run.as_json() for run in self._runs]}
-
-    def take_over(self, kept: Mapping[str, Any], folder: Path) -> None:
-        """Have the rows of `as_json`, whose files are in a folder under their other names; this one has none so far."""
-        self._runs = [_Run.from_json(folder / name, run) for name, run in zip(kept["files"], kept["runs"], strict=True)]
-        self.rows = sum(sum(run.rows) for run in self._runs)
 
     def windows(self, *, keep: bool = False, any_ties: bool = False) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.

@@ -176,6 +176,12 @@ def in_megabytes(size: int) -> str:
     return f"{-(-size // 10**6)}MB"
 
 
+def left() -> int:
+    """Bytes that this process may still take: what a cap leaves, else what is free."""
+    most = min((allotment.most for allotment in _in_force if allotment.most is not None), default=None)
+    return free() if most is None else max(most - _resident(), 0)
+
+
 def free(root: Path = Path("/")) -> int:
     """Bytes that this process and its children may still take: what is free, inside the limits of its control groups.
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
+from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice, UsageError
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.private_folders import PREFIX
 from nsys2prv.exports.folder_forms import form_of_folder
@@ -18,6 +18,16 @@ _REPEATED = re.compile(r"(?<![^/])(?:\*\*/+){2,}")
 """Any depth, said more than once: the same paths, found in exponential time."""
 FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
 """Of the files in a folder, those that are reports."""
+
+
+TRACE_SUFFIXES = (".prv", ".prv.gz")
+
+
+def check_are_reports(arguments: Iterable[object]) -> None:
+    """Raise UsageError when an argument is the name of a Paraver trace."""
+    for argument in arguments:
+        if str(argument).endswith(TRACE_SUFFIXES):
+            raise UsageError(f"{argument}: this is a trace; give the reports that it was made from")
 
 
 def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportError], None] | None = None) -> list[Path]:

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nsys2prv.errors import KeptFile
-from nsys2prv.exports.find import FILE_SUFFIXES
+from nsys2prv.exports.find import FILE_SUFFIXES, TRACE_SUFFIXES
 from nsys2prv.exports.folder_forms import ArrowTables, ParquetTables
 from nsys2prv.exports.sqlite_form import SQLITE_START
 
 _SUFFIXES = (*FILE_SUFFIXES, *ParquetTables.suffixes, *ArrowTables.suffixes)
 _STARTS = (SQLITE_START, b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 """First bytes of databases, and of tables in Parquet, Arrow's file format and its stream format."""
-_TRACE_SUFFIXES = (".prv", ".prv.gz")
 
 
 def check_kept(outputs: Iterable[Path], inputs: Iterable[str | Path] = ()) -> None:
@@ -64,7 +63,7 @@ def _check_folder(folder: Path, read: set[tuple[int, int]]) -> None:
             path = Path(parent, name)
             if _identity(path) in read:
                 raise KeptFile(folder, f"it contains {path}, which this command reads")
-            if name in files and (name.endswith(_TRACE_SUFFIXES) or _is_report(path)):
+            if name in files and (name.endswith(TRACE_SUFFIXES) or _is_report(path)):
                 raise KeptFile(folder, f"it contains a report or a trace, {path}")
 
 

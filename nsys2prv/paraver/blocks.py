@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,10 @@ import polars as pl
 from nsys2prv.execution.keys import Distinct, distinct
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
 from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.interval_pairs import is_interval
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, shown
+from nsys2prv.sources.registry import type_of
+from nsys2prv.vocabulary import event_types
 
 # Fields of a record, by their place on the line; the first six are those of each kind.
 _CPU, _APPLICATION, _TASK, _THREAD, _TIME, _HEAD = 1, 2, 3, 4, 5, 6
@@ -342,3 +343,10 @@ def _problem(text: str) -> str:
     if fields[2] != "1" or (fields[0] == "3" and fields[8] != "1"):
         return f"{shown(text)} is not a record: it names an application that is not in the header"
     return f"{shown(text)} is not a record: a number is negative"
+
+
+@lru_cache(1 << 18)
+def is_interval(number: int) -> bool:
+    """Whether events of this type start and end intervals; False for a type that is not one of nsys2prv."""
+    event_type = type_of(number)
+    return event_type is not None and event_type.role is event_types.Role.INTERVAL

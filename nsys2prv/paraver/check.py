@@ -59,7 +59,7 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
     trace = CheckedTrace(path, header, labels, names, _read_summary(path, log))
     counts = Counter(dict.fromkeys(("states", "event_lines", "events", "messages", "intervals", "backward_messages"), 0))
     checks = [kind(trace, log, counts) for kind in _kinds_of_checks(trace)]
-    records = Trace(path, header, labels or PcfLabels(), names, labels is not None, bool(names))
+    records = Trace(path, header, labels or PcfLabels(), names, labels is not None)
     try:
         on_malformed = partial(log.add, TraceRule.RECORDS, path)
         of_process, _ = memory.allotments(None, 0)

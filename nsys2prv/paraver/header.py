@@ -86,12 +86,6 @@ class Header:
         except ValueError:
             return None
 
-    def has_row(self, task: str, thread: str) -> pl.Expr:
-        """Whether the header has the task and the thread in two columns."""
-        threads = pl.lit(pl.Series([0, *(each.threads for each in self.tasks)], dtype=pl.Int64))
-        known = pl.when(pl.col(task).is_between(1, len(self.tasks))).then(pl.col(task)).otherwise(0)
-        return pl.col(thread).is_between(1, threads.gather(known))
-
     def rows_at(self, task: npt.NDArray[np.int64], thread: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row index of task and thread numbers; -1: the header does not have the row."""
         threads, first_rows = self._of_tasks

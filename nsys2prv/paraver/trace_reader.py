@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
@@ -47,8 +45,8 @@ class Trace:
         Its first line.
     labels, has_labels
         PcfLabels of the .pcf beside it, and whether there is one.
-    names, has_names
-        Names of the .row beside it (level -> names in order), and whether there is one.
+    names
+        Names of the .row beside it (level -> names in order); empty where there is none.
     """
 
     path: Path
@@ -56,7 +54,6 @@ class Trace:
     labels: PcfLabels
     names: Mapping[str, tuple[str, ...]]
     has_labels: bool
-    has_names: bool
 
     def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int | None = None) -> Iterator[Block]:
         """Read the records, in the order of the file, some megabytes at a time; parameters and errors are those of `read`."""
@@ -98,22 +95,6 @@ class Trace:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
             yield result
         texts.report_end(on_malformed)
-
-    def foreign_row(self, block: Block) -> str | None:
-        """What is wrong with the first record of a block that is not on a row of the header; None: all are."""
-        for row, records, task, thread in (
-            (block.rows(self.header), slice(None), block.task, block.thread),
-            (
-                block.rows_of_receivers(self.header),
-                block.of_messages,
-                block.message_column("recv_task"),
-                block.message_column("recv_thread"),
-            ),
-        ):
-            if (row < 0).any():
-                first = int(np.argmax(row < 0))
-                return f"line {block.line[records][first]}: task {task[first]} thread {thread[first]} is not in the header"
-        return None
 
 
 class _Texts:
@@ -180,12 +161,11 @@ def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Tra
     path = Path(path)
     header = read_header(path)
     labels_path, names_path = companion(path, ".pcf"), companion(path, ".row")
-    has_labels, has_names = os.path.isfile(labels_path), os.path.isfile(names_path)
+    has_labels = os.path.isfile(labels_path)
     return Trace(
         path,
         header,
         read_pcf(labels_path, on_malformed) if has_labels else PcfLabels(),
-        read_row(names_path, on_malformed) if has_names else {},
+        read_row(names_path, on_malformed) if os.path.isfile(names_path) else {},
         has_labels,
-        has_names,
     )

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import ReportError
-from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.exports.global_ids import pid_of, tid_of
+from nsys2prv.run.collect import Collected, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
+from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import EventReader, Request
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -85,15 +84,15 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     """
     if source not in SOURCE_NAMES:
         raise unknown_source([source])
-    sources = tuple(one for one in SOURCES if one.name == source)
+    sources = tuple(of_name for of_name in SOURCES if of_name.name == source)
 
     def rows_to_write(opened: OpenedReport) -> int:
         return sum(survey.rows for survey in opened.surveys if survey.source in sources)
 
-    written = session.read(partial(_write_group, sources), lambda _: _WrittenEvents(), rows_to_write, "reading")
+    written = session.read(partial(_WrittenEvents, sources), rows_to_write, "reading")
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
-    present = [one.column for one in _attributes_of(sources) if one.column in written.attributes]
+    present = [attribute.column for attribute in _attributes_of(sources) if attribute.column in written.attributes]
     return pl.scan_parquet(written.files, glob=False, hive_partitioning=False).select(*EVENT_SCHEMA, *present)
 
 
@@ -121,7 +120,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
 
 def devices_frame(plan: RunPlan) -> pl.DataFrame:
     """GPUs that processes of a run use, one row each: the columns of `NsysRun.devices`."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    devices_of_run: dict[tuple[str, int], dict[str, Any]] = {}
     for report, devices in plan.timeline.rows.devices.items():
         identity = plan.reports[report].identity
         gpus = {gpu.key: gpu for gpu in identity.gpus}
@@ -129,12 +128,12 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
         host = next(plan.timeline.rows.nodes[task.node].name for task in plan.timeline.rows.tasks if task.report == report)
         for (process, device), number in devices.items():
             gpu = gpus.get(identity.gpu_key(process, device))
-            known = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
-            row = found.setdefault((host, number), {"host": host, "device": number, "ranks": set()})
-            row |= {name: value for name, value in known.items() if value}
+            description = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
+            row = devices_of_run.setdefault((host, number), {"host": host, "device": number, "ranks": set()})
+            row |= {name: value for name, value in description.items() if value}
             rank = ranks.get(pid_of(process))
             row["ranks"] |= {rank} if rank is not None else set()
-    rows = [{**row, "ranks": sorted(row["ranks"])} for _, row in sorted(found.items())]
+    rows = [{**row, "ranks": sorted(row["ranks"])} for _, row in sorted(devices_of_run.items())]
     texts = dict.fromkeys(("name", "bus", "uuid"), pl.String)
     return pl.DataFrame(rows, schema={"host": pl.String, "device": pl.Int64, **texts, "ranks": pl.List(pl.Int64)})
 
@@ -143,24 +142,24 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
     rows = [
         {
-            "host": one.name,
-            "method": one.method,
-            "interval": one.half_width[1],
-            "contradiction": one.contradiction,
+            "host": clock.name,
+            "method": clock.method,
+            "interval": clock.half_width[1],
+            "contradiction": clock.contradiction,
             **(
                 {}
-                if one.correction is None
+                if clock.correction is None
                 else {
-                    "anchors": one.correction.anchors,
-                    "offset": round(one.correction.offset),
-                    "drift": one.correction.drift * 1e6,
-                    "error_median": one.correction.median,
-                    "error_95": one.correction.percentile_95,
-                    "error_largest": one.correction.largest,
+                    "anchors": clock.correction.anchors,
+                    "offset": round(clock.correction.offset),
+                    "drift": clock.correction.drift * 1e6,
+                    "error_median": clock.correction.median,
+                    "error_95": clock.correction.percentile_95,
+                    "error_largest": clock.correction.largest,
                 }
             ),
         }
-        for one in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
+        for clock in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
     ]
     numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest", "interval", "contradiction"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
@@ -200,60 +199,49 @@ _OTHER_NAMES = {
 
 
 def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
-    found: dict[str, _AttributeColumn] = {}
-    for one in dict.fromkeys(one for source in sources for one in source.types):
-        if one.role is not Role.ATTRIBUTE or one.is_series:
+    columns: dict[str, _AttributeColumn] = {}
+    for kind in dict.fromkeys(event_type for source in sources for event_type in source.types):
+        if kind.role is not Role.ATTRIBUTE or kind.is_series:
             continue
-        name = _OTHER_NAMES.get(one.label) or re.sub(r"[^a-z0-9]+", "_", one.label.lower()).strip("_")
-        column = name if name not in found and name not in EVENT_SCHEMA else f"{name}_{one.number}"
-        found[column] = _AttributeColumn(one.number, column, one.values is not None, one.precision, _added(one))
-    return tuple(found.values())
+        name = _OTHER_NAMES.get(kind.label) or re.sub(r"[^a-z0-9]+", "_", kind.label.lower()).strip("_")
+        column = name if name not in columns and name not in EVENT_SCHEMA else f"{name}_{kind.number}"
+        columns[column] = _AttributeColumn(kind.number, column, kind.values is not None, kind.precision, _added(kind))
+    return tuple(columns.values())
 
 
-@dataclass
-class _WrittenEvents:
+class _WrittenEvents(Collected["_EventFiles"]):
     """Files that were written, and attributes that occur in them."""
 
-    files: list[Path] = field(default_factory=list)
-    attributes: set[str] = field(default_factory=set)
-    broken: dict[int, ReportError] = field(default_factory=dict)
+    def __init__(self, sources: tuple[Source, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
+        super().__init__(folder, {})
+        self.files: list[Path] = []
+        self.attributes: set[str] = set()
+        self._sources = sources
+        self._new_files: Callable[[Source], _EventFiles] | None = None
 
-    def absorb(self, other: _WrittenEvents | _EventFiles) -> None:
-        """Take over the files of other work."""
-        self.files += other.files
-        self.attributes |= other.attributes
+    def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_EventFiles]]:
+        if self._new_files is None:
+            make_folder(self.folder)
+            attributes = _attributes_of(self._sources)
+            names = _places(timeline.rows), _texts(timeline.labels, attributes), attributes
+            self._new_files = partial(_EventFiles, self.folder, *names)
+        surveys = [survey for survey in opened.surveys if survey.source in self._sources]
+        return [Request(survey, partial(self._new_files, survey.source), by_lane=False) for survey in surveys]
 
-    def finish(self, *_: object) -> dict[int, ReportError]:
-        """Nothing is left to do: each event is written by itself."""
-        return {}
+    def take(self, _part: ReportPart, read: ReadEvents[_EventFiles], _unfinished: Unfinished) -> None:
+        for _, files, _ in read.sinks:
+            self.files += files.files
+            self.attributes |= files.attributes
 
+    def absorb(self, group: _WrittenEvents) -> None:
+        super().absorb(group)
+        self.files += group.files
+        self.attributes |= group.attributes
 
-def _write_group(
-    sources: tuple[Source, ...], group: ReportGroup, progress: Callable[[int], object] = no_progress
-) -> _WrittenEvents:
-    """Write the events of some reports; `progress` is called with the number of rows that were read."""
-    folder, timeline = group.own_folder(), group.timeline.value
-    make_folder(folder)
-    reader = EventReader(timeline, folder / "reader", progress)
-    attributes = _attributes_of(sources)
-    rows, texts = _places(timeline.rows), _texts(timeline.labels, attributes)
-    written = _WrittenEvents()
-    numbers = itertools.count()
-
-    def new_files(source: Source) -> _EventFiles:
-        return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, attributes)
-
-    def write_part(part: ReportPart) -> None:
-        requests = [
-            Request(survey, partial(new_files, survey.source), by_lane=False)
-            for survey in part.opened.surveys
-            if survey.source in sources
-        ]
-        for _, files in reader.read(part.index, part.opened, requests, part.share).sinks:
-            written.absorb(files)
-
-    written.broken = group.each(write_part)
-    return written
+    def spill(self) -> None:
+        super().spill()
+        # Those who go on with the files need no names.
+        self._new_files = None
 
 
 class _EventFiles:
@@ -261,21 +249,20 @@ class _EventFiles:
 
     def __init__(
         self,
-        path: Path,
-        source: Source,
+        folder: Path,
         rows: pl.DataFrame,
         texts: Mapping[int, pl.DataFrame],
         attributes: Sequence[_AttributeColumn],
+        source: Source,
     ) -> None:
-        self._path = path
+        self._folder = folder
         self._rows = rows
         self._texts = texts
         self._columns = attributes
         self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
-        self._labels = {one.number: _label(one) or source.title for one in source.types}
-        self._scales = {one.number: 10.0**-one.precision for one in source.types}
-        self._added = {one.number: _added(one) for one in source.types}
-        self._numbers = itertools.count()
+        self._labels = {event_type.number: _label(event_type) or source.title for event_type in source.types}
+        self._scales = {event_type.number: 10.0**-event_type.precision for event_type in source.types}
+        self._added = {event_type.number: _added(event_type) for event_type in source.types}
         self.files: list[Path] = []
         self.attributes: set[str] = set()
 
@@ -291,25 +278,26 @@ class _EventFiles:
                 * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
             ),
         )
-        columns = [self._column(placed, one) for one in self._columns]
+        columns = [self._column(placed, attribute) for attribute in self._columns]
         frame = pl.DataFrame([*self._rows[placed["row"]].get_columns(), *events.get_columns(), *columns])
         self.attributes |= {column.name for column in columns if column.null_count() < len(column)}
-        path = self._path.with_name(f"{self._path.name}-{next(self._numbers)}.parquet")
-        frame.select(*EVENT_SCHEMA, *(one.column for one in self._columns)).write_parquet(path, compression="lz4")
+        path = self._folder / f"{secrets.token_hex(8)}.parquet"
+        frame.select(*EVENT_SCHEMA, *(attribute.column for attribute in self._columns)).write_parquet(path, compression="lz4")
         self.files.append(path)
 
-    def _column(self, placed: pl.DataFrame, one: _AttributeColumn) -> pl.Series:
-        number = str(one.number)
+    def _column(self, placed: pl.DataFrame, attribute: _AttributeColumn) -> pl.Series:
+        number = str(attribute.number)
         if number not in placed.columns:
-            return pl.repeat(None, placed.height, dtype=one.dtype, eager=True).alias(one.column)
+            return pl.repeat(None, placed.height, dtype=attribute.dtype, eager=True).alias(attribute.column)
         values = placed[number].alias("value")
-        if one.has_texts:
-            values = values.to_frame().join(self._texts[one.number], on="value", how="left", maintain_order="left")["text"]
-        elif one.decimals:
-            values = values * 10.0**-one.decimals
-        elif one.added:
-            values = (values - one.added).set(values < one.added, None)
-        column: pl.Series = values.cast(one.dtype).alias(one.column)
+        if attribute.has_texts:
+            texts = self._texts[attribute.number]
+            values = values.to_frame().join(texts, on="value", how="left", maintain_order="left")["text"]
+        elif attribute.decimals:
+            values = values * 10.0**-attribute.decimals
+        elif attribute.added:
+            values = (values - attribute.added).set(values < attribute.added, None)
+        column: pl.Series = values.cast(attribute.dtype).alias(attribute.column)
         return column
 
 
@@ -325,12 +313,12 @@ def _label(event_type: EventType) -> str:
 
 def _texts(labels: Labels, attributes: Sequence[_AttributeColumn]) -> dict[int, pl.DataFrame]:
     """Columns `value`, `text` of the attributes with texts, by number."""
-    used = {one.number: one.values or {} for one in labels.used_with()}
+    used = {used_type.number: used_type.values or {} for used_type in labels.used_with()}
     schema = {"value": pl.Int64, "text": pl.String}
     return {
-        one.number: pl.DataFrame(list(used.get(one.number, {}).items()), schema=schema, orient="row")
-        for one in attributes
-        if one.has_texts
+        attribute.number: pl.DataFrame(list(used.get(attribute.number, {}).items()), schema=schema, orient="row")
+        for attribute in attributes
+        if attribute.has_texts
     }
 
 

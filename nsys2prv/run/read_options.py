@@ -132,8 +132,8 @@ class ReadOptions(OptionSet):
     nsys: Path | None = option(None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path)
     cache: Path | None = option(
         None,
-        "Folder that keeps columns of SQLite exports, and of traces that are measured, so that the next command does not read "
-        "them again, and exports of .nsys-rep files (default: no columns, and exports beside each report).",
+        "Folder that keeps columns of SQLite exports, so that the next command does not read them again, and exports of "
+        ".nsys-rep files (default: no columns, and exports beside each report).",
         "DIR",
         Path,
     )

@@ -7,14 +7,13 @@ others, and they are read again.
 from __future__ import annotations
 
 import itertools
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from nsys2prv.errors import ReportError, UnrelatedReports
 from nsys2prv.execution.progress import Bar, progress_bar
@@ -24,6 +23,7 @@ from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP, ROWS_OF_PAR
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.clock_check import disagreement_text
+from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.run.plan import RunPlan, make_plan
@@ -31,11 +31,12 @@ from nsys2prv.run.ranks import host_from, rank_from
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels
-from nsys2prv.timeline.reader import WHOLE, Share, TimelinePlan
+from nsys2prv.timeline.reader import Share
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary.kernel_families import read_rules
 
 R = TypeVar("R", bound=ReadOptions)
+C = TypeVar("C", bound=Collected[Any])
 
 
 def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[str | Path], R]:
@@ -44,72 +45,6 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
         return list(arguments), options
     places = {name: path.absolute() for name in ("cache", "scratch") if (path := getattr(options, name)) is not None}
     return [Path(argument).absolute() for argument in arguments], replace(options, **places)
-
-
-@dataclass(frozen=True)
-class ReportPart:
-    """A report, with its number in the plan, and what is read of it at once."""
-
-    index: int
-    opened: OpenedReport
-    share: Share = WHOLE
-
-
-@dataclass(frozen=True)
-class ReportGroup:
-    """A piece of work: some reports, or shares of them."""
-
-    timeline: Shared[TimelinePlan]
-    reports: tuple[ReportPart, ...]
-    folder: Path  # for what is collected
-    on_disk: bool  # whether all of it is written there: another process goes on with it
-    keep_going: bool  # whether the rest is read after a report that breaks off
-
-    def own_folder(self) -> Path:
-        """A folder for one attempt: another worker may have died over the same group."""
-        return self.folder / f"group{self.reports[0].index}-{secrets.token_hex(4)}"
-
-    def each(self, step: Callable[[ReportPart], object]) -> dict[int, ReportError]:
-        """Do a step for each report; the result is those that broke off, by number.
-
-        Raises
-        ------
-        ReportError
-            Of the first one, unless the others are to be read nevertheless.
-        """
-        broken: dict[int, ReportError] = {}
-        for part in self.reports:
-            try:
-                step(part)
-                part.opened.report.tables.check_unchanged()
-            except ReportError as error:
-                if not self.keep_going:
-                    raise
-                broken[part.index] = error
-        return broken
-
-
-class GroupResult(Protocol):
-    """What was read of a group: reports that broke off, by number; then nothing of the group may be used."""
-
-    broken: dict[int, ReportError]
-
-
-class RunResult(Protocol):
-    """What was read of all reports: takes over what was read of each group, in the order of reports and of their shares."""
-
-    def absorb(self, group: Any, /) -> None: ...
-
-    def finish(
-        self, timeline: Shared[TimelinePlan], reports: Sequence[OpenedReport], workers: Workers, /
-    ) -> dict[int, ReportError]:
-        """Do what needs all shares of a report, for those of the reports that were read in several; the result is those that
-        broke off, by number.
-        """
-
-
-G = TypeVar("G", bound=GroupResult)
-W = TypeVar("W", bound=RunResult)
 
 
 class RunSession:
@@ -205,28 +140,20 @@ class RunSession:
         """What is unusual about reports, ranks and clocks, one sentence each."""
         plan = self.plan
         return [
-            *(f"left out: {one.error}" for one in self.left_out),
-            *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
+            *(f"left out: {left_out.error}" for left_out in self.left_out),
+            *dict.fromkeys(warning for opened in plan.reports for warning in opened.identity.warnings),
             *(issue.text for issue in plan.run.issues),
             *plan.axis.warnings,
             *map(disagreement_text, plan.axis.disagreements),
         ]
 
-    def read(
-        self,
-        read_group: Callable[..., G],
-        start: Callable[[Path], W],
-        rows: Callable[[OpenedReport], int],
-        what: str,
-    ) -> W:
+    def read(self, start: Callable[[Path, Sequence[OpenedReport]], C], rows: Callable[[OpenedReport], int], what: str) -> C:
         """Read the events of all reports, group by group. When one breaks off, the others are planned and read again.
 
         Parameters
         ----------
-        read_group
-            Reads a `ReportGroup`; in this process it is given `progress`, which it calls with the rows that it read.
         start
-            Makes what takes over the results, with a new folder. Called again when all is read again.
+            Makes what is collected of some reports, empty, with a new folder; it can be pickled.
         rows
             How many rows are read of a report.
         what
@@ -234,26 +161,26 @@ class RunSession:
 
         Returns
         -------
-        What took over all results; `plan` is the one that they belong to.
+        What was collected of all reports; `plan` is the one that it belongs to.
         """
         while True:
             folder = self._folder / f"attempt{next(self._numbers)}"
             make_folder(folder)
-            whole = start(folder)
-            broken = self._read_groups(read_group, folder, rows, what, whole)
+            collected = start(folder / "all", self.plan.reports)
+            broken = self._read_groups(start, folder, rows, what, collected)
             if not broken:
-                return whole
+                return collected
             # What was read has the rows of reports that are left out now.
             shutil.rmtree(folder, ignore_errors=True)
             self._make_plan([opened for opened in self.plan.reports if opened not in broken])
 
     def _read_groups(
         self,
-        read_group: Callable[..., G],
+        start: Callable[[Path, Sequence[OpenedReport]], C],
         folder: Path,
         rows: Callable[[OpenedReport], int],
         what: str,
-        whole: RunResult,
+        collected: C,
     ) -> list[OpenedReport]:
         """Read all groups; the result is the reports that broke off."""
         is_here, reports = self._workers.is_here, self.plan.reports
@@ -264,30 +191,30 @@ class RunSession:
             ReportPart(index, reports[index], Share(number, of)) for index, of in enumerate(shares) for number in range(of)
         ]
         sizes = [of_reports[part.index] // part.share.of for part in parts]
-        found = self._workers.groups(sizes, REPORTS_AT_ONCE, ROWS_OF_GROUP)
+        places = self._workers.groups(sizes, REPORTS_AT_ONCE, ROWS_OF_GROUP)
         groups = [
             ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._keep_going)
-            for of_group in found
+            for of_group in places
         ]
         broken: dict[int, OpenedReport] = {}
 
-        def leave_out(found: Mapping[int, ReportError]) -> None:
-            for index, error in found.items():
+        def leave_out(errors: Mapping[int, ReportError]) -> None:
+            for index, error in errors.items():
                 # Each share of a report may break off.
                 if index not in broken:
                     self._broken.leave_out(reports[index].report.path, error)
                     broken[index] = reports[index]
 
         with self.bar(what, sum(of_reports), "event") as bar:
-            step = partial(read_group, progress=bar.update) if is_here else read_group
-            for of_group, result in zip(found, self._workers.map(step, groups), strict=True):
-                leave_out(result.broken)
+            step = partial(collect, start, progress=bar.update) if is_here else partial(collect, start)
+            for of_group, of_reports_read in zip(places, self._workers.map(step, groups), strict=True):
+                leave_out(of_reports_read.broken)
                 if not broken:
-                    whole.absorb(result)
+                    collected.absorb(of_reports_read)
                 if not is_here:
                     bar.update(sum(sizes[place] for place in of_group))
             if not broken:
-                leave_out(whole.finish(shared, reports, self._workers))
+                leave_out(collected.finish(shared, reports, self._workers))
         return list(broken.values())
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:

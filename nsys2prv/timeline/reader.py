@@ -123,9 +123,10 @@ WHOLE = Share()
 
 @dataclass(frozen=True)
 class ReadEvents(Generic[S]):
-    """What was read of a report: sinks are in the order of requests and of the rows of a table."""
+    """What was read of a report: sinks, each with its request and the account of that, are in the order of requests and of the
+    rows of a table."""
 
-    sinks: tuple[tuple[Request[S], S], ...]
+    sinks: tuple[tuple[Request[S], S, SourceCoverage], ...]
     coverage: tuple[SourceCoverage, ...]  # of each request
     launches: Launches
     lanes: frozenset[tuple[int, int, int]] = frozenset()  # that overlapping ranges took, for `Labels.used_with`
@@ -175,7 +176,8 @@ class EventReader:
             entry_of[id(part.request)].absorb(part.coverage)
             launches.absorb(part.launches)
         lanes = frozenset(lane for part in done for lane in part.events.lanes)
-        return ReadEvents(tuple((part.request, part.sink) for part in done), tuple(entries), launches, lanes)
+        sinks = tuple((part.request, part.sink, entry_of[id(part.request)]) for part in done)
+        return ReadEvents(sinks, tuple(entries), launches, lanes)
 
     def _events(self, index: int, report: ReadableReport, request: Request[S]) -> EventsOfSource:
         plan, source = self._plan, request.survey.source

@@ -73,23 +73,10 @@ class TraceStore:
             records = record_sort(kind, self._folder / f"{len(self._collections)}")
             self._collections[name] = _Collection(kind, records, keeps_order)
 
-    def part(self, name: str) -> ExternalSort:
-        """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
-        return self._collections[name].records.part()
-
-    def absorb(self, name: str, part: ExternalSort) -> None:
-        """Take over what a part collected."""
-        self._collections[name].records.absorb(part)
-
-    def absorb_all(self, other: TraceStore) -> None:
-        """Take over all that other work collected, under the same names."""
-        for name, collection in other._collections.items():
-            self.absorb(name, collection.records)
-
-    def spill(self) -> None:
-        """Write what is still in memory: then the store can be pickled."""
-        for collection in self._collections.values():
-            collection.records.spill()
+    @property
+    def sorts(self) -> dict[str, ExternalSort]:
+        """What sorts the records of each collection."""
+        return {name: collection.records for name, collection in self._collections.items()}
 
     def windows(self, *, on_disk: bool = False) -> list[Window]:
         """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory: other

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.from_reports import events_of_session
+from nsys2prv.efficiency.event_input import events_of_session
 from nsys2prv.efficiency.graph.measured_path import NEEDED, measured_path
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.merging import Sums

@@ -34,7 +34,7 @@ from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead
 from nsys2prv.timeline.rows_of_types import row_ranges
 from nsys2prv.timeline.task_groups import communicators_of
-from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, Collected, collect
+from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import pair_messages, write_trace
@@ -111,27 +111,22 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             earlier=read_earlier_labels(options.labels) if options.labels else None,
             fit=trace_format.fit,
         )
-        collected = session.read(
-            partial(collect, options, sources),
-            lambda folder: Collected.in_folder(folder, session.plan.reports, sources),
-            attrgetter("rows"),
-            "translating",
-        )
+        collected = session.read(partial(TraceRecords, options, sources), attrgetter("rows"), "translating")
         path = None
         if options.critical_path:
             # Its graph takes scipy, which is slow to load.
             from nsys2prv.trace.path_records import critical_path_records
 
             path = critical_path_records(session, arguments, collected.folder)
-            collected.store.absorb(PATH, path.intervals)
-            collected.store.absorb(PATH_LINES, path.lines)
+            collected.sorts[PATH].absorb(path.intervals)
+            collected.sorts[PATH_LINES].absorb(path.lines)
             if path.used_type is not None:
                 collected.types.add(path.used_type.number)
             collected.on_rows.add(path.on_rows.rows)
         plan = session.plan
         with session.bar("pairing messages"):
             messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
-            collected.store.absorb(MESSAGES, paired)
+            collected.sorts[MESSAGES].absorb(paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
         head = _head(plan)
         for opened in plan.reports:
@@ -150,7 +145,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             options=_changed(options),
             plan=plan,
             left_out=session.left_out,
-            tables=collected.tables,
+            tables=collected.accounts,
             used_types=used,
             # Dimemas gets calls that it does not know under another type.
             types=None if options.for_dimemas else collected.types,

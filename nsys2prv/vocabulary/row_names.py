@@ -46,15 +46,6 @@ def stream_name(device: int, stream: int, node: str) -> str:
     return f"CUDA-D{device}.S{stream}-{_suffix(node)}"
 
 
-def is_node_of(stream: StreamName, node: str) -> bool:
-    """Whether a stream's row is on a node; a name without a node can be on any.
-
-    >>> is_node_of(StreamName(0, 7, "node_(1)"), "node (1)"), is_node_of(StreamName(0, 7, "node2"), "node1")
-    (True, False)
-    """
-    return stream.node in ("", _suffix(node))
-
-
 def _suffix(node: str) -> str:
     """Name of a node behind that of a stream: tools read it up to a blank."""
     return "_".join(node.split())

@@ -146,16 +146,6 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
     assert ".cfgs" not in long
 
 
-def test_findings_of_a_trace_name_the_file_of_their_view(command_line: CommandLine, tmp_path: Path) -> None:
-    assert command_line.run("demo", "DEMO", "--nodes", "1", "--gpus", "2").returncode == 0
-
-    done = command_line.run("efficiency", "DEMO/demo.prv", "-v")
-
-    named = re.findall(r" in (\S+\.cfg)$", done.stdout, re.MULTILINE)
-    assert named
-    assert all((tmp_path / name).is_file() for name in named)
-
-
 def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
     narrow, wide = (
         on_terminal("efficiency", "good.sqlite", "--no-color", folder=tmp_path, COLUMNS=columns) for columns in ("70", "1000")

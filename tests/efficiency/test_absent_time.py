@@ -22,8 +22,6 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters import absent_pieces, gaps
 from nsys2prv.efficiency.meters.absent_pieces import Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 UTC = EfficiencyOptions(align="utc", progress=False, regions=("*",))
@@ -186,9 +184,7 @@ def loads_on_and_off_its_cpu() -> ReportBuilder:
 
 
 def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_say_where(tmp_path: Path) -> None:
-    report = loads_on_and_off_its_cpu().write(tmp_path / "report.sqlite")
-    trace = translate([report], tmp_path / "OUT").prv
-    found, of_trace = (measure([one], UTC).tables for one in (report, trace))
+    found = measure([loads_on_and_off_its_cpu().write(tmp_path / "report.sqlite")], UTC).tables
 
     row = found["absent_time"].row(0, named=True)
     assert (row["starved_host_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (170, 60, 30)
@@ -202,8 +198,6 @@ def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_
         ("launch-starved: waiting for the device", "copy", "libimage.so", 1, 0.25),
         ("launch-starved: host computing or off its CPU", "copy", "libimage.so", 1, 0.25),
     ]
-    for name in TABLES:
-        assert of_trace[name].equals(found[name]), name
 
 
 def test_where_scheduling_was_not_recorded_nothing_is_said_about_it(tmp_path: Path) -> None:
@@ -273,16 +267,11 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
 
 
 @pytest.mark.parametrize("pattern", [PATTERNS[0], *(pytest.param(one, marks=pytest.mark.thorough) for one in PATTERNS[1:])])
-def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pattern: str, tmp_path: Path) -> None:
+def test_parts_are_those_of_simulated_runs(pattern: str, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, iterations=2))
     reports = write_reports(run, tmp_path / "reports")
-    trace = translate(reports, tmp_path / "OUT", TranslateOptions(align="utc")).prv
 
-    of_reports, of_trace = measure(reports, UTC).tables, measure([trace], UTC).tables
-
-    assert_true(run, of_reports)
-    for name in TABLES:
-        assert of_trace[name].equals(of_reports[name]), name
+    assert_true(run, measure(reports, UTC).tables)
 
 
 @pytest.mark.parametrize(

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.known_clocks import known_to, measured_with_clocks
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 US = 1000
 
 
-def trace(folder: Path, spans: Sequence[tuple[int, int]], hosts: Sequence[str] = ("node01", "node02")) -> Path:
-    """A trace of a rank per host, with a kernel over a time each, ns."""
+UTC = EfficiencyOptions(align="utc")
+
+
+def reports(folder: Path, spans: Sequence[tuple[int, int]], hosts: Sequence[str] = ("node01", "node02")) -> list[Path]:
+    """A report of a rank per host, with a kernel over a time each, ns."""
     paths = []
     for rank, ((start, end), host) in enumerate(zip(spans, hosts, strict=True)):
         report = ReportBuilder(rank=rank, with_mpi=True, ranks=len(hosts), pid=1000 + rank, host=host).gpu(0)
         report.kernel("k", start, end)
         paths.append(report.write(folder / f"rank{rank}.sqlite"))
-    return translate(paths, folder / "OUT", TranslateOptions(align="utc")).prv
+    return paths
 
 
-def with_clocks(prv: Path, *clocks: dict[str, Any]) -> Path:
-    """With what a translation knows of each clock."""
-    account = prv.with_suffix(".json")
-    content = json.loads(account.read_text())
-    for clock, known in zip(content["clocks"], clocks, strict=True):
-        clock |= known
-    account.write_text(json.dumps(content))
-    return prv
-
-
-def known_to(*half_widths: int, times: Sequence[int] = (0,)) -> dict[str, Any]:
-    return {
-        "interval_ns": {
-            "best": min(half_widths), "worst": max(half_widths), "times": list(times), "half_widths": list(half_widths)
-        }
-    }  # fmt: skip
+def of_hosts(*clocks: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return dict(zip(("node01", "node02"), clocks, strict=True))
 
 
 def test_the_table_has_all_that_is_known_of_each_clock(tmp_path: Path) -> None:
@@ -56,7 +43,7 @@ def test_the_table_has_all_that_is_known_of_each_clock(tmp_path: Path) -> None:
         "steps": [{"after_ns": 1, "before_ns": 2, "size_ns": -2_000_000}, {"after_ns": 3, "before_ns": 4, "size_ns": 500}],
         "error_ns": {"median": 100, "percentile_95": 200, "largest": 300, "over_time": [5, None]},
     }  # fmt: skip
-    result = measure([with_clocks(trace(tmp_path, [(0, 100), (50, 150)]), estimated, {})])
+    result = measured_with_clocks(reports(tmp_path, [(0, 100), (50, 150)]), of_hosts(estimated, {}), UTC)
 
     assert result.clocks.row(0, named=True) == {
         "host": "node01", "method": "collectives", "reports": 1, "group": 0, "interval_ns": 9_000, "best_interval_ns": 4_000,
@@ -91,7 +78,7 @@ def test_the_length_of_the_run_is_known_as_well_as_clocks_are(
     tmp_path: Path, spans: list[tuple[int, int]], widths: tuple[int, int], time: str | None, expected: tuple[int, int | None]
 ) -> None:
     clocks = [known_to(width) if width is not None else {} for width in widths]
-    result = measure([with_clocks(trace(tmp_path, spans), *clocks)], EfficiencyOptions(time=time))
+    result = measured_with_clocks(reports(tmp_path, spans), of_hosts(*clocks), replace(UTC, time=time))
 
     assert result.head["length_interval"] == {"least_ns": expected[0], "most_ns": expected[1]}
     told = [text for text in result.head["warnings"] if "as clocks are placed" in text]
@@ -99,17 +86,14 @@ def test_the_length_of_the_run_is_known_as_well_as_clocks_are(
 
 
 def test_the_warning_says_what_the_length_can_be(tmp_path: Path) -> None:
-    prv = with_clocks(trace(tmp_path, [(0, 700 * US), (300 * US, 1000 * US)]), known_to(10 * US), known_to(20 * US))
+    clocks = of_hosts(known_to(10 * US), known_to(20 * US))
+    result = measured_with_clocks(reports(tmp_path, [(0, 700 * US), (300 * US, 1000 * US)]), clocks, replace(UTC, bins=100))
 
-    assert measure([prv], EfficiencyOptions(bins=100)).head["warnings"] == [
+    assert result.head["warnings"] == [
         "the run takes 1.000 ms as clocks are placed; they allow at least 970.000 µs, and at most 1.030 ms: efficiencies that "
         "divide by its length are as uncertain",
         "clocks are known to 20.000 µs and each of the 100 bins over time has 10.000 µs: activity of a host can be in a bin "
         "beside its own",
     ]
-    assert "1.000 ms (clocks allow 970.000 µs to 1.030 ms)" in page_of(prv, tmp_path)
-
-
-def page_of(prv: Path, folder: Path) -> str:
-    measure([prv]).to_html(folder / "page.html")
-    return (folder / "page.html").read_text()
+    result.to_html(tmp_path / "page.html")
+    assert "1.000 ms (clocks allow 970.000 µs to 1.030 ms)" in (tmp_path / "page.html").read_text()

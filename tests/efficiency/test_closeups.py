@@ -13,8 +13,6 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +60,6 @@ def test_all_work_of_a_device_in_an_iteration_is_there(run: Run) -> None:
     useful = measure(run.measured.head["inputs"], EfficiencyOptions(window=chosen)).tables["devices"]
     for device, busy in bars.group_by("device").agg(pl.col("busy_ns").sum()).iter_rows():
         assert busy == useful.filter(pl.col("device") == device)["useful_ns"][0]
-
-
-def test_a_trace_has_the_same_close_ups(run: Run, reports: list[Path], tmp_path: Path) -> None:
-    trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
-    of_trace = measure([trace])
-
-    for name in ("closeups", "closeup_bars"):
-        assert of_trace.tables[name].equals(run.measured.tables[name])
 
 
 def test_many_short_kernels_are_few_bars_that_add_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Collections that are read only to find out what waits for what: the same from reports and from their trace."""
+"""Collections that are read only to find out what waits for what."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.read_both import from_both
 from support.report_builder import ReportBuilder
+from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, RECORDS, WAITS, Collection, RunEvents
@@ -44,39 +44,39 @@ def report_with_events() -> ReportBuilder:
 
 
 def test_waits_have_their_ids(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, report_with_events()):
-        found = rows(events, WAITS)
-        assert {events.rows.kind[row] for row in found["row"]} == {"host"}
-        assert events.named(found["number"], found["value"]).to_list() == [
-            "Stream waits for event",
-            "Event synchronize",
-            "Stream synchronize",
-        ]
-        # Time 0 is that of the first event.
-        assert found.select("start", "end", "stream", "context", "event", "sync", "device").rows() == [
-            (152, 158, 13, 2, 5, 71, 2),
-            (355, 460, None, 1, 5, 71, 1),
-            (490, 555, 13, 2, None, None, 2),
-        ]
+    events = events_of(tmp_path, report_with_events())
+    found = rows(events, WAITS)
+    assert {events.rows.kind[row] for row in found["row"]} == {"host"}
+    assert events.named(found["number"], found["value"]).to_list() == [
+        "Stream waits for event",
+        "Event synchronize",
+        "Stream synchronize",
+    ]
+    # Time 0 is that of the first event.
+    assert found.select("start", "end", "stream", "context", "event", "sync", "device").rows() == [
+        (152, 158, 13, 2, 5, 71, 2),
+        (355, 460, None, 1, 5, 71, 1),
+        (490, 555, 13, 2, None, None, 2),
+    ]
 
 
 def test_records_are_on_their_streams_and_say_when_the_host_called(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, report_with_events()):
-        found = rows(events, RECORDS)
-        assert {events.rows.names[row] for row in found["row"]} == {"CUDA-D0.S7-node01"}
-        # The second has no time of the device, and of the third the call is not known.
-        assert found.select("start", "value", "sync", "since_call").rows() == [
-            (455, 5, 71, 355),
-            (570, 6, None, 0),
-            (590, 7, None, None),
-        ]
+    events = events_of(tmp_path, report_with_events())
+    found = rows(events, RECORDS)
+    assert {events.rows.names[row] for row in found["row"]} == {"CUDA-D0.S7-node01"}
+    # The second has no time of the device, and of the third the call is not known.
+    assert found.select("start", "value", "sync", "since_call").rows() == [
+        (455, 5, 71, 355),
+        (570, 6, None, 0),
+        (590, 7, None, None),
+    ]
 
 
 @pytest.mark.parametrize(("begin", "waits", "records"), [(156, [(0, 2), (199, 304), (334, 399)], [299, 414, 434])])
 def test_what_is_read_is_cut_at_the_selected_time(tmp_path: Path, begin: int, waits: list[object], records: list[int]) -> None:
-    for events in from_both(tmp_path, report_with_events(), options=ReadOptions(time=TimeRange(begin, 1000))):
-        assert rows(events, WAITS).select("start", "end").rows() == waits
-        assert rows(events, RECORDS)["start"].to_list() == records
+    events = events_of(tmp_path, report_with_events(), options=ReadOptions(time=TimeRange(begin, 1000)))
+    assert rows(events, WAITS).select("start", "end").rows() == waits
+    assert rows(events, RECORDS)["start"].to_list() == records
 
 
 def test_they_are_read_only_when_they_are_requested(tmp_path: Path) -> None:
@@ -98,26 +98,26 @@ def two_ranks() -> list[ReportBuilder]:
 
 
 def test_messages_of_mpi_are_pairs_of_calls(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, *two_ranks()):
-        assert events.messages is not None
-        found = pl.concat(list(events.messages.windows()))
-        names = [(events.rows.names[row], events.rows.names[to_row]) for row, to_row in found.select("row", "to_row").rows()]
-        assert names == [("python3 tid 1000", "python3 tid 1001")]
-        assert found.select("time", "to_begin", "to_time", "size").rows() == [(100, 0, 170, 64)]
+    events = events_of(tmp_path, *two_ranks())
+    assert events.messages is not None
+    found = pl.concat(list(events.messages.windows()))
+    names = [(events.rows.names[row], events.rows.names[to_row]) for row, to_row in found.select("row", "to_row").rows()]
+    assert names == [("python3 tid 1000", "python3 tid 1001")]
+    assert found.select("time", "to_begin", "to_time", "size").rows() == [(100, 0, 170, 64)]
 
 
 def test_collectives_of_mpi_have_their_communicator_and_root(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, *two_ranks()):
-        found = rows(events, MPI_COLLECTIVES)
-        assert events.named(found["number"], found["value"]).to_list() == ["MPI_Reduce"] * 2
-        communicators = pl.repeat(event_types.MPI_COMMUNICATOR, found.height, eager=True)
-        assert events.named(communicators, found["communicator"]).to_list() == ["MPI_COMM_WORLD"] * 2
-        assert found.select("start", "end", "root").rows() == [(200, 230, 2), (210, 260, 2)]
+    events = events_of(tmp_path, *two_ranks())
+    found = rows(events, MPI_COLLECTIVES)
+    assert events.named(found["number"], found["value"]).to_list() == ["MPI_Reduce"] * 2
+    communicators = pl.repeat(event_types.MPI_COMMUNICATOR, found.height, eager=True)
+    assert events.named(communicators, found["communicator"]).to_list() == ["MPI_COMM_WORLD"] * 2
+    assert found.select("start", "end", "root").rows() == [(200, 230, 2), (210, 260, 2)]
 
 
-def test_messages_are_chosen_by_time_as_those_of_a_trace_are(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, *two_ranks(), options=ReadOptions(time=TimeRange(90, 500))):
-        assert events.messages is not None
-        assert pl.concat(list(events.messages.windows())).select("time", "to_begin", "to_time").rows() == [(10, 0, 80)]
-    for events in from_both(tmp_path / "late", *two_ranks(), options=ReadOptions(time=TimeRange(110, 500))):
-        assert events.messages is None
+def test_messages_are_selected_by_time(tmp_path: Path) -> None:
+    events = events_of(tmp_path, *two_ranks(), options=ReadOptions(time=TimeRange(90, 500)))
+    assert events.messages is not None
+    assert pl.concat(list(events.messages.windows())).select("time", "to_begin", "to_time").rows() == [(10, 0, 80)]
+    events = events_of(tmp_path / "late", *two_ranks(), options=ReadOptions(time=TimeRange(110, 500)))
+    assert events.messages is None

@@ -12,15 +12,13 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 US, MS = 1_000, 1_000_000
 SYNC_STREAM = 3
 
 
-def run(folder: Path, late: int, *, waits: bool = True) -> list[EfficiencyResult]:
-    """Twenty steps of 20 ms that end with a synchronization, measured from a report and from its trace.
+def run(folder: Path, late: int, *, waits: bool = True) -> EfficiencyResult:
+    """Twenty steps of 20 ms that end with a synchronization.
 
     Times of the device are late by some ns.
     """
@@ -32,9 +30,7 @@ def run(folder: Path, late: int, *, waits: bool = True) -> list[EfficiencyResult
         call = report.api_call("cudaStreamSynchronize_v3020", waited, until)
         if waits:
             report.synchronization(waited, until, kind=SYNC_STREAM, correlation=call)
-    path = report.write(folder / "report.sqlite")
-    trace = translate([path], folder / "OUT", TranslateOptions()).prv
-    return [measure([source], EfficiencyOptions()) for source in (path, trace)]
+    return measure([report.write(folder / "report.sqlite")], EfficiencyOptions())
 
 
 def results(result: EfficiencyResult) -> dict[str, str]:
@@ -50,38 +46,38 @@ def results(result: EfficiencyResult) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_what_compares_a_device_with_its_host_is_not_decidable(tmp_path: Path, late: int, how: str) -> None:
-    for result in run(tmp_path, late):
-        assert any(f"times of node01:D0 contradict those of its host: {how}" in text for text in result.head["warnings"])
-        assert result.findings.is_empty()
-        found = results(result)
-        assert {found[kind] for kind in ("start-up", "shut-down", "host-bound", "data-loading", "idle-devices")} == {
-            "not decidable"
-        }
-        # What is measured on the device alone is known.
-        assert found["exposed-copies"] == "not found"
-        assert not result.critical_path.height
-        absent, whole = (table.row(0, named=True) for table in (result.absent_time, result.run))
-        assert (absent["undecided_ns"], absent["off_cpu_ns"]) == (absent["absent_ns"], None)
-        assert absent["absent_ns"] == whole["elapsed_ns"] - 20 * 8 * MS
-        assert sum(absent[name] for name in PART_COLUMNS) == absent["absent_ns"]
-        assert result.absent_parts.select("part", "detail", "total_ns").rows() == [
-            ("not decidable", "times of the device contradict those of its host", absent["absent_ns"])
-        ]
-        assert (result.absent_stretches["undecided_ns"] == result.absent_stretches["length_ns"]).all()
-        assert result.absent_calls.is_empty()
-        assert (result.gaps["unknown_ns"] == result.gaps["total_ns"]).all()
-        assert whole["transfer_efficiency"] is None
-        sentence = verdict(result.head, result.tables).sentence
-        assert "largest loss: not decidable (times of device and host contradict each other)" in sentence
+    result = run(tmp_path, late)
+    assert any(f"times of node01:D0 contradict those of its host: {how}" in text for text in result.head["warnings"])
+    assert result.findings.is_empty()
+    found = results(result)
+    assert {found[kind] for kind in ("start-up", "shut-down", "host-bound", "data-loading", "idle-devices")} == {
+        "not decidable"
+    }
+    # What is measured on the device alone is known.
+    assert found["exposed-copies"] == "not found"
+    assert not result.critical_path.height
+    absent, whole = (table.row(0, named=True) for table in (result.absent_time, result.run))
+    assert (absent["undecided_ns"], absent["off_cpu_ns"]) == (absent["absent_ns"], None)
+    assert absent["absent_ns"] == whole["elapsed_ns"] - 20 * 8 * MS
+    assert sum(absent[name] for name in PART_COLUMNS) == absent["absent_ns"]
+    assert result.absent_parts.select("part", "detail", "total_ns").rows() == [
+        ("not decidable", "times of the device contradict those of its host", absent["absent_ns"])
+    ]
+    assert (result.absent_stretches["undecided_ns"] == result.absent_stretches["length_ns"]).all()
+    assert result.absent_calls.is_empty()
+    assert (result.gaps["unknown_ns"] == result.gaps["total_ns"]).all()
+    assert whole["transfer_efficiency"] is None
+    sentence = verdict(result.head, result.tables).sentence
+    assert "largest loss: not decidable (times of device and host contradict each other)" in sentence
 
 
 @pytest.mark.parametrize("late", [0, 500 * US])
 def test_devices_in_time_are_not_doubted(tmp_path: Path, late: int) -> None:
-    for result in run(tmp_path, late):
-        assert not any("contradict" in text for text in result.head["warnings"])
-        assert results(result)["idle-devices"] != "not decidable"
-        assert not result.absent_time["undecided_ns"].item()
-        assert result.critical_path.height
+    result = run(tmp_path, late)
+    assert not any("contradict" in text for text in result.head["warnings"])
+    assert results(result)["idle-devices"] != "not decidable"
+    assert not result.absent_time["undecided_ns"].item()
+    assert result.critical_path.height
 
 
 def test_work_that_is_launched_far_ahead_contradicts_nothing(tmp_path: Path) -> None:
@@ -97,5 +93,5 @@ def test_work_that_is_launched_far_ahead_contradicts_nothing(tmp_path: Path) -> 
 
 
 def test_without_recorded_waits_late_launches_are_believed(tmp_path: Path) -> None:
-    for result in run(tmp_path, 500 * MS, waits=False):
-        assert not any("contradict" in text for text in result.head["warnings"])
+    result = run(tmp_path, 500 * MS, waits=False)
+    assert not any("contradict" in text for text in result.head["warnings"])

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -20,11 +21,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
 
 from nsys2prv import open_run
 from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import (
@@ -40,12 +41,10 @@ from nsys2prv.efficiency.metrics import (
 from nsys2prv.efficiency.outputs.export import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.sweep import CAUSES
-from nsys2prv.errors import NothingToTranslate, TraceError, UsageError
-from nsys2prv.paraver import trace_reader
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.errors import NothingToTranslate, UsageError
 from nsys2prv.run.option_values import TimeRange
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
-from nsys2prv.vocabulary import event_types
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"
@@ -274,9 +273,7 @@ def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
     for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):
         report.kernel("k", start, start + 100, stream=stream)
     path = report.write(tmp_path / "r.sqlite")
-    trace = translate([path], tmp_path / "OUT", TranslateOptions()).prv
-    assert sum("CUDA-D0.S7" in line for line in trace.with_suffix(".row").read_text().splitlines()) == 3
-    assert [measured([of]).devices["streams"].item() for of in (path, trace)] == [2, 2]
+    assert measured([path]).devices["streams"].item() == 2
     assert open_run(path).ranks["streams"].item() == 2
 
 
@@ -518,29 +515,7 @@ def test_copies_and_calls(two_gpus: list[Path]) -> None:
     ]
 
 
-# -- the same from a trace ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fold_streams", [False, True])
-def test_a_trace_gives_the_same_tables_as_its_reports(two_gpus: list[Path], tmp_path: Path, fold_streams: bool) -> None:
-    options = {"regions": ("*",), "per_iteration": "step", "bins": 9}
-    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc", fold_streams=fold_streams)).prv
-    of_reports, of_trace = measured(two_gpus, **options), measured([trace], **options)
-
-    assert of_trace.head["window"] == of_reports.head["window"]
-    assert of_trace.head["input_kind"] == "trace"
-    for name, table in of_reports.tables.items():
-        other = of_trace.tables[name]
-        if fold_streams and name.startswith("critical_path"):
-            # Streams that are one row wait for each other.
-            continue
-        if fold_streams and name == "devices":
-            table, other = table.drop("streams"), other.drop("streams")
-        assert_same(other, table, name)
-
-
-def test_streams_on_several_rows_of_a_trace_give_the_same_tables(tmp_path: Path) -> None:
-    """A trace has what overlaps on a stream on rows of one name, and streams of two contexts with one id as well."""
+def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).gpu(0)
     report.kernel("first(int)", 100, 300, launch=(10, 20))
     report.copy(150, 310, 4096, launch=(20, 30))
@@ -552,123 +527,24 @@ def test_streams_on_several_rows_of_a_trace_give_the_same_tables(tmp_path: Path)
     report.kernel("fifth(int)", 720, 800, launch=(60, 70))
     report.kernel("sixth(int)", 820, 900, launch=(70, 80), context=2)
     report.api_call("cudaDeviceSynchronize_v3020", 90, 1000)
-    path = report.write(tmp_path / "one.sqlite")
-    trace = translate([path], tmp_path / "OUT").prv
-    of_reports, of_trace = measured([path], EfficiencyOptions()), measured([trace], EfficiencyOptions())
+    tables = measured([report.write(tmp_path / "one.sqlite")], EfficiencyOptions()).tables
 
-    assert open_whole(trace).names["THREAD"].count("CUDA-D0.S7-node01") > 1
-    assert of_reports.tables["devices"]["streams"].item() == 1
-    assert of_reports.tables["absent_time"]["copy_ns"].item() == 10 + 50
-    for name, table in of_reports.tables.items():
-        if name != "alignment":
-            assert_same(of_trace.tables[name], table, name)
+    assert tables["devices"]["streams"].item() == 1
+    assert tables["absent_time"]["copy_ns"].item() == 10 + 50
 
 
-@pytest.mark.parametrize("block_bytes", [200, 5_000])
-def test_a_trace_in_small_blocks_gives_the_same(
-    two_gpus: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
-) -> None:
-    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc", gzip=True)).prv
-    whole = measured([trace])
-    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", block_bytes)
-
-    for name, table in measured([trace]).tables.items():
-        assert_same(table, whole.tables[name], name)
-
-
-def test_a_part_of_the_time_is_the_same_from_both(two_gpus: list[Path], tmp_path: Path) -> None:
-    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
-    part = EfficiencyOptions(align="utc", time=TimeRange(260, 480))
-    of_reports, of_trace = measured(two_gpus, part), measured([trace], part)
+def test_a_part_of_the_time(two_gpus: list[Path]) -> None:
+    part = measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(260, 480)))
 
     window = {"name": "all", "begin_ns": 260, "end_ns": 480, "length_ns": 220, "offset_ns": 0, "recorded_ns": 220}
-    assert of_reports.head["window"] == of_trace.head["window"] == window
-    assert of_reports.tables["devices"]["useful_ns"].to_list() == [70, 220]
-    for name, table in of_reports.tables.items():
-        assert_same(of_trace.tables[name], table, name)
+    assert part.head["window"] == window
+    assert part.tables["devices"]["useful_ns"].to_list() == [70, 220]
 
 
-def test_ranks_can_be_chosen_of_both(two_gpus: list[Path], tmp_path: Path) -> None:
-    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
-    one = EfficiencyOptions(align="utc", ranks=frozenset({1}))
+def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:
+    of_rank = measured(two_gpus, EfficiencyOptions(align="utc", ranks=frozenset({1})))
 
-    for found in (measured(two_gpus, one), measured([trace], one)):
-        assert picked(found.tables["devices"], "device", "useful_ns") == [("node01:D1", 400)]
-
-
-STATES_ONLY = """#Paraver (01/02/2026 at 10:00):1000_ns:1(4):1:1(3:1)
-1:0:1:1:1:0:1000:1
-2:0:1:1:1:0:63000001:1
-2:0:1:1:1:100:63000001:0
-2:0:1:1:2:100:63000001:1
-1:0:1:1:2:100:300:1
-2:0:1:1:2:300:63000001:0
-1:0:1:1:3:250:400:17
-"""
-
-
-def test_a_trace_of_extrae_is_read_by_the_states_of_its_streams(tmp_path: Path) -> None:
-    (tmp_path / "extrae.prv").write_text(STATES_ONLY)
-    (tmp_path / "extrae.pcf").write_text(
-        "EVENT_TYPE\n0   63000001    CUDA library call\nVALUES\n0 End\n1 cudaLaunch\n3 cudaMemcpy\n"
-    )
-    (tmp_path / "extrae.row").write_text(
-        "LEVEL NODE SIZE 1\nnode1\nLEVEL THREAD SIZE 3\nTHREAD 1.1.1\nCUDA-D0.S1-node1\nCUDA-D0.S2-node1\n"
-    )
-    found = measured([tmp_path / "extrae.prv"])
-
-    assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
-    assert picked(found.tables["cuda_calls"], "call", "total_ns") == [("cudaLaunch", 100)]
-    assert any("states" in warning for warning in found.head["warnings"])
-
-
-WRITTEN_BY_0_5_8 = """#Paraver (01/02/2026 at 10:00):500_ns:0:1:1:(2:1)
-2:0:1:1:2:100:63000006:9:9101:1:9110:16:9200:5
-2:0:1:1:2:300:63000006:0:9101:0:9110:0:9200:0
-2:0:1:1:2:600:63000001:8:63000002:4096:9200:6
-2:0:1:1:2:700:63000001:0:63000002:0:9200:0
-2:0:1:1:1:10:63000000:4:9200:5
-2:0:1:1:1:30:63000000:0:9200:0
-2:0:1:1:1:400:63000000:5:9200:6
-2:0:1:1:1:800:63000000:0:9200:0
-3:0:1:1:1:10:10:0:1:1:2:100:100:0:55001
-3:0:1:1:1:400:400:0:1:1:2:600:600:4096:55002
-"""
-
-
-def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_path: Path) -> None:
-    (tmp_path / "old.prv").write_text(WRITTEN_BY_0_5_8)
-    (tmp_path / "old.pcf").write_text(
-        "EVENT_TYPE\n0 63000000 CUDA library call\nVALUES\n0 End\n4 cudaLaunchKernel_v7000\n5 cudaMemcpy_v3020\n\n"
-        "EVENT_TYPE\n0 63000006 CUDA kernel\nVALUES\n0 End\n9 add\n\n"
-        "EVENT_TYPE\n0 63000001 CUDA memcpy kernel\nVALUES\n0 End\n8 CUDA memcpy Host-to-Device\n"
-    )
-    (tmp_path / "old.row").write_text("LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE 2\nTHREAD 1.1.1\nCUDA-D0.S7\n")
-    found = measured([tmp_path / "old.prv"])
-
-    # From the first call to the end of the last one.
-    assert found.tables["run"]["elapsed_ns"].item() == 790
-    assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
-    assert picked(found.tables["kernels"], "kernel", "total_ns") == [("add", 200)]
-    assert picked(found.tables["memory_operations"], "operation", "bytes") == [("CUDA memcpy Host-to-Device", 4096)]
-    assert picked(found.tables["cuda_calls"], "call", "category", "total_ns") == [
-        ("cudaMemcpy_v3020", "memory", 400), ("cudaLaunchKernel_v7000", "launch", 20),
-    ]  # fmt: skip
-    gap = row(found.tables["longest_gaps"], begin_ns=300)
-    assert (gap["thread"], gap["memory_ns"], gap["host_ns"]) == ("THREAD 1.1.1", 200, 100)
-    part = measured([tmp_path / "old.prv"], EfficiencyOptions(time=TimeRange(200, 650)))
-    assert part.tables["devices"].select("useful_ns", "communication_ns", "elapsed_ns").row(0) == (100, 50, 450)
-    with pytest.raises(NothingToTranslate, match=r"ends at 0\.000001 s"):
-        measured([tmp_path / "old.prv"], EfficiencyOptions(time=TimeRange(900, None)))
-
-
-def test_a_trace_with_earlier_numbers_of_types_gives_the_same(tmp_path: Path, two_gpus: list[Path]) -> None:
-    trace = translate(two_gpus, tmp_path / "trace").prv
-    before = measured([trace]).tables["kernels"]
-    assert before["family"].n_unique() > 1
-    for path in (trace, trace.with_suffix(".pcf")):
-        path.write_text(path.read_text().replace(str(int(event_types.KERNEL_FAMILY)), str(event_types.KERNEL_FAMILY.former)))
-    assert_frame_equal(measured([trace]).tables["kernels"], before)
+    assert picked(of_rank.tables["devices"], "device", "useful_ns") == [("node01:D1", 400)]
 
 
 # -- what is written ------------------------------------------------------------------
@@ -843,15 +719,14 @@ def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> Non
 # -- what can't be measured ------------------------------------------------------------------
 
 
-def test_a_trace_is_measured_alone(two_gpus: list[Path], tmp_path: Path) -> None:
-    trace = translate(two_gpus[:1], tmp_path / "OUT").prv
-    with pytest.raises(UsageError, match="measured alone"):
-        measured([trace, two_gpus[0]])
+@pytest.mark.parametrize("name", ["OUT.prv", "OUT.prv.gz"])
+def test_a_trace_is_not_measured_but_its_reports(two_gpus: list[Path], name: str) -> None:
+    for measuring in (measured, partial(what_if, options=WhatIfOptions(ideal_network=True)), compare):
+        with pytest.raises(UsageError, match=f"{name}: this is a trace; give the reports that it was made from"):
+            measuring([two_gpus[0], name])
 
 
-def test_a_trace_that_is_not_there_and_a_time_behind_the_end(two_gpus: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no such file"):
-        measured([tmp_path / "nothing.prv"])
+def test_a_time_behind_the_end(two_gpus: list[Path]) -> None:
     with pytest.raises(NothingToTranslate, match="before the time chosen"):
         measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(5000, None)))
 

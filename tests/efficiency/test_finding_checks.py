@@ -11,7 +11,6 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.trace.translate import translate
 
 US, MS = 1_000, 1_000_000
 MIB = 1 << 20
@@ -171,14 +170,13 @@ def test_kernels_wait_while_page_faults_are_handled(tmp_path: Path) -> None:
         # The second fault overlaps the first one, and a page moves after both.
         made.gpu_page_fault(begin, begin + 30 * US, 1).gpu_page_fault(begin + 20 * US, begin + 50 * US, 1)
         made.copy(begin + 40 * US, begin + 60 * US, 65_536, kind=11, stream=13)
-    path = made.write(tmp_path / "faults.sqlite")
-    for tables in (measured(tmp_path, made), measure([translate([path], tmp_path / "OUT").prv]).tables):
-        found = finding(tables, "unified-memory")
-        assert (found["saved_ns"], found["cost_ns"]) == (200 * 60 * US, 200 * 60 * US)
-        assert found["saved_how"] == "at most, from device time"
-        assert "page faults of kernels are handled for 10.000 ms" in str(found["seen"])
-        numbers = dict(tables["finding_numbers"].select("number", "value").iter_rows())
-        assert numbers["groups of page faults of kernels"] == 400
+    tables = measured(tmp_path, made)
+    found = finding(tables, "unified-memory")
+    assert (found["saved_ns"], found["cost_ns"]) == (200 * 60 * US, 200 * 60 * US)
+    assert found["saved_how"] == "at most, from device time"
+    assert "page faults of kernels are handled for 10.000 ms" in str(found["seen"])
+    numbers = dict(tables["finding_numbers"].select("number", "value").iter_rows())
+    assert numbers["groups of page faults of kernels"] == 400
 
 
 def clocked(low: int, rank: int = 0) -> ReportBuilder:

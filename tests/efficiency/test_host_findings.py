@@ -13,7 +13,6 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.trace.translate import translate
 
 MS = 1_000_000
 STEPS = 10
@@ -40,9 +39,8 @@ def run(folder: Path, work: Sequence[int], *, start: int = 20, late: int = 0) ->
     return paths
 
 
-def both(reports: list[Path], folder: Path) -> list[EfficiencyResult]:
-    """Measured from reports and from their trace."""
-    return [measure(reports, EfficiencyOptions(align="utc")), measure([translate(reports, folder / "OUT").prv])]
+def measured(reports: list[Path]) -> EfficiencyResult:
+    return measure(reports, EfficiencyOptions(align="utc"))
 
 
 def finding(result: EfficiencyResult, kind: str) -> dict[str, Any]:
@@ -55,43 +53,43 @@ def check(result: EfficiencyResult, kind: str) -> tuple[str, str | None]:
 
 
 def test_equal_work_and_a_short_start_have_no_finding(tmp_path: Path) -> None:
-    for result in both(run(tmp_path, (9, 9)), tmp_path):
-        assert result.findings.is_empty()
-        assert {check(result, kind) for kind in ("mpi-start-up", "mpi-imbalance", "late-process")} == {("not found", None)}
-        assert result.finding_checks.filter(pl.col("result") == "not decidable")["reason"].unique().to_list() == [
-            "no process uses a GPU"
-        ]
+    result = measured(run(tmp_path, (9, 9)))
+    assert result.findings.is_empty()
+    assert {check(result, kind) for kind in ("mpi-start-up", "mpi-imbalance", "late-process")} == {("not found", None)}
+    assert result.finding_checks.filter(pl.col("result") == "not decidable")["reason"].unique().to_list() == [
+        "no process uses a GPU"
+    ]
 
 
 def test_a_long_start_of_mpi_is_found_with_the_time_in_its_calls(tmp_path: Path) -> None:
-    for result in both(run(tmp_path, (9, 9), start=200), tmp_path):
-        assert result.findings["kind"].to_list() == ["mpi-start-up"]
-        found = finding(result, "mpi-start-up")
-        assert (found["saved_ns"], found["cost_ns"], found["saved_how"]) == (
-            205 * MS, 410 * MS, "at most, from the time of processes",
-        )  # fmt: skip
-        assert (found["begin_ns"], found["end_ns"], found["ranks"], found["device"]) == (0, 345 * MS, "0-1", None)
-        assert "in MPI_Init for 200.000 ms and in MPI_Finalize for 5.000 ms on average" in found["seen"]
+    result = measured(run(tmp_path, (9, 9), start=200))
+    assert result.findings["kind"].to_list() == ["mpi-start-up"]
+    found = finding(result, "mpi-start-up")
+    assert (found["saved_ns"], found["cost_ns"], found["saved_how"]) == (
+        205 * MS, 410 * MS, "at most, from the time of processes",
+    )  # fmt: skip
+    assert (found["begin_ns"], found["end_ns"], found["ranks"], found["device"]) == (0, 345 * MS, "0-1", None)
+    assert "in MPI_Init for 200.000 ms and in MPI_Finalize for 5.000 ms on average" in found["seen"]
 
 
 def test_unequal_work_is_found_and_the_late_process_is_its_consequence(tmp_path: Path) -> None:
-    for result in both(run(tmp_path, (5, 9)), tmp_path):
-        assert result.findings["kind"].to_list() == ["mpi-imbalance", "late-process"]
-        unequal, late = (finding(result, kind) for kind in ("mpi-imbalance", "late-process"))
-        # Outside of MPI: 50 and 90 ms, and 40 ms before MPI ends.
-        assert (unequal["saved_ns"], unequal["cost_ns"]) == (20 * MS, 40 * MS)
-        assert unequal["tasks"].startswith("Rank 1 ")
-        assert "is outside of MPI calls for 130.000 ms, the mean of 2 processes is 110.000 ms" in unequal["seen"]
-        assert (late["saved_ns"], late["cost_ns"], late["consequence_of"]) == (40 * MS, 40 * MS, "mpi-imbalance")
-        assert late["ranks"] == "1"
-        assert "others wait 10 times in collectives and receives until Rank 1 " in late["seen"]
+    result = measured(run(tmp_path, (5, 9)))
+    assert result.findings["kind"].to_list() == ["mpi-imbalance", "late-process"]
+    unequal, late = (finding(result, kind) for kind in ("mpi-imbalance", "late-process"))
+    # Outside of MPI: 50 and 90 ms, and 40 ms before MPI ends.
+    assert (unequal["saved_ns"], unequal["cost_ns"]) == (20 * MS, 40 * MS)
+    assert unequal["tasks"].startswith("Rank 1 ")
+    assert "is outside of MPI calls for 130.000 ms, the mean of 2 processes is 110.000 ms" in unequal["seen"]
+    assert (late["saved_ns"], late["cost_ns"], late["consequence_of"]) == (40 * MS, 40 * MS, "mpi-imbalance")
+    assert late["ranks"] == "1"
+    assert "others wait 10 times in collectives and receives until Rank 1 " in late["seen"]
 
 
 def test_a_late_sender_is_found_with_the_receive_that_waits(tmp_path: Path) -> None:
-    for result in both(run(tmp_path, (9, 9), late=30), tmp_path):
-        late = finding(result, "late-process")
-        assert (late["saved_ns"], late["ranks"]) == (30 * MS, "0")
-        assert (late["worst_begin_ns"], late["worst_end_ns"]) == (120 * MS, 150 * MS)
+    result = measured(run(tmp_path, (9, 9), late=30))
+    late = finding(result, "late-process")
+    assert (late["saved_ns"], late["ranks"]) == (30 * MS, "0")
+    assert (late["worst_begin_ns"], late["worst_end_ns"]) == (120 * MS, 150 * MS)
 
 
 def test_a_receive_that_was_started_before_waits_from_the_call_that_completes_it(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.errors import NoDevices
-from nsys2prv.trace.translate import translate
 
 MS = 1_000_000
 HOST_TREE = {
@@ -78,35 +77,26 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
 
 
-def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(with_start_up: list[Path], tmp_path: Path) -> None:
-    trace = translate(with_start_up, tmp_path / "OUT").prv
-    for result in (measured(with_start_up), measure([trace])):
-        found = verdict(result.head, result.tables)
-        assert [(part.name, part.title, part.value) for part in found.bar] == [
-            ("compute", "computing", 8 * MS),
-            ("mpi_start_up", "MPI start-up (MPI_Init)", 19 * MS),
-            ("mpi", "other MPI calls", 3 * MS),
-            ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", 5 * MS),
-        ]
-        assert "largest loss: MPI start-up (MPI_Init), 54.3 %" in found.sentence
-        windows = result.tables["windows"]
-        assert windows.select("window", "begin_ns", "end_ns").rows() == [
-            ("whole run", 0, 35 * MS),
-            ("start-up", 0, 20 * MS),
-            ("work of processes", 20 * MS, 30 * MS),
-            ("shut-down", 30 * MS, 35 * MS),
-        ]
-        work = windows.row(2, named=True)
-        # The tree of what is between them is that of a run without them.
-        assert {name: work[name] for name in HOST_TREE} == pytest.approx(HOST_TREE)
-
-
-def test_the_trace_of_a_run_with_mpi_has_the_same_numbers(of_mpi: list[Path], tmp_path: Path) -> None:
-    trace = translate(of_mpi, tmp_path / "OUT").prv
-
-    of_trace, of_reports = measure([trace]).tables, measure(of_mpi).tables
-    for name in ("tree", "tasks", "threads", "mpi_calls", "os_calls"):
-        assert of_trace[name].equals(of_reports[name]), name
+def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(with_start_up: list[Path]) -> None:
+    result = measured(with_start_up)
+    found = verdict(result.head, result.tables)
+    assert [(part.name, part.title, part.value) for part in found.bar] == [
+        ("compute", "computing", 8 * MS),
+        ("mpi_start_up", "MPI start-up (MPI_Init)", 19 * MS),
+        ("mpi", "other MPI calls", 3 * MS),
+        ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", 5 * MS),
+    ]
+    assert "largest loss: MPI start-up (MPI_Init), 54.3 %" in found.sentence
+    windows = result.tables["windows"]
+    assert windows.select("window", "begin_ns", "end_ns").rows() == [
+        ("whole run", 0, 35 * MS),
+        ("start-up", 0, 20 * MS),
+        ("work of processes", 20 * MS, 30 * MS),
+        ("shut-down", 30 * MS, 35 * MS),
+    ]
+    work = windows.row(2, named=True)
+    # The tree of what is between them is that of a run without them.
+    assert {name: work[name] for name in HOST_TREE} == pytest.approx(HOST_TREE)
 
 
 def test_regions_and_iterations_have_the_tree_of_their_hosts(of_mpi: list[Path]) -> None:

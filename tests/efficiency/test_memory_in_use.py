@@ -1,4 +1,4 @@
-"""Memory in use over time: sums of allocations and frees of each device, from reports and from their trace."""
+"""Memory in use over time: sums of allocations and frees of each device."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.memory_in_use import _over_time
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.option_values import time_range
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 GIB = 2**30
 PINNED, MANAGED = 1, 4
@@ -60,14 +58,6 @@ def test_sums_of_allocations_and_frees_by_device_and_kind_with_their_peak(result
     ]
     assert over_time(result, "node:D1", "device") == [0, 2, 6, 2, 2, 2, 2, 2, 2, 2]
     assert over_time(result, "node:D1", "managed") == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_a_trace_has_the_same(result: EfficiencyResult, reports: list[Path], tmp_path: Path) -> None:
-    trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
-    of_trace = measure([trace], EfficiencyOptions(bins=10))
-
-    for name in ("memory_in_use", "memory_bins"):
-        assert of_trace.tables[name].equals(result.tables[name])
 
 
 def test_a_window_begins_with_what_was_allocated_before(reports: list[Path]) -> None:

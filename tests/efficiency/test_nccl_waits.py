@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.known_clocks import known_to, measured_with_clocks
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -22,8 +21,6 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import TaskRows
 from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 US = 1000
@@ -52,15 +49,8 @@ def reports(folder: Path, sessions: Sequence[int] = (0, 0, 0, 0)) -> list[Path]:
     return paths
 
 
-def with_intervals(prv: Path, half_widths: dict[str, list[tuple[int, int | None]]]) -> Path:
-    """A trace of which OUT.json says how well the clocks of hosts are known: times and half widths, ns."""
-    account = prv.with_suffix(".json")
-    content = json.loads(account.read_text())
-    for clock in content["clocks"]:
-        times, widths = zip(*half_widths[clock["host"]], strict=True)
-        clock["interval_ns"] |= {"times": times, "half_widths": widths}
-    account.write_text(json.dumps(content))
-    return prv
+EXACT = {"node01": known_to(0), "node02": known_to(0)}
+OPTIONS = EfficiencyOptions(align="utc")
 
 
 def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
@@ -71,13 +61,8 @@ def stragglers(result: EfficiencyResult) -> list[tuple[Any, ...]]:
     return picked(result.nccl_stragglers, "decided", "last", "waited_ns", "caused_ns", "undecided_ns")
 
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    return translate(reports(tmp_path), tmp_path / "OUT", TranslateOptions(align="utc")).prv
-
-
-def test_exact_clocks_say_all(trace: Path) -> None:
-    result = measure([with_intervals(trace, {"node01": [(0, 0)], "node02": [(0, 0)]})])
+def test_exact_clocks_say_all(tmp_path: Path) -> None:
+    result = measured_with_clocks(reports(tmp_path), EXACT, OPTIONS)
 
     assert picked(result.nccl_collectives, "begin_ns", "last_ns", "end_ns", "last_task", "device", "margin_ns") == [
         (1_000_000, 1_300_000, 1_600_000, "Rank 1 node01 pid 1001 python3", "node01:D1", 0),
@@ -97,8 +82,8 @@ def test_exact_clocks_say_all(trace: Path) -> None:
     ]  # fmt: skip
 
 
-def test_where_clocks_of_hosts_are_not_known_ranks_of_one_host_are_compared(trace: Path) -> None:
-    result = measure([trace])
+def test_where_clocks_of_hosts_are_not_known_ranks_of_one_host_are_compared(tmp_path: Path) -> None:
+    result = measure(reports(tmp_path), OPTIONS)
 
     # Residence, transfer and the rest are durations: they need no clock of another host.
     assert picked(result.nccl_collectives, "last_task", "device", "margin_ns", *WAITS) == [
@@ -120,10 +105,10 @@ def test_where_clocks_of_hosts_are_not_known_ranks_of_one_host_are_compared(trac
     ) in result.as_text()
 
 
-def test_what_is_within_the_errors_of_clocks_is_not_decidable(trace: Path) -> None:
+def test_what_is_within_the_errors_of_clocks_is_not_decidable(tmp_path: Path) -> None:
     # Known to 60 us up to 1.5 ms, and to 20 us from 2 ms on.
-    better = [(0, 60_000), (1_500_000, 60_000), (2_000_000, 20_000)]
-    result = measure([with_intervals(trace, {"node01": better, "node02": better})])
+    better = known_to(60_000, 60_000, 20_000, times=(0, 1_500_000, 2_000_000))
+    result = measured_with_clocks(reports(tmp_path), {"node01": better, "node02": better}, OPTIONS)
 
     assert picked(result.nccl_collectives, "last_task", "waited_ns", "undecided_ns", "margin_ns", "end_skew_ns") == [
         # All others start 200 us and more before the last one, and clocks can be wrong by 120.
@@ -139,10 +124,7 @@ def test_what_is_within_the_errors_of_clocks_is_not_decidable(trace: Path) -> No
 
 
 def test_sessions_that_only_utc_ties_are_known_as_closely_as_it(tmp_path: Path) -> None:
-    prv = translate(reports(tmp_path, (0, 2_000, 5_000, 7_000)), tmp_path / "OUT", TranslateOptions(align="utc")).prv
-    content = json.loads(prv.with_suffix(".json").read_text())
-    assert [report["alignment"]["of_report_ns"] for report in content["reports"]] == [100_000] * 4
-    result = measure([with_intervals(prv, {"node01": [(0, 0)], "node02": [(0, 0)]})])
+    result = measured_with_clocks(reports(tmp_path, (0, 2_000, 5_000, 7_000)), EXACT, OPTIONS)
 
     # 200 us between any two reports.
     assert picked(result.nccl_collectives, "last_task", "waited_ns", "margin_ns") == [
@@ -150,11 +132,11 @@ def test_sessions_that_only_utc_ties_are_known_as_closely_as_it(tmp_path: Path) 
     ]  # fmt: skip
 
 
-def test_the_time_range_of_a_trace_moves_the_intervals(trace: Path) -> None:
-    widths = [(1_900_000, None), (2_000_000, 10_000)]
-    known = with_intervals(trace, {"node01": widths, "node02": widths})
+def test_a_time_range_moves_the_intervals(tmp_path: Path) -> None:
+    widths = known_to(None, 10_000, times=(1_900_000, 2_000_000))
+    options = EfficiencyOptions(align="utc", time="1950us:")
+    late = measured_with_clocks(reports(tmp_path), {"node01": widths, "node02": widths}, options)
 
-    late = measure([known], EfficiencyOptions(time="1950us:"))
     assert picked(late.nccl_collectives, "begin_ns", "margin_ns", "last_task") == [
         (50_000, 20_000, "Rank 1 node01 pid 1001 python3"), (1_050_000, 20_000, None)
     ]  # fmt: skip
@@ -171,21 +153,6 @@ def test_where_a_rank_is_missing_nobody_is_known_to_be_last(tmp_path: Path) -> N
     checks = {row["kind"]: row for row in result.tables["finding_checks"].iter_rows(named=True)}
     assert checks["straggler"]["result"] == "not decidable"
     assert "not in the run" in checks["straggler"]["reason"]
-
-
-def test_without_an_account_nothing_is_known_between_nodes(trace: Path) -> None:
-    account = trace.with_suffix(".json")
-    content = json.loads(account.read_text())
-    account.unlink()
-    alone = measure([trace])
-    assert stragglers(alone)[0] == (0, 0, 380_000, 0, 0)
-    assert alone.nccl_waits["margin_ns"].to_list() == [None]
-
-    content["clocks"] = content["clocks"][:1]
-    account.write_text(json.dumps(content))
-    damaged = measure([trace])
-    assert [warning for warning in damaged.head["warnings"] if "clocks is damaged" in warning]
-    assert stragglers(damaged) == stragglers(alone)
 
 
 _TIMES = st.integers(0, 60)

@@ -30,8 +30,6 @@ from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES
 from nsys2prv.efficiency.outputs.page.template import in_units
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable
 
 NOT_WRITABLE = 5
@@ -207,22 +205,6 @@ def test_the_map_has_the_activity_of_each_device_in_percent(run: Run) -> None:
         shares = [row[column] / length for column, *_ in ACTIVITIES]
         wanted = [max(round(share * 100), 1) if share else 0 for share in shares]
         assert found[devices.index(row["device"]), row["bin"]].tolist() == pytest.approx(wanted, abs=1)
-
-
-@pytest.mark.thorough
-def test_the_page_of_a_trace_is_that_of_its_reports(run: Run, reports: list[Path], tmp_path: Path) -> None:
-    trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
-    of_trace = run_of(measure([trace], OPTIONS))
-
-    def told(run: Run) -> str:
-        head = run.measured.head
-        html = run.html.replace(head["title"], "TITLE")
-        facts = re.escape(head["input_kind"]) + r"</dt><dd>.*?</dd>"
-        html, count = re.subn(rf"<dt>{facts}", "<dt>INPUTS</dt>", html)
-        assert count == 1
-        return html
-
-    assert told(of_trace) == told(run)
 
 
 def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:

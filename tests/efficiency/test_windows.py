@@ -16,8 +16,6 @@ from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 US = 1_000
 MS = 1_000_000
@@ -54,12 +52,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return trained(tmp_path_factory.mktemp("run"))
 
 
-@pytest.fixture(scope="module")
-def trace(reports: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return translate(reports, tmp_path_factory.mktemp("trace") / "OUT", TranslateOptions(align="utc")).prv
-
-
-def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: list[Path], trace: Path) -> None:
+def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: list[Path]) -> None:
     found = measured(reports)
     window = found.head["window"]
     assert (window["name"], window["offset_ns"], window["length_ns"]) == ("all", 2 * MS, 38 * MS)
@@ -74,10 +67,6 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: lis
     assert found.bins["end_ns"][-1] == 40 * MS
     # Start-up is the longest time without computation.
     assert found.absent_stretches.select("begin_ns", "end_ns", "launched_ns").row(0) == (2 * MS, 10 * MS, 9_980 * US)
-    of_trace = measured([trace])
-    assert of_trace.head["window"] == window
-    for name, table in found.tables.items():
-        assert_frame_equal(of_trace.tables[name], table)
 
 
 def test_an_edge_that_time_chooses_is_where_it_is(reports: list[Path]) -> None:
@@ -108,7 +97,7 @@ def test_parts_of_the_run_are_beside_the_window(reports: list[Path]) -> None:
         assert hosts["whole run"] == 2 * (8 * MS + 2 * MS + 44 * 10 * US - 10 * US)
 
 
-def test_the_steady_part_is_measured_as_time_would(reports: list[Path], trace: Path) -> None:
+def test_the_steady_part_is_measured_as_time_would(reports: list[Path]) -> None:
     steady = measured(reports, window="steady")
     assert steady.head["window"]["name"] == "steady"
     assert steady.head["iterations"] == {"how": "period of kernels", "reason": None, "count": 11, "warm_up": 1}
@@ -118,9 +107,6 @@ def test_the_steady_part_is_measured_as_time_would(reports: list[Path], trace: P
     for name in ("run", "devices", "kernels", "gaps", "longest_gaps", "cuda_calls", "threads", "bins", "device_bins"):
         moved = chosen.tables[name].with_columns(pl.col(moments.get(name, [])) + 18 * MS)
         assert_frame_equal(steady.tables[name], moved)
-    of_trace = measured([trace], window="steady")
-    for name, table in steady.tables.items():
-        assert_frame_equal(of_trace.tables[name], table)
 
 
 def test_a_window_cuts_what_reaches_over_its_edges(reports: list[Path]) -> None:
@@ -178,14 +164,13 @@ def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: P
     assert measured([once]).as_text().splitlines()[3].startswith("no iterations: no kernel, copy or collective is executed 4")
 
 
-def test_a_what_if_measures_the_same_window(reports: list[Path], trace: Path) -> None:
+def test_a_what_if_measures_the_same_window(reports: list[Path]) -> None:
     of_program = measured(reports)
     window = of_program.head["window"]
-    for inputs in (reports, [trace]):
-        found = what_if(inputs, WhatIfOptions(align="utc", progress=False, ideal_network=True))
-        whole, steady = found.what_if.rows(named=True)
-        assert whole["measured_ns"] == whole["replayed_ns"] == window["length_ns"] == 38 * MS
-        assert (whole["begin_ns"], whole["end_ns"]) == (window["offset_ns"], window["offset_ns"] + window["length_ns"])
-        assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
-        assert steady["replayed_ns"] == steady["measured_ns"]
-        assert found.critical_path["begin_ns"].min() == window["offset_ns"]
+    found = what_if(reports, WhatIfOptions(align="utc", progress=False, ideal_network=True))
+    whole, steady = found.what_if.rows(named=True)
+    assert whole["measured_ns"] == whole["replayed_ns"] == window["length_ns"] == 38 * MS
+    assert (whole["begin_ns"], whole["end_ns"]) == (window["offset_ns"], window["offset_ns"] + window["length_ns"])
+    assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
+    assert steady["replayed_ns"] == steady["measured_ns"]
+    assert found.critical_path["begin_ns"].min() == window["offset_ns"]

@@ -67,14 +67,10 @@ def test_no_option_of_efficiency_replaces_a_report(
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
-        (("efficiency", "OUT.prv", "--json-file", "OUT.prv"), "OUT.prv"),
-        (("efficiency", "OUT.prv", "-o", "OUT.pcf"), "OUT.pcf"),
-        (("efficiency", "OUT.prv", "--talp", "OUT.json"), "OUT.json"),
         (("efficiency", "rank0.sqlite", "--kernel-families", "rules.csv", "--json-file", "rules.csv"), "rules.csv"),
         (("compare", "rank0.sqlite", "rank1.sqlite", "--json-file", "rank1.sqlite"), "rank1.sqlite"),
         (("compare", "eff.json", "rank1.sqlite", "--json-file", "eff.json"), "eff.json"),
         ((*WHATIF, "--json-file", "rank0.sqlite"), "rank0.sqlite"),
-        (("whatif", "OUT.prv", "--no-launch-cost", "--json-file", "OUT.json"), "OUT.json"),
         (("translate", "rank0.sqlite", "--kernel-families", "rules.csv", "-o", "linked"), "linked.json"),
         (("translate", "rank0.sqlite", "-o", "database"), "database.json"),
         (("translate", "inside.cfgs/rank0.sqlite", "-o", "inside"), "inside.cfgs"),

@@ -1,12 +1,11 @@
-"""Each end belongs to the innermost open start of its row and type, whatever the blocks are and whatever is missing."""
+"""Each end belongs to the innermost open start of its row and type, whatever is missing."""
 
 from __future__ import annotations
 
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from nsys2prv.paraver.interval_pairs import pair_intervals
+from support.interval_pairs import pair_intervals
 
 KEY = ["row", "type"]
 SCHEMA = {"row": pl.Int64, "type": pl.Int64, "time": pl.Int64, "value": pl.Int64}
@@ -54,18 +53,3 @@ def test_ends_close_the_innermost_start(edges: list[Edge]) -> None:
         assert pairs.closed["depth"].to_list() == [interval[5] for interval in closed]
     assert pairs.open.rows() == still_open
     assert pairs.orphans.rows() == orphans
-
-
-@settings(max_examples=100, deadline=None)
-@given(EDGES, st.integers(1, 10))
-def test_starts_without_end_are_closed_by_later_blocks(edges: list[Edge], size: int) -> None:
-    closed, still_open, _ = paired_one_by_one(edges)
-
-    found, waiting = [], frame([])
-    for first in range(0, len(edges), size):
-        pairs = pair_intervals(pl.concat([waiting, frame(edges[first : first + size])]), KEY)
-        found += pairs.closed.drop("depth").rows()
-        waiting = pairs.open
-
-    assert sorted(found) == sorted(interval[:5] for interval in closed)
-    assert waiting.rows() == still_open

@@ -248,14 +248,13 @@ def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
 def test_names_of_each_level(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS, row=ROW))
 
-    assert trace.has_names
     assert trace.names == {"NODE": ("nid001", "nid002"), "THREAD": ("main thread", "CUDA-D0.S7", "# not a comment")}
 
 
 def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
 
-    assert (trace.has_labels, trace.has_names) == (False, False)
+    assert not trace.has_labels
     assert (dict(trace.labels.types), dict(trace.names)) == ({}, {})
 
 

@@ -9,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 from support.real_reports import REPORTS
 from support.spans import union_length
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.paraver.trace_reader import Trace
 
@@ -131,19 +128,6 @@ def test_both_readings_of_nccl_differ_by_its_kernels(efficiency: Measured) -> No
     assert (for_talp["useful_ns"] - for_bsc["useful_ns"]).to_list() == for_bsc["nccl_alone_ns"].to_list()
     assert for_talp["active_ns"].to_list() == for_bsc["active_ns"].to_list()
     assert all(value > 0 for value in for_bsc["nccl_alone_ns"])
-
-
-def test_a_trace_gives_the_same_tables_as_its_reports(name: str, translation: Translation, efficiency: Measured) -> None:
-    of_reports = efficiency(name, "communication")
-    of_trace = measure([translation(name).trace.path], EfficiencyOptions(regions=("*",), bins=20))
-
-    for table, wanted in of_reports.tables.items():
-        if table == "alignment":
-            continue
-        try:
-            assert_frame_equal(of_trace.tables[table], wanted)
-        except AssertionError as error:
-            raise AssertionError(f"table {table}: {error}") from error
 
 
 def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:

@@ -44,9 +44,8 @@ def test_ranks_of_a_host_that_end_collectives_apart_are_a_warning(tmp_path: Path
     assert summary.content["clock_check"] == [
         {"what": "inside host", "hosts": ["node01"], "size_ns": 5 * MS, "count": 8, "text": INSIDE}
     ]
-    # So it is for a measurement, of reports and of the trace.
-    for inputs in ([summary.prv], [tmp_path / f"rank{rank}.sqlite" for rank in range(2)]):
-        assert INSIDE in measure(inputs, EfficiencyOptions(align=AlignMethod.UTC)).head["warnings"]
+    paths = [tmp_path / f"rank{rank}.sqlite" for rank in range(2)]
+    assert INSIDE in measure(paths, EfficiencyOptions(align=AlignMethod.UTC)).head["warnings"]
 
 
 def test_with_strict_it_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_reader_gives_each_request_its_events_and_counts_all_rows(tmp_path: 
         reader = EventReader(session.plan.timeline, tmp_path / "reader", lambda _: None)
         read = reader.read(0, opened, [Request(survey, Names, min_duration=50) for survey in surveys])
 
-    names = {request.survey.source.name: sink.names for request, sink in read.sinks}
+    names = {request.survey.source.name: sink.names for request, sink, _ in read.sinks}
     assert names == {"kernels": ["gemm"], "os-runtime": ["read"]}
     counts = {one.source: (one.read, one.written, dict(one.left_out)) for one in read.coverage}
     assert counts == {"kernels": (2, 1, {"shorter than --min-duration": 1}), "os-runtime": (1, 1, {})}

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
+from nsys2prv.paraver.blocks import is_interval
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary.event_types import Role
+from support.interval_pairs import pair_intervals
 from support.whole_trace import WholeTrace
 
 _ROW = ("task", "thread")

@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
+from nsys2prv.paraver.blocks import Block, is_interval
 from nsys2prv.paraver.trace_files import OnMalformed
 from nsys2prv.paraver.trace_reader import Trace, open_trace
+from support.interval_pairs import pair_intervals
 
 _NOTHING = Block(2, b"#\n")
 """A block without records: frames with their columns."""

@@ -258,10 +258,10 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
         activity = TraceStore(tmp_path / "activity")
         for name, kind, frame in (("ranges", RecordKind.INTERVALS, intervals), ("marks", RecordKind.POINTS, points)):
             activity.add_collection(name, kind)
-            part = activity.part(name)
+            part = activity.sorts[name].part()
             for start in range(0, frame.height, 4):
                 part.add(frame.slice(start, 4))
-            activity.absorb(name, part)
+            activity.sorts[name].absorb(part)
         windows = activity.windows(on_disk=True)
         encode = RecordText(rows).encode
         # As other processes get it: each makes some of the windows by itself.

@@ -10,7 +10,6 @@ from support.report_builder import ReportBuilder
 from support.traces import labels_of, translate_reports
 from support.whole_trace import open_whole
 
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.option_values import NvtxRange
@@ -89,15 +88,6 @@ def test_check_counts_the_path_again(tmp_path: Path, said: object, problem: str)
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "critical_path": said}))
 
     assert problem in "\n".join(map(str, check_trace(prv).violations))
-
-
-def test_what_is_measured_of_a_trace_does_not_change_with_it(tmp_path: Path) -> None:
-    with_path = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
-    plain = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), name="plain")
-
-    first, second = (measure([one.prv]).as_json()["tables"] for one in (with_path, plain))
-
-    assert first == second
 
 
 def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -164,7 +163,7 @@ def finding_lines(
             number = f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}"
             lines.append([(number, ""), (f"  {row['title']} ({how}{cause})", "")])
             if verbose:
-                lines += [[(f"       {text}", FAINT)] for text in _evidence(head, row)]
+                lines += [[(f"       {text}", FAINT)] for text in _evidence(row)]
     if not checks.height:
         return lines
     in_vain = checks.filter(pl.col("result") == "not found")["kind"]
@@ -183,22 +182,13 @@ def finding_lines(
     return lines
 
 
-def _evidence(head: Mapping[str, Any], finding: Mapping[str, Any]) -> list[str]:
-    """What was seen of a finding, where, which view shows it where there is a trace, and what to do."""
+def _evidence(finding: Mapping[str, Any]) -> list[str]:
+    """What was seen of a finding, where, and what to do."""
     where = finding["device"] if finding["devices"] == 1 else f"{finding['devices']} GPUs, most on {finding['device']}"
     place = f"{_seconds(finding['worst_begin_ns'])} to {_seconds(finding['worst_end_ns'])} s"
     what, where = ("time of processes", finding["tasks"]) if finding["device"] is None else ("device time", f"on {where}")
     cost = f"{time(finding['cost_ns'])} of {what} ({percent(finding['share'])}), {where}"
-    return [finding["seen"], f"{cost}; look at {place}{_view(head, finding['view'])}", finding["advice"]]
-
-
-def _view(head: Mapping[str, Any], view: str) -> str:
-    """Where a view is: its file beside the trace, or how to get it; without a trace there is none."""
-    if head["input_kind"] != "trace":
-        return ""
-    trace = str(head["inputs"][0])
-    file = f"{trace.removesuffix('.gz').removesuffix('.prv')}.cfgs/{view}.cfg"
-    return f" in {file}" if os.path.exists(file) else f" in the view {view} (nsys2prv views {short(trace, _LONGEST_PATH)})"
+    return [finding["seen"], f"{cost}; look at {place}", finding["advice"]]
 
 
 def _seconds(nanoseconds: int) -> str:

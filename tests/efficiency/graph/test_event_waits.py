@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.event_program import Program, stream
-from support.read_both import from_both
 from support.report_builder import ReportBuilder
+from support.run_events import from_both
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.event_waits import EventWaitCounts, EventWaits

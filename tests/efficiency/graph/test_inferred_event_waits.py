@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.event_program import Program, stream
-from support.read_both import from_both
+from support.run_events import from_both
 
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.run_events import RunEvents

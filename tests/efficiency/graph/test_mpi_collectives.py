@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.read_both import from_both
 from support.report_builder import ReportBuilder
+from support.run_events import from_both
 
 from nsys2prv.efficiency.graph.mpi_collectives import COLLECTIVE_SCHEMA, CollectiveCounts, MpiCollectives
 from nsys2prv.efficiency.run_events import RunEvents

@@ -27,7 +27,6 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
-from nsys2prv.trace.translate import translate
 
 
 def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
@@ -157,14 +156,11 @@ def test_without_one_of_several_ranks_the_interval_has_what_all_ranks_say(
     assert "not in the run" in whole["reason"]
 
 
-def test_selected_ranks_are_not_all_ranks_also_of_a_trace(tmp_path: Path) -> None:
+def test_selected_ranks_are_not_all_ranks(tmp_path: Path) -> None:
     reports = write_reports(simulate(small(DATA)), tmp_path)
-    trace = translate(reports, tmp_path / "OUT").prv
-    found = [what_if(inputs, replace(_HALF, ranks=frozenset({0, 1}))).what_if for inputs in (reports, [trace])]
-    of_part = what_if([translate(reports[:2], tmp_path / "PART").prv], _HALF).what_if
-    for row in (*(one.row(0, named=True) for one in found), of_part.row(0, named=True)):
-        assert row["least_ns"] < row["most_ns"]
-        assert "not in the run" in row["reason"]
+    row = what_if(reports, replace(_HALF, ranks=frozenset({0, 1}))).what_if.row(0, named=True)
+    assert row["least_ns"] < row["most_ns"]
+    assert "not in the run" in row["reason"]
 
 
 def test_transfer_efficiency_is_not_decidable_without_all_ranks(tmp_path: Path) -> None:

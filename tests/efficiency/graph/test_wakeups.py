@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.read_both import from_both
 from support.report_builder import ReportBuilder
+from support.run_events import from_both
 
 from nsys2prv.efficiency.graph.wakeups import LONGEST_WAKE_UP, WakeUps
 from nsys2prv.efficiency.run_events import RunEvents

@@ -151,7 +151,7 @@ def _commands() -> dict[str, Any]:
 def _inputs(chance: random.Random, name: str) -> list[str]:
     if name == "demo":
         return []
-    usual = {"check": ["trace.prv"], "views": ["trace.prv"], "compare": ["report.sqlite", "trace.prv"]}.get(
+    usual = {"check": ["trace.prv"], "views": ["trace.prv"], "compare": ["report.sqlite", "all.json"]}.get(
         name, ["report.sqlite"]
     )
     return usual if chance.random() < 0.8 else [chance.choice(_INPUTS) for _ in range(chance.choice((0, 1, 1, 2, 3)))]

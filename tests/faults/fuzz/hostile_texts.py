@@ -92,9 +92,9 @@ class HostileTexts:
             (
                 ("check", trace),
                 ("check", trace, "--json"),
-                ("efficiency", trace, *self._results(chance)),
-                _what_if(trace, chance),
-                ("compare", report, trace, "--csv", "OUT.compared", "--json-file", "OUT.compared.json"),
+                ("efficiency", report, *self._results(chance)),
+                _what_if(report, chance),
+                ("compare", report, report, "--csv", "OUT.compared", "--json-file", "OUT.compared.json"),
                 ("views", trace, "-o", "OUT.views"),
                 ("views", trace, "-o", "OUT.views", "--json"),
             )

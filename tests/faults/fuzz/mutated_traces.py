@@ -19,11 +19,7 @@ from nsys2prv.trace.translate_options import TranslateOptions
 Files = Mapping[str, bytes]
 """Content of the files of a trace by suffix."""
 _SUFFIXES = (".prv", ".pcf", ".row", ".json")
-READING_COMMANDS = (
-    *(("check",), ("efficiency",), ("views",)),
-    ("efficiency", "--per-iteration", "step", "--regions", "*", "--window", "100ns:"),
-    ("whatif", "--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading", "0.5"),
-)
+READING_COMMANDS = (("check",), ("views",))
 """What campaigns that change traces do with them; the last argument is the trace."""
 _REAL = CHECKOUT.parent / "shared" / "reports"
 _SMALL_REAL_REPORTS = ("nvtx-2022.4.2.sqlite", "cuda-graphs.sqlite", "sched.sqlite", "mpi4")

@@ -23,7 +23,7 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "OUT.talp": ("efficiency", "rank0.sqlite", "--talp", "OUT.talp", "--json-file", "OUT.json", "-o", "OUT.html"),
     "OUT": ("efficiency", "rank0.sqlite", "--csv", "OUT"),
     "OUT.whatif.json": ("whatif", "rank0.sqlite", "--no-launch-cost", "--json-file", "OUT.whatif.json"),
-    "OUT.whatif": ("whatif", "former.prv", "--no-launch-cost", "--csv", "OUT.whatif"),
+    "OUT.whatif": ("whatif", "rank0.sqlite", "--no-launch-cost", "--csv", "OUT.whatif"),
     "OUT.path.prv": ("translate", "rank0.sqlite", "-o", "OUT.path", "--critical-path"),
     "OUT.views": ("views", "former.prv", "-o", "OUT.views"),
 }
