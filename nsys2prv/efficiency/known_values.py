@@ -17,7 +17,7 @@ OF_LENGTH = ("speedup", "scaling_efficiency")
 """Columns of the table `runs` that are the length of the first run over that of a run, times a constant."""
 OF_EFFICIENCY = ("global_efficiency", "global_efficiency_per_device")
 """Those that are the parallel efficiency of devices, or of hosts, times a constant."""
-_OF_DEVICES = frozenset({"idle_ns", *(column.name for column in DEVICE_TREE.times)} - {"devices", "elapsed_ns"})
+_OF_DEVICES = frozenset({"idle_ns", *(column.name for column in DEVICE_TREE.columns)} - {"devices", "elapsed_ns"})
 """Times that a run without GPUs does not have."""
 
 _ROUNDING = 1e-12
