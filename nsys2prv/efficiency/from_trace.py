@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.kept_trace import KeptTrace, LinesRead
 from nsys2prv.efficiency.run_events import (
     Collection,

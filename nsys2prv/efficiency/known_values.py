@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nsys2prv.efficiency.clock_accuracy import LengthInterval
 from nsys2prv.efficiency.comparison_basis import PROCESS
-from nsys2prv.efficiency.length_interval import LengthInterval
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.limits import LONGEST_NS

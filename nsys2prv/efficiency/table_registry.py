@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsys2prv.efficiency import clock_tables, closeups
+from nsys2prv.efficiency import clock_accuracy, closeups
 from nsys2prv.efficiency.findings import finding_tables
 from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
@@ -96,8 +96,8 @@ TABLES: tuple[Table, ...] = (
     nccl_waits.NCCL_WAITS,
     nccl_waits.NCCL_STRAGGLERS,
     nccl_waits.NCCL_COLLECTIVES,
-    clock_tables.CLOCKS,
-    clock_tables.CLOCK_BINS,
+    clock_accuracy.CLOCKS,
+    clock_accuracy.CLOCK_BINS,
 )
 """All tables, in the order in which people read them."""
 

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 
+from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.nccl_waits import waits_of_ranks
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import TaskRows
-from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions

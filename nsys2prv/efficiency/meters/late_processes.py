@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.mpi_collectives import MpiCollectives
 from nsys2prv.efficiency.run_events import ON_HOSTS
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.execution.merging import Merging, Sums
 from nsys2prv.vocabulary import event_types
 

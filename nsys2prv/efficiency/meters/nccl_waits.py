@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.clocks.shared_events import Floats, Ints
+from nsys2prv.efficiency.clock_accuracy import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.sweep import SweepContext
-from nsys2prv.efficiency.task_clocks import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 
 MOST_COLLECTIVES = 200
 """Collectives that have a row each: those with the longest waits."""
