@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nsys2prv.efficiency.gate_conditions import Condition, gate_conditions
 from nsys2prv.run.option_values import TimeRange, texts, time_range
 from nsys2prv.run.read_options import ReadOptions, one_of, option
+from nsys2prv.vocabulary.wording import short
 
 BINS = 100
 """Bins of the tables over time."""
@@ -96,6 +97,60 @@ class ScalingKind(str, enum.Enum):
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A condition of `--fail-if`: where it is true of a run after the first, the gate fails.
+
+    Attributes
+    ----------
+    text
+        As it was written.
+    metric, sign
+        A column of the table `runs`, and how it is compared: <, <=, >, >=.
+    factor
+        The bound, or what the value of run A is multiplied with to get it.
+    of_first
+        Whether the bound is a multiple of the value of run A.
+    """
+
+    text: str
+    metric: str
+    sign: str
+    factor: float
+    of_first: bool
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_CONDITION = re.compile(
+    r"(?P<metric>\w+)\s*(?P<sign>[<>]=?)\s*"
+    r"(?=[A.0-9])(?P<number>(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?)?"
+    r"(?P<first>(?(number)\s*\*\s*)A)?"
+)
+
+
+def gate_conditions(texts: str | Condition | Iterable[str | Condition]) -> tuple[Condition, ...]:
+    """Conditions from their texts: a metric, a sign, and a number or a multiple of run A's value. They are never run as code.
+
+    >>> gate_conditions("speedup < 0.95*A")
+    (Condition(text='speedup < 0.95*A', metric='speedup', sign='<', factor=0.95, of_first=True),)
+    """
+    return tuple(map(_condition, [texts] if isinstance(texts, str | Condition) else texts))
+
+
+def _condition(text: str | Condition) -> Condition:
+    if isinstance(text, Condition):
+        return text
+    parts = _CONDITION.fullmatch(text.strip())
+    if parts is None:
+        raise ValueError(
+            f"'{short(text)}' is not METRIC < BOUND (or <=, >, >=), where BOUND is a number (of times: ns), or a multiple of "
+            f"run A's value: 'elapsed_ns > 2e9', 'device_parallel_efficiency < 0.95*A'"
+        )
+    return Condition(" ".join(text.split()), parts["metric"], parts["sign"], float(parts["number"] or 1), bool(parts["first"]))
+
+
+@dataclass(frozen=True)
 class CompareOptions(EfficiencyOptions):
     """How runs are measured and compared."""
 
@@ -111,8 +166,8 @@ class CompareOptions(EfficiencyOptions):
     )
     fail_if: tuple[Condition, ...] = option(
         (),
-        "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND, such as "
-        "'device_parallel_efficiency < 0.95*A' or 'iteration_ns > A + 2ms'. May be repeated.",
+        "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND (or <=, >, >=), where BOUND is a "
+        "number or a multiple of run A's value, such as 'device_parallel_efficiency < 0.95*A'. May be repeated.",
         "CONDITION",
         gate_conditions,
     )

@@ -13,9 +13,8 @@ import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.from_trace import files_read
-from nsys2prv.efficiency.outputs.comparison_text import comparison_as_text
+from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, comparison_as_text
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
-from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.efficiency.result_tables import Table
