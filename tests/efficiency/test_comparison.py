@@ -56,7 +56,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def compared(*runs: Path | str, **options: Any) -> ComparisonResult:
-    return compare(list(runs), EfficiencyOptions(align="utc", **options))
+    return compare(list(runs), CompareOptions(align="utc", **options))
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
