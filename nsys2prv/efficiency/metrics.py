@@ -112,13 +112,14 @@ class Time(Generic[Times]):
         In tables.
     measure
         Computes it; None: it is measured later, by `with_ideal_network`.
-    of_whole_run
-        Whether only the run as a whole has it: tables of its parts have no such column.
+    of_whole_run, is_later
+        As those of an `Efficiency`.
     """
 
     column: Column
     measure: Callable[[Times], Any] | None
     of_whole_run: bool = False
+    is_later: bool = False
 
     def value(self, times: Times) -> float | None:
         """The value in the type of the column."""
@@ -158,6 +159,8 @@ class Efficiency:
         It is absent from runs that use none of these: HAS_MPI, HAS_GPUS.
     of_whole_run
         Whether only the run as a whole has it: tables of its parts have no such column.
+    is_later
+        Whether it came after the first files of `table_registry.VERSION`, which lack it then.
     """
 
     name: str
@@ -173,6 +176,7 @@ class Efficiency:
     needs: tuple[str, ...] = ()
     product_of: tuple[str, ...] = ()
     of_whole_run: bool = False
+    is_later: bool = False
 
     def value(self, times: TreeRow, used: frozenset[str]) -> float | None:
         """The efficiency, 0 to 1, in a run that uses HAS_MPI, HAS_GPUS, or both; None where it has no meaning."""
@@ -222,7 +226,7 @@ class EfficiencyTree(Generic[Times]):
 
     @property
     def of_parts(self) -> tuple[Efficiency, ...]:
-        """Efficiencies that parts of a run have too: nodes, iterations, ..."""
+        """Efficiencies that parts of a run (nodes, iterations, ...) have too."""
         return tuple(efficiency for efficiency in self.efficiencies if not efficiency.of_whole_run)
 
     @property
@@ -381,6 +385,11 @@ TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
 """Columns of tables that have both trees of a part of a run in one row."""
 TREE_COLUMNS_OF_RUN = (NCCL_POLICY, *DEVICE_TREE.columns_of_run, *HOST_TREE.columns_of_run)
 """The same of a whole run."""
+LATER_COLUMNS = frozenset(
+    {time.column.name for tree in TREES for time in tree.times if time.is_later}
+    | {efficiency.name for efficiency in EFFICIENCIES.values() if efficiency.is_later}
+)
+"""Columns of trees that came after the first files of the version of the results."""
 
 TREE_TABLE = Table(
     "tree",

@@ -25,7 +25,7 @@ from nsys2prv.efficiency.meters import (
     time_bins,
     window_times,
 )
-from nsys2prv.efficiency.metrics import TREE_TABLE
+from nsys2prv.efficiency.metrics import LATER_COLUMNS, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
@@ -35,13 +35,12 @@ ADDED_TABLES = frozenset({
     "absent_functions", "closeup_bars", "closeups", "memory_bins", "memory_in_use", "nccl_exposure", "nvtx_tree", "os_calls",
 })  # fmt: skip
 """Tables that came after the first files of this VERSION: a file may lack them, and they have no rows then."""
-ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
+_ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     "absent_calls": frozenset({"off_cpu_ns"}),
     "absent_ranges": frozenset({"off_cpu_ns"}),
     "absent_time": frozenset({"off_cpu_ns"}),
     "findings": frozenset({"saved_how"}),
 }
-"""Likewise columns by table; they have nulls then."""
 
 TABLES: tuple[Table, ...] = (
     run_totals.RUN,
@@ -102,6 +101,12 @@ TABLES: tuple[Table, ...] = (
 """All tables, in the order in which people read them."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
+ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
+    table.name: added
+    for table in TABLES
+    if (added := _ADDED_COLUMNS.get(table.name, frozenset()) | (LATER_COLUMNS & table.schema.keys()))
+}
+"""Likewise columns by table; they have nulls then."""
 
 HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
