@@ -244,7 +244,7 @@ def _table_of_file(table: Table, tables: Mapping[str, Any]) -> pl.DataFrame:
     frame = pl.DataFrame(
         [pl.Series(name, columns[name], dtype=dtype) for name, dtype in table.schema.items() if name not in missing]
     )
-    return frame.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in missing).select(table.schema)
+    return frame.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in missing).select(*table.schema)
 
 
 def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[str]:
