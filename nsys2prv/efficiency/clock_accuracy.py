@@ -79,17 +79,13 @@ CLOCK_BINS = Table(
 
 def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> Filled:
     """Both tables, from `clocks` of OUT.json and `alignment` of each of its reports."""
-    return {
-        CLOCKS: [
-            _clock_row(clock, [report for report in reports if report.get("clock") == number])
-            for number, clock in enumerate(clocks)
-        ],
-        CLOCK_BINS: [
-            {"host": clock["host"], "bin": number, "error_ns": error}
-            for clock in clocks
-            for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
-        ],
-    }
+    rows = [_clock_row(clock, [report for report in reports if report.get("clock") == n]) for n, clock in enumerate(clocks)]
+    bins = [
+        {"host": clock["host"], "bin": number, "error_ns": error}
+        for clock in clocks
+        for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
+    ]
+    return {CLOCKS: rows, CLOCK_BINS: bins}
 
 
 def _clock_row(clock: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -133,17 +129,12 @@ def clock_errors(
 
 
 def _error(clock: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
-    interval = clock["interval_ns"]
-    return ClockError(
-        clock=report["clock"],
-        times=tuple(time - origin for time in interval["times"]),
-        half_widths=tuple(map(_or_unknown, interval["half_widths"])),
-        of_report=_or_unknown(report["of_report_ns"]),
-        group=report["group"],
-    )
+    times = tuple(time - origin for time in clock["interval_ns"]["times"])
+    half_widths = tuple(map(_or_infinite, clock["interval_ns"]["half_widths"]))
+    return ClockError(report["clock"], times, half_widths, _or_infinite(report["of_report_ns"]), report["group"])
 
 
-def _or_unknown(value: int | None) -> float:
+def _or_infinite(value: int | None) -> float:
     return float("inf") if value is None else value
 
 

@@ -96,58 +96,28 @@ class ScalingKind(str, enum.Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition of `--fail-if`: where it is true of a run after the first, the gate fails.
-
-    Attributes
-    ----------
-    text
-        As it was written.
-    metric, sign
-        A column of the table `runs`, and how it is compared: <, <=, >, >=.
-    factor
-        The bound, or what the value of run A is multiplied with to get it.
-    of_first
-        Whether the bound is a multiple of the value of run A.
-    """
-
-    text: str
-    metric: str
-    sign: str
-    factor: float
-    of_first: bool
-
-    def __str__(self) -> str:
-        return self.text
-
-
-_CONDITION = re.compile(
+CONDITION = re.compile(
     r"(?P<metric>\w+)\s*(?P<sign>[<>]=?)\s*"
     r"(?=[A.0-9])(?P<number>(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?)?"
     r"(?P<first>(?(number)\s*\*\s*)A)?"
 )
+"""A condition of `--fail-if`: a metric, a sign, and a number, or run A's value, or a number times it."""
 
 
-def gate_conditions(texts: str | Condition | Iterable[str | Condition]) -> tuple[Condition, ...]:
-    """Conditions from their texts: a metric, a sign, and a number or a multiple of run A's value. They are never run as code.
+def gate_conditions(conditions: str | Iterable[str]) -> tuple[str, ...]:
+    """Conditions on one line each, if they are such; they are never run as code.
 
-    >>> gate_conditions("speedup < 0.95*A")
-    (Condition(text='speedup < 0.95*A', metric='speedup', sign='<', factor=0.95, of_first=True),)
+    >>> gate_conditions("speedup  < 0.95*A")
+    ('speedup < 0.95*A',)
     """
-    return tuple(map(_condition, [texts] if isinstance(texts, str | Condition) else texts))
-
-
-def _condition(text: str | Condition) -> Condition:
-    if isinstance(text, Condition):
-        return text
-    parts = _CONDITION.fullmatch(text.strip())
-    if parts is None:
-        raise ValueError(
-            f"'{short(text)}' is not METRIC < BOUND (or <=, >, >=), where BOUND is a number (of times: ns), or a multiple of "
-            f"run A's value: 'elapsed_ns > 2e9', 'device_parallel_efficiency < 0.95*A'"
-        )
-    return Condition(" ".join(text.split()), parts["metric"], parts["sign"], float(parts["number"] or 1), bool(parts["first"]))
+    lines = tuple(" ".join(text.split()) for text in texts(conditions))
+    for line in lines:
+        if CONDITION.fullmatch(line) is None:
+            raise ValueError(
+                f"'{short(line)}' is not METRIC < BOUND (or <=, >, >=), where BOUND is a number (of times: ns), or a multiple "
+                f"of run A's value: 'elapsed_ns > 2e9', 'device_parallel_efficiency < 0.95*A'"
+            )
+    return lines
 
 
 @dataclass(frozen=True)
@@ -164,7 +134,7 @@ class CompareOptions(EfficiencyOptions):
     label: tuple[str, ...] = option(
         (), "What a run is called: once for each run, in their order (default: what differs in their paths).", "TEXT", texts
     )
-    fail_if: tuple[Condition, ...] = option(
+    fail_if: tuple[str, ...] = option(
         (),
         "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND (or <=, >, >=), where BOUND is a "
         "number or a multiple of run A's value, such as 'device_parallel_efficiency < 0.95*A'. May be repeated.",

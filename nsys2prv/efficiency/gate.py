@@ -8,13 +8,14 @@ a number that a run does not have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from nsys2prv.efficiency.comparison_tables import FAILS, NOT_DECIDABLE, PASSES, PROCESS, RUNS
-from nsys2prv.efficiency.efficiency_options import Condition
+from nsys2prv.efficiency.efficiency_options import CONDITION
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
 from nsys2prv.errors import GateFailed, GateNotDecidable, Nsys2prvError, UsageError
 from nsys2prv.vocabulary.limits import LONGEST_NS
@@ -42,34 +43,44 @@ class Interval(NamedTuple):
     most: float
 
 
-def check_conditions(conditions: Iterable[Condition]) -> None:
+def check_conditions(conditions: Iterable[str]) -> None:
     """Raise a UsageError for a metric that does not exist, before runs are measured."""
     for condition in conditions:
-        if condition.metric not in _UNITS:
-            why = f"there is no metric {short(condition.metric)}{did_you_mean(condition.metric, _UNITS)}"
-            raise UsageError(f"--fail-if '{short(condition.text)}': {why}")
+        metric = _parts(condition)["metric"]
+        if metric not in _UNITS:
+            why = f"there is no metric {short(metric)}{did_you_mean(metric, _UNITS)}"
+            raise UsageError(f"--fail-if '{short(condition)}': {why}")
 
 
-def judge(conditions: Iterable[Condition], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
-    """Rows of the table `gate`: each condition of each run but the first."""
+def _parts(condition: str) -> re.Match[str]:
+    parts = CONDITION.fullmatch(condition)
+    # Options have refused all others.
+    assert parts is not None
+    return parts
+
+
+def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
+    """Rows of the table `gate`: each condition (as of `gate_conditions`) of each run but the first."""
     return [_row(condition, first, run) for condition in conditions for run in later]
 
 
-def _row(condition: Condition, first: Run, run: Run) -> dict[str, Any]:
-    metric, name, unit = condition.metric, run[0]["run"], _UNITS[condition.metric]
+def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
+    parts = _parts(condition)
+    metric, name, factor = parts["metric"], run[0]["run"], float(parts["number"] or 1)
+    unit = _UNITS[metric]
     value = _interval(metric, run, first)
-    base = _interval(metric, first, first) if condition.of_first else Interval(1.0, 1.0, 1.0)
-    bound = None if base is None else Interval(*(number * condition.factor if condition.factor else 0.0 for number in base))
+    base = _interval(metric, first, first) if parts["first"] else Interval(1.0, 1.0, 1.0)
+    bound = None if base is None else Interval(*(number * factor if factor else 0.0 for number in base))
     is_true, reason = None, None
     if value is None or base is None or bound is None:
         reason = _why_missing(metric, run if value is None else first)
     else:
-        is_true = _is_true(value, condition.sign, bound)
+        is_true = _is_true(value, parts["sign"], bound)
         ranges = ((name, *value), ("A", *base))
         texts = [f"{of} from {worded(least, unit)} to {worded(most, unit)}" for of, _, least, most in ranges if least < most]
         reason = f"the clocks of the hosts allow {' and '.join(texts)}" if is_true is None else None
     return {
-        "condition": condition.text,
+        "condition": condition,
         "run": name,
         "metric": metric,
         "unit": unit,
