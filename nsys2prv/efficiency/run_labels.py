@@ -50,8 +50,8 @@ def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResul
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
-    both = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
-    for labels in (path_labels(inputs), names, gpus, began, both):
+    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
+    for labels in (path_labels(inputs), names, gpus, began, gpus_began):
         if _tell_apart(labels):
             return labels
     # What was given twice: the same runs under numbers.
