@@ -44,7 +44,7 @@ def compare(
     """
     from nsys2prv.efficiency.comparison import compare
     from nsys2prv.efficiency.comparison_tables import TABLES
-    from nsys2prv.efficiency.gate_table import gate_error
+    from nsys2prv.efficiency.gate import gate_error
     from nsys2prv.efficiency.outputs.export import check_places, json_text
 
     check_json_flag(as_json, runs)

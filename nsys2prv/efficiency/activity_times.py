@@ -16,7 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, MeasuredRun
-from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_COLUMNS, DeviceTimes, HostTimes, ProcessTimes
+from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_COLUMNS, DeviceTimes, HostTimes, uses
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.vocabulary import event_types
@@ -113,8 +113,9 @@ class Trees:
 
     def __init__(self, run: MeasuredRun) -> None:
         self.policy = run.options.nccl
-        self._has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
+        has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
         self._uses_gpus = bool(run.events.rows.devices)
+        self._used = uses(mpi=has_mpi, gpus=self._uses_gpus)
         self._task_of_caller: Numbers = run.events.rows.task[run.callers]
 
     def of_slots(self, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
@@ -144,14 +145,9 @@ class Trees:
             E and times by activity, a row per thread, and which threads these are: places in `MeasuredRun.callers`.
         """
         useful = useful_time(by_mask, self.policy)
-        devices = DeviceTimes.of(elapsed, useful.tolist(), (active_time(by_mask) - useful).tolist())
+        devices = DeviceTimes(elapsed, useful, active_time(by_mask) - useful, by_mask)
         cuda, mpi = by_activity[:, list(CUDA_ACTIVITIES)].sum(axis=1), by_activity[:, MPI]
-        task = self._task_of_caller[callers]
-        processes = [
-            ProcessTimes(int(here.sum()), int(cuda[here].sum()), int(mpi[here].sum()), int(mpi[here].max()))
-            for here in (task == number for number in np.unique(task))
-        ]
-        hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi, uses_gpus=self._uses_gpus)
+        hosts = HostTimes(windows, cuda, mpi, by_activity, self._task_of_caller[callers], self._used)
         return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
 
 

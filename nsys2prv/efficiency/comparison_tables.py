@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from nsys2prv.efficiency.gate_table import GATE
 from nsys2prv.efficiency.metrics import TREE_COLUMNS_OF_RUN, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Column, Table
+
+GPU, PROCESS = "GPU", "process"
+"""What runs are measured by: their GPUs, or the processes of hosts where a run uses no GPU."""
 
 _RUN = Column.text("run", "`A`, `B`, ... in the order given")
 RUNS = Table(
@@ -125,6 +127,30 @@ ITERATION_LENGTHS = Table(
         Column.text("kind", "as in `iterations` of `efficiency`; null for a usual one"),
     ),
     when="runs in which iterations were found",
+)
+
+FAILS, PASSES, NOT_DECIDABLE = "fails", "passes", "not decidable"
+"""Results of a condition."""
+
+GATE = Table(
+    "gate",
+    "Gate",
+    "one condition of `--fail-if`, of one run",
+    (
+        Column.text("condition", "as it was given; the gate fails where it is true"),
+        Column.text("run", "the run that is checked: `A`, `B`, ..."),
+        Column.text("metric", "name of the column of `runs`"),
+        Column.text("unit", "unit of the numbers: `ns`, `0 to 1`, or none"),
+        Column.number("value", "of that run; null where it has none"),
+        Column.number("least", "the least that it can be, as clocks are known; null likewise"),
+        Column.number("most", "the most that it can be; null likewise"),
+        Column.number("bound", "what it is compared with; null where the other run has no such value"),
+        Column.number("least_bound", "the least that the bound can be; null likewise"),
+        Column.number("most_bound", "the most that the bound can be; null likewise"),
+        Column.text("result", f"`{FAILS}` (the condition is true), `{PASSES}` or `{NOT_DECIDABLE}`"),
+        Column.text("reason", "why it is not decidable; null otherwise"),
+    ),
+    when="`--fail-if`",
 )
 
 TABLES = (RUNS, METRICS, WALL_TIME, CHANGES, MATCHED, ITERATION_LENGTHS, GATE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nsys2prv.efficiency.gate_conditions import Condition, gate_conditions
 from nsys2prv.run.option_values import TimeRange, texts, time_range
 from nsys2prv.run.read_options import ReadOptions, one_of, option
+from nsys2prv.vocabulary.wording import short
 
 BINS = 100
 """Bins of the tables over time."""
@@ -95,6 +96,30 @@ class ScalingKind(str, enum.Enum):
         return self.value
 
 
+CONDITION = re.compile(
+    r"(?P<metric>\w+)\s*(?P<sign>[<>]=?)\s*"
+    r"(?=[A.0-9])(?P<number>(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?)?"
+    r"(?P<first>(?(number)\s*\*\s*)A)?"
+)
+"""A condition of `--fail-if`: a metric, a sign, and a number, or run A's value, or a number times it."""
+
+
+def gate_conditions(conditions: str | Iterable[str]) -> tuple[str, ...]:
+    """Conditions on one line each, if they are such; they are never run as code.
+
+    >>> gate_conditions("speedup  < 0.95*A")
+    ('speedup < 0.95*A',)
+    """
+    lines = tuple(" ".join(text.split()) for text in texts(conditions))
+    for line in lines:
+        if CONDITION.fullmatch(line) is None:
+            raise ValueError(
+                f"'{short(line)}' is not METRIC < BOUND (or <=, >, >=), where BOUND is a number (of times: ns), or a multiple "
+                f"of run A's value: 'elapsed_ns > 2e9', 'device_parallel_efficiency < 0.95*A'"
+            )
+    return lines
+
+
 @dataclass(frozen=True)
 class CompareOptions(EfficiencyOptions):
     """How runs are measured and compared."""
@@ -109,10 +134,10 @@ class CompareOptions(EfficiencyOptions):
     label: tuple[str, ...] = option(
         (), "What a run is called: once for each run, in their order (default: what differs in their paths).", "TEXT", texts
     )
-    fail_if: tuple[Condition, ...] = option(
+    fail_if: tuple[str, ...] = option(
         (),
-        "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND, such as "
-        "'device_parallel_efficiency < 0.95*A' or 'iteration_ns > A + 2ms'. May be repeated.",
+        "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND (or <=, >, >=), where BOUND is a "
+        "number or a multiple of run A's value, such as 'device_parallel_efficiency < 0.95*A'. May be repeated.",
         "CONDITION",
         gate_conditions,
     )

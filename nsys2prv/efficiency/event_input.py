@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     COLLECTIONS,

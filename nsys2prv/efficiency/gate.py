@@ -8,143 +8,180 @@ a number that a run does not have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from nsys2prv.efficiency.gate_conditions import FACTOR, SHARE, TIME, Condition, Quantity
-from nsys2prv.efficiency.gate_table import FAILS, NOT_DECIDABLE, PASSES, worded
-from nsys2prv.efficiency.known_values import Known, known_value
-from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES
-from nsys2prv.efficiency.result_tables import Column
-from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.errors import UsageError
-from nsys2prv.vocabulary.wording import did_you_mean, short
+from nsys2prv.efficiency.comparison_tables import FAILS, NOT_DECIDABLE, PASSES, PROCESS, RUNS
+from nsys2prv.efficiency.efficiency_options import CONDITION
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
+from nsys2prv.errors import GateFailed, GateNotDecidable, Nsys2prvError, UsageError
+from nsys2prv.vocabulary.limits import LONGEST_NS
+from nsys2prv.vocabulary.wording import did_you_mean, quantity, short
 
-_RESULTS = {True: FAILS, False: PASSES, None: NOT_DECIDABLE}
-_LONGEST_REASON = 200
-_OF_GPUS = {"idle_ns", *(column.name for column in DEVICE_TREE.columns_of_run), "device_offload_efficiency"}
+_ROUNDING = 1e-12
+_UNITS = {column.name: column.unit for column in RUNS.columns if column.dtype is not pl.String}
+"""Metrics that conditions can be on, with their units."""
+_OF_GPUS = {"idle_ns", "device_offload_efficiency", *(column.name for column in DEVICE_TREE.columns_of_run)}
+_OF_GPUS -= {"devices", "elapsed_ns"}
 """Numbers that a run without GPUs does not have."""
-_UNITS = {"0 to 1": (FACTOR, SHARE), "ns": (FACTOR, TIME), "": (FACTOR, SHARE)}
-"""Units that amounts may have, by the unit of the metric."""
+_OF_LENGTHS = ("speedup", "scaling_efficiency")
+_OF_ROOT = ("global_efficiency", "global_efficiency_per_device")
+"""Numbers that are the length of the first run over that of a run, and the root of the tree of a run, times a constant."""
+
+Run = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A row of the table `runs`, and the head of this run."""
 
 
-def check_conditions(conditions: Iterable[Condition], columns: Iterable[Column], names: Mapping[str, str]) -> None:
-    """Check names and units of conditions before runs are measured.
+class Interval(NamedTuple):
+    """A number of a run, and the least and the most that it can be."""
 
-    Parameters
-    ----------
-    columns
-        Columns of the table `runs`.
-    names
-        Letters of the runs, by what a condition may call them: letters and labels.
-
-    Raises
-    ------
-    UsageError
-        When a metric or a run is not known, units don't fit, or no run is left to be checked.
-    """
-    metrics = {column.name: column for column in columns if column.dtype is not pl.String}
-    for one in conditions:
-        if one.metric not in metrics:
-            _refuse(one, f"there is no metric {short(one.metric)}{did_you_mean(one.metric, metrics)}")
-        for name in (one.run, one.other):
-            if name is not None and name not in names:
-                _refuse(one, f"there is no run {short(name)}{did_you_mean(name, names)}")
-        if one.offset.unit not in _UNITS[metrics[one.metric].unit]:
-            _refuse(one, _unit_reason(one.metric, one.offset))
-        if not _checked_runs(one, names):
-            _refuse(one, f"no run is left to compare with {one.other}; name the one to check, such as A.{one.metric}")
+    value: float
+    least: float
+    most: float
 
 
-def _unit_reason(metric: str, amount: Quantity) -> str:
-    if amount.unit == TIME:
-        return f"{metric} is no time"
-    return f"{metric} is a time, and a percentage is none; multiply a run with it, such as 105%*A"
+def check_conditions(conditions: Iterable[str]) -> None:
+    """Raise a UsageError for a metric that does not exist, before runs are measured."""
+    for condition in conditions:
+        metric = _parts(condition)["metric"]
+        if metric not in _UNITS:
+            why = f"there is no metric {short(metric)}{did_you_mean(metric, _UNITS)}"
+            raise UsageError(f"--fail-if '{short(condition)}': {why}")
 
 
-def _refuse(condition: Condition, why: str) -> None:
-    raise UsageError(f"--fail-if '{short(condition.text, 200)}': {why}")
+def _parts(condition: str) -> re.Match[str]:
+    parts = CONDITION.fullmatch(condition)
+    # Options have refused all others.
+    assert parts is not None
+    return parts
 
 
-def _checked_runs(condition: Condition, names: Mapping[str, str]) -> list[str]:
-    """Letters of the runs that a condition is about: each but the first, and but the one that it is compared with."""
-    letters = list(dict.fromkeys(names.values()))
-    other = None if condition.other is None else names[condition.other]
-    chosen = letters[1:] if condition.run is None else [names[condition.run]]
-    return [run for run in chosen if run != other]
+def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
+    """Rows of the table `gate`: each condition (as of `gate_conditions`) of each run but the first."""
+    return [_row(condition, first, run) for condition in conditions for run in later]
 
 
-def judge(
-    conditions: Sequence[Condition],
-    rows: Sequence[Mapping[str, Any]],
-    measured: Mapping[str, EfficiencyResult],
-    names: Mapping[str, str],
-    columns: Iterable[Column],
-) -> list[dict[str, Any]]:
-    """Rows of the table `gate`.
-
-    Parameters
-    ----------
-    rows
-        Those of the table `runs`.
-    measured
-        The runs by their letters.
-    names, columns
-        As for `check_conditions`.
-    """
-    by_run = {str(row["run"]): row for row in rows}
-    units = {column.name: column.unit for column in columns}
-    found = []
-    for one in conditions:
-        other = None if one.other is None else names[one.other]
-        known = {run: known_value(one.metric, run, by_run, measured) for run in by_run}
-        for run in _checked_runs(one, names):
-            base = Known.exactly(0.0) if other is None else known[other]
-            value, bound = known[run], None if base is None else base.scaled(one.factor.value, one.offset.value)
-            reason = None
-            if value is None or bound is None:
-                is_true, without = None, run if value is None else str(other)
-                reason = f"{without} has no {one.metric}{_why_missing(one.metric, measured[without])}"
-            elif (is_true := _is_true(value, one.sign, bound)) is None:
-                reason = _interval_reason(units[one.metric], {run: value, other: base})
-            named = {"condition": one.text, "run": run, "metric": one.metric, "unit": units[one.metric]}
-            result = {"result": _RESULTS[is_true], "reason": reason}
-            found.append({**named, **_numbers(value, "value"), **_numbers(bound, "bound"), **result})
-    return found
+def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
+    parts = _parts(condition)
+    metric, name, factor = parts["metric"], run[0]["run"], float(parts["number"] or 1)
+    unit = _UNITS[metric]
+    value = _interval(metric, run, first)
+    base = _interval(metric, first, first) if parts["first"] else Interval(1.0, 1.0, 1.0)
+    bound = None if base is None else Interval(*(number * factor if factor else 0.0 for number in base))
+    is_true, reason = None, None
+    if value is None or base is None or bound is None:
+        reason = _why_missing(metric, run if value is None else first)
+    else:
+        is_true = _is_true(value, parts["sign"], bound)
+        ranges = ((name, *value), ("A", *base))
+        texts = [f"{of} from {worded(least, unit)} to {worded(most, unit)}" for of, _, least, most in ranges if least < most]
+        reason = f"the clocks of the hosts allow {' and '.join(texts)}" if is_true is None else None
+    return {
+        "condition": condition,
+        "run": name,
+        "metric": metric,
+        "unit": unit,
+        **_numbers(("value", "least", "most"), value),
+        **_numbers(("bound", "least_bound", "most_bound"), bound),
+        "result": {True: FAILS, False: PASSES, None: NOT_DECIDABLE}[is_true],
+        "reason": reason,
+    }
 
 
-def _is_true(value: Known, sign: str, bound: Known) -> bool | None:
-    if sign in ("<", "<="):
-        return value.is_below(bound, or_equal=sign == "<=")
-    return bound.is_below(value, or_equal=sign == ">=")
+def _interval(metric: str, run: Run, first: Run) -> Interval | None:
+    """A number of a run, and what it can be as clocks are known; None where it has none."""
+    row, before, value = run[0], first[0], run[0][metric]
+    if value is None or (metric in _OF_GPUS and metric not in EFFICIENCIES and not row["devices"]):
+        return None
+    values = [value]
+    for end, end_of_first in (("least_ns", "most_ns"), ("most_ns", "least_ns")):
+        at, first_at = _at_end(run, end), _at_end(first, end_of_first)
+        if metric in _OF_LENGTHS and run is not first:
+            length = "iteration_ns" if row["basis"] == "iteration" else "elapsed_ns"
+            speedup = first_at[length] / before[length] if before[length] else 0.0
+            values.append(value * speedup * row[length] / at[length] if at[length] else math.inf)
+        elif metric in _OF_ROOT:
+            root = (HOST_TREE if row["per"] == PROCESS else DEVICE_TREE).efficiencies[0].name
+            values.append(value * (at[root] or 0.0) / row[root] if row[root] else 0.0)
+        else:
+            values.append(value if at[metric] is None else at[metric])
+    return Interval(value, min(values), max(values))
 
 
-def _numbers(known: Known | None, name: str) -> dict[str, float | None]:
-    names = ("value", "least", "most") if name == "value" else (name, f"least_{name}", f"most_{name}")
-    values = (None, None, None) if known is None else (known.value, known.least, known.most)
-    # A length of which nothing is known.
-    return {name: value if value is None or math.isfinite(value) else None for name, value in zip(names, values, strict=True)}
+def _at_end(run: Run, end: str) -> dict[str, Any]:
+    """The row of a run if it took the least or the most that its clocks allow; infinite times: nothing is known of the most."""
+    row, length = run[0], run[1]["length_interval"][end]
+    efficiencies = at_length(row, LONGEST_NS if length is None else length) if length != row["elapsed_ns"] else row
+    elapsed = math.inf if length is None else length
+    # All iterations together are as uncertain as the run.
+    longer = (elapsed - row["elapsed_ns"]) / (row["iterations"] or 1)
+    iteration = None if row["iteration_ns"] is None else max(row["iteration_ns"] + longer, 0.0)
+    return {**row, **{name: efficiencies[name] for name in EFFICIENCIES}, "elapsed_ns": elapsed, "iteration_ns": iteration}
 
 
-def _interval_reason(unit: str, values: Mapping[str | None, Known | None]) -> str:
-    intervals = [
-        f"{run} from {worded(known.least, unit)} to {worded(known.most, unit)}"
-        for run, known in values.items()
-        if run is not None and known is not None and known.least < known.most
-    ]
-    return f"the clocks of the hosts allow {' and '.join(intervals)}"
+def _is_true(value: Interval, sign: str, bound: Interval) -> bool | None:
+    """Whether a condition is true; None where that depends on what the two numbers are."""
+    low, high = (value, bound) if sign.startswith("<") else (bound, value)
+    if sign.endswith("="):
+        return True if not _less(high.least, low.most) else False if _less(high.most, low.least) else None
+    return True if _less(low.most, high.least) else False if not _less(low.least, high.most) else None
 
 
-def _why_missing(metric: str, one: EfficiencyResult) -> str:
-    """Why a run has no such number, for the end of a sentence."""
-    reasons = dict(one.tables["tree"].select("metric", "reason").iter_rows())
-    if reasons.get(metric) is not None:
-        return f" ({reasons[metric]})"
-    if metric in ("iterations", "iteration_ns"):
-        return f" (no iterations: {short(str(one.head['iterations'].get('reason')), _LONGEST_REASON)})"
-    if metric in _OF_GPUS and not one.tables["run"]["devices"][0]:
-        return " (no process uses a GPU)"
+def _less(low: float, high: float) -> bool:
+    """Whether a number is less than another by more than what computing with them rounds."""
+    return low < high and not math.isclose(low, high, rel_tol=_ROUNDING)
+
+
+def _numbers(names: Sequence[str], interval: Interval | None) -> dict[str, float | None]:
+    # A length of which nothing is known is null.
+    values = [value if math.isfinite(value) else None for value in interval or ()] or [None] * len(names)
+    return dict(zip(names, values, strict=True))
+
+
+def _why_missing(metric: str, run: Run) -> str:
+    row, head = run
     without = EFFICIENCIES[metric].null_without if metric in EFFICIENCIES else ""
-    return f" (without {without})" if without else ""
+    why = f" (without {without})" if without else ""
+    if metric in ("iterations", "iteration_ns"):
+        why = f" (no iterations: {short(str(head['iterations'].get('reason')), 200)})"
+    elif metric in _OF_GPUS and not row["devices"]:
+        why = " (no process uses a GPU)"
+    return f"{row['run']} has no {metric}{why}"
+
+
+def worded(value: float | None, unit: str) -> str:
+    """A number of a run for people.
+
+    >>> worded(0.5, "0 to 1"), worded(2e6, "ns"), worded(1.25, ""), worded(None, "ns")
+    ('50.0 %', '2.000 ms', '1.25', 'not known')
+    """
+    if value is None or math.isinf(value):
+        return "not known"
+    return quantity(value, unit) or f"{value:,.6g}"
+
+
+def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows of the table: those that fail first."""
+    order = {FAILS: 0, NOT_DECIDABLE: 1, PASSES: 2}
+    return sorted(gate.iter_rows(named=True), key=lambda row: order[row["result"]])
+
+
+def gate_lines(gate: pl.DataFrame) -> list[str]:
+    """Each condition with its result and numbers: those that fail first."""
+    return [f"{row['result']}: {_sentence(row)}" for row in gate_order(gate)]
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    why = row["reason"] or f"{worded(row['value'], row['unit'])}, bound {worded(row['bound'], row['unit'])}"
+    return f"{row['run']}: {row['condition']} ({why})"
+
+
+def gate_error(gate: pl.DataFrame) -> Nsys2prvError | None:
+    """What the command ends with: an error where a condition is true or not decidable, else None."""
+    for result, error in ((FAILS, GateFailed), (NOT_DECIDABLE, GateNotDecidable)):
+        if sentences := [_sentence(row) for row in gate.iter_rows(named=True) if row["result"] == result]:
+            return error(sentences, gate.height)
+    return None

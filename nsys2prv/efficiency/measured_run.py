@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
@@ -26,7 +27,6 @@ from nsys2prv.efficiency.run_events import (
     Collection,
     RunEvents,
 )
-from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import rows_in_order

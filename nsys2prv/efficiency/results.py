@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,8 @@ import polars as pl
 import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.outputs.comparison_text import comparison_as_text
+from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, comparison_as_text
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
-from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import NotEfficiency, counted
@@ -79,17 +78,14 @@ class Results:
 
     def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None) -> None:
         """Write several files, which appear together when all are complete."""
-        self._write(self._files(json_path, csv_folder))
+        self._write(json_path, csv_folder, {})
 
-    def _write(self, files: Mapping[Path, str | None]) -> None:
-        check_kept(files, self.inputs)
-        write_files(files)
-
-    def _files(self, json_path: Path | None, csv_folder: Path | None) -> dict[Path, str | None]:
-        files = csv_files(csv_folder, self.tables) if csv_folder is not None else {}
+    def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path, str]) -> None:
+        files = {**csv_files(csv_folder, self.tables), **texts} if csv_folder is not None else dict[Path, str | None](texts)
         if json_path is not None:
             files[json_path] = json_text(self.as_json())
-        return files
+        check_kept(files, self.inputs)
+        write_files(files)
 
 
 class EfficiencyResult(Results):
@@ -152,15 +148,13 @@ class EfficiencyResult(Results):
         page_path: Path | None = None,
     ) -> None:
         """Write several files, which appear together when all are complete."""
-        files = self._files(json_path, csv_folder)
-        if talp_path is not None:
-            files[talp_path] = json_text(as_talp(self.head, self.tables))
+        texts = {} if talp_path is None else {talp_path: json_text(as_talp(self.head, self.tables))}
         if page_path is not None:
             # Loads templates and Markdown, which other outputs do not need.
             from nsys2prv.efficiency.outputs.page import page
 
-            files[page_path] = page(self.head, self.tables)
-        self._write(files)
+            texts[page_path] = page(self.head, self.tables)
+        self._write(json_path, csv_folder, texts)
 
 
 class ComparisonResult(Results):
@@ -186,12 +180,12 @@ class ComparisonResult(Results):
 
     def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, page_path: Path | None = None) -> None:
         """Write several files, which appear together when all are complete."""
-        files = self._files(json_path, csv_folder)
+        texts = {}
         if page_path is not None:
             from nsys2prv.efficiency.outputs.page import comparison_page
 
-            files[page_path] = comparison_page(self.head, self.tables)
-        self._write(files)
+            texts[page_path] = comparison_page(self.head, self.tables)
+        self._write(json_path, csv_folder, texts)
 
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
@@ -226,59 +220,53 @@ def read_efficiency(path: Path) -> EfficiencyResult:
             path, f"it has version {content.get('version')} of the format, and version {table_registry.VERSION} is read"
         )
     try:
-        given = content.pop("tables")
-        tables = {table.name: _table_of_file(table, given) for table in table_registry.TABLES}
+        tables = {table.name: _table_of_file(table, content["tables"]) for table in table_registry.TABLES}
         if tables["run"].height != 1:
             raise ValueError(f"the table run has {tables['run'].height} rows")
         for name, table in tables.items():
             _check_numbers(name, table)
         head = {key: content[key] for key, _, _ in table_registry.HEAD if key != "tables"}
         _check_head(head)
-        if lacks := _lacks_of_file(given):
-            head["warnings"] = [*head["warnings"], _lacks_text(path, head["nsys2prv"], lacks)]
+        head["warnings"] = [*head["warnings"], *_later_tables(path, head["nsys2prv"], content["tables"])]
         return EfficiencyResult(head, tables)
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
 
 
-def _table_of_file(table: Table, given: Mapping[str, Any]) -> pl.DataFrame:
+def _table_of_file(table: Table, tables: Mapping[str, Any]) -> pl.DataFrame:
     """A table of a file, which may have further columns, and lack those that came later."""
-    if table.name not in given and table.name in table_registry.ADDED_TABLES:
+    if table.name not in tables and table.name in table_registry.ADDED_TABLES:
         return table.empty
-    columns, added = given[table.name], table_registry.ADDED_COLUMNS.get(table.name, frozenset())
-    known = [
-        pl.Series(name, columns[name], dtype=dtype)
-        for name, dtype in table.schema.items()
-        if name in columns or name not in added
-    ]
-    return pl.DataFrame(known).select(
-        pl.col(name) if name in columns else pl.lit(None, dtype).alias(name) for name, dtype in table.schema.items()
+    columns, later = tables[table.name], table_registry.ADDED_COLUMNS.get(table.name, frozenset())
+    missing = [name for name in table.schema if name in later and name not in columns]
+    frame = pl.DataFrame(
+        [pl.Series(name, columns[name], dtype=dtype) for name, dtype in table.schema.items() if name not in missing]
     )
+    return frame.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in missing).select(*table.schema)
 
 
-def _lacks_of_file(given: Mapping[str, Any]) -> list[str]:
-    """What of the tables a file lacks because it came later."""
-    columns = (
-        f"{table}.{name}"
-        for table, added in table_registry.ADDED_COLUMNS.items()
-        for name in sorted(added)
-        if name not in given[table]
+def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[str]:
+    """A warning about what a file lacks because it came later."""
+    missing = [table.name for table in table_registry.TABLES if table.name not in tables]
+    for table, later in table_registry.ADDED_COLUMNS.items():
+        missing += [f"{table}.{name}" for name in sorted(later) if name not in tables.get(table, later)]
+    measured = (
+        f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}: nothing is known of these"
     )
-    return [*(table.name for table in table_registry.TABLES if table.name not in given), *columns]
+    return [f"{measured} here; measure the run again to have them"] if missing else []
 
 
-def _lacks_text(path: Path, version: str, lacks: Sequence[str]) -> str:
-    return (
-        f"{path} was written by nsys2prv {version}, which did not measure {', '.join(lacks)}: nothing is known of these here; "
-        f"measure the run again to have them"
-    )
-
-
-_HEAD_TYPES: Mapping[str, type] = {"text": str, "number": int, "object": dict, "list of texts": list, "list of objects": list}
-_ENTRY_TYPES: Mapping[str, type] = {"list of texts": str, "list of objects": dict}
+_TYPES: Mapping[str, tuple[type, type]] = {
+    "text": (str, str),
+    "number": (int, object),
+    "object": (dict, object),
+    "list of texts": (list, str),
+    "list of objects": (list, dict),
+}
+"""Types of keys beside the tables, and of their entries, by what `table_registry.HEAD` calls them."""
 _LARGEST, _SMALLEST = 1e19, 1e-120
 """Larger numbers than the first, and numbers nearer to 0 than the second, are in no result: no ratio of two is out of range."""
-_ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
+_WITHOUT_NULLS: Mapping[str, tuple[str, ...]] = {
     "run": (
         *("devices", "elapsed_ns", "useful_ns", "communication_ns", "active_ns", "max_useful_ns", "max_active_ns"),
         *("processes", "threads", "host_useful_ns", "cuda_ns", "mpi_ns", "mean_mpi_ns", "min_mpi_ns"),
@@ -297,8 +285,10 @@ def _check_head(head: Mapping[str, Any]) -> None:
     for key, what, meaning in table_registry.HEAD:
         if key == "tables" or (head[key] is None and "null" in meaning):
             continue
-        entries = head[key] if what in _ENTRY_TYPES and isinstance(head[key], list) else ()
-        if not isinstance(head[key], _HEAD_TYPES[what]) or not all(isinstance(entry, _ENTRY_TYPES[what]) for entry in entries):
+        of_key, of_entries = _TYPES[what]
+        if not isinstance(head[key], of_key) or (
+            of_key is list and not all(isinstance(entry, of_entries) for entry in head[key])
+        ):
             raise ValueError(f"{key} is no {what}")
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
     if not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
@@ -308,10 +298,10 @@ def _check_head(head: Mapping[str, Any]) -> None:
 def _check_numbers(name: str, table: pl.DataFrame) -> None:
     """Raise a ValueError where a table has numbers that no measurement gives, or none where there must be some."""
     for column in table.select(cs.numeric()):
-        found = column.drop_nulls().abs()
-        in_range = found.is_finite() & (found <= _LARGEST) & ((found == 0) | (found >= _SMALLEST))
+        sizes = column.drop_nulls().abs()
+        in_range = sizes.is_finite() & (sizes <= _LARGEST) & ((sizes == 0) | (sizes >= _SMALLEST))
         if not in_range.all() or (column.dtype.is_integer() and (column == -(2**63)).any()):
             raise ValueError(f"the column {column.name} of the table {name} has a number that is out of range")
-    for column_name in _ALWAYS_THERE.get(name, ()):
+    for column_name in _WITHOUT_NULLS.get(name, ()):
         if table[column_name].null_count():
             raise ValueError(f"the column {column_name} of the table {name} has a null")

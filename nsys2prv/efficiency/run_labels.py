@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 from nsys2prv.efficiency.results import EfficiencyResult
@@ -26,65 +26,46 @@ def check_labels(labels: Sequence[str], runs: Sequence[str]) -> None:
     UsageError
         When there are not as many as runs, one is empty, two are the same, or one is the letter of another run.
     """
-    if not labels:
-        return
-    if len(labels) != len(runs):
+    if labels and len(labels) != len(runs):
         raise UsageError(f"--label: {counted(len(labels), 'label')} for {len(runs):,} runs; give one for each, in order")
-    if not all(label.strip() for label in labels):
-        raise UsageError("--label: a label is empty; give a name for each run")
     for place, label in enumerate(labels):
+        if not label.strip():
+            raise UsageError("--label: a label is empty; give a name for each run")
         if label in labels[:place]:
             raise UsageError(f"--label {short(label)}: two runs have this label; give each another one")
         if label in runs and runs.index(label) != place:
             raise UsageError(f"--label {short(label)}: this is the letter of another run; give another label")
 
 
-def names_of(letters: Iterable[str], labels: Iterable[str]) -> dict[str, str]:
-    """Letters of runs by what they may be called: their letters and labels. A label that is another run's letter is none."""
-    letters = list(letters)
-    names = {letter: letter for letter in letters}
-    for letter, label in zip(letters, labels, strict=False):
-        names.setdefault(label, letter)
-    return names
-
-
-def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
-    """Labels of runs by what differs in their paths; empty where that is not enough."""
-    labels = _differing_parts([_parts(paths) for paths in inputs])
-    return labels if all(labels) and len(set(labels)) == len(labels) else []
-
-
-def labels_of(inputs: Sequence[Sequence[str]], measured: Sequence[EfficiencyResult]) -> list[str]:
+def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
     """A label for each run, no two the same: parts of paths that differ, else numbers of GPUs, dates, or numbers.
 
     Parameters
     ----------
     inputs
         Paths of each run as they were given.
-    measured
-        The same runs.
+    results
+        Of the same runs.
     """
-    makers: list[Callable[[], list[str]]] = [
-        lambda: path_labels(inputs),
-        lambda: [_name(paths) for paths in inputs],
-        lambda: [_gpus(one) for one in measured],
-        lambda: [_began(one) for one in measured],
-        lambda: [f"{_gpus(one)}, {_began(one)}" for one in measured],
-    ]
-    for make in makers:
-        labels = make()
-        if labels and all(labels) and len(set(labels)) == len(labels):
+    names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
+    gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
+    began = [str(result.head["began"] or "") for result in results]
+    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
+    for labels in (path_labels(inputs), names, gpus, began, gpus_began):
+        if _tell_apart(labels):
             return labels
     # What was given twice: the same runs under numbers.
-    return [f"{_name(paths)} ({number})" for number, paths in enumerate(inputs, 1)]
+    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
-def _gpus(one: EfficiencyResult) -> str:
-    return counted(one.tables["run"].row(0, named=True)["devices"], "GPU")
+def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
+    """Labels of runs by what differs in their paths; empty where that is not enough."""
+    labels = _differing_parts([_parts(paths) for paths in inputs])
+    return labels if _tell_apart(labels) else []
 
 
-def _began(one: EfficiencyResult) -> str:
-    return str(one.head["began"] or "")
+def _tell_apart(labels: Sequence[str]) -> bool:
+    return bool(labels) and all(labels) and len(set(labels)) == len(labels)
 
 
 def _parts(paths: Sequence[str]) -> list[str]:
@@ -99,17 +80,12 @@ def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
     return [parts[0] for parts in same]
 
 
-def _name(paths: Sequence[str]) -> str:
-    parts = _parts(paths)
-    return _readable(parts[-1]) if parts else "run"
-
-
 def _readable(text: str) -> str:
     return short(as_utf8(text), LONGEST_LABEL)
 
 
 def _differing_parts(runs: Sequence[Sequence[str]]) -> list[str]:
-    """What is left of paths without what all begin and end with; a single part where that is enough.
+    """What remains of paths without what all begin and end with; a single part where that is enough.
 
     >>> _differing_parts([["x", "before", "reports"], ["x", "after", "reports"]])
     ['before', 'after']
@@ -118,15 +94,14 @@ def _differing_parts(runs: Sequence[Sequence[str]]) -> list[str]:
     """
     first = len(_common_start(runs))
     last = len(_common_start([parts[first:][::-1] for parts in runs]))
-    rest = [parts[first : len(parts) - last] for parts in runs]
-    if not all(rest):
+    differing = [parts[first : len(parts) - last] for parts in runs]
+    if not all(differing):
         # One is a folder of another: its own name comes first.
         first = max(first - 1, 0)
-        rest = [parts[first : len(parts) - last] for parts in runs]
-    joined = ["/".join(parts) for parts in rest]
+        differing = [parts[first : len(parts) - last] for parts in runs]
+    joined = ["/".join(parts) for parts in differing]
     if max(map(len, joined), default=0) > LONGEST_LABEL:
-        for at in range(min(map(len, rest))):
-            column = [parts[at] for parts in rest]
+        for column in zip(*differing, strict=False):
             if len(set(column)) == len(column):
-                return [_readable(part) for part in column]
-    return [_readable(text) for text in joined]
+                return list(map(_readable, column))
+    return list(map(_readable, joined))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from nsys2prv.efficiency.clock_tables import CLOCK_BINS, CLOCKS
+from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
 from nsys2prv.efficiency.findings.finding_tables import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
 from nsys2prv.efficiency.meter_registry import METERS
-from nsys2prv.efficiency.metrics import TREE_TABLE
+from nsys2prv.efficiency.metrics import LATER_COLUMNS, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
-ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
+_ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     "absent_calls": frozenset({"off_cpu_ns"}),
     "absent_ranges": frozenset({"off_cpu_ns"}),
     "absent_time": frozenset({"off_cpu_ns"}),
@@ -50,6 +50,12 @@ ADDED_TABLES = frozenset(table.name for table in TABLES if table.is_later)
 """Tables that came after the first files of this VERSION."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
+ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
+    table.name: added
+    for table in TABLES
+    if (added := _ADDED_COLUMNS.get(table.name, frozenset()) | (LATER_COLUMNS & table.schema.keys()))
+}
+"""Likewise columns by table; they have nulls then."""
 
 HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
@@ -21,7 +22,6 @@ from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
 from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.run_graph import release, windows_of
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name

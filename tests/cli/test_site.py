@@ -15,7 +15,7 @@ from support.checkout import CHECKOUT, tool
 import nsys2prv as np
 from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.comparison import TABLES as COMPARISON_TABLES
+from nsys2prv.efficiency.comparison_tables import TABLES as COMPARISON_TABLES
 from nsys2prv.efficiency.findings import HOST_RULES, RULES
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.paraver.views.view_table import read_view_table

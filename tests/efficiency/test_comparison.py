@@ -1,4 +1,4 @@
-"""Runs side by side: small runs with known answers, given as reports, as traces and as JSON."""
+"""Runs side by side: small runs with known answers, given as reports, as results and as JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from nsys2prv.efficiency import comparison_tables
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.results import ComparisonResult, read_efficiency
+from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import NotEfficiency, UsageError
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 GEMM, SMALL, NEW = "volta_sgemm_128x64_nn", "small(int)", "added(int)"
 
@@ -55,8 +53,8 @@ def runs(tmp_path: Path) -> list[Path]:
     return [one_gpu(tmp_path), two_gpus(tmp_path)]
 
 
-def compared(*runs: Path | str, **options: Any) -> ComparisonResult:
-    return compare(list(runs), EfficiencyOptions(align="utc", **options))
+def compared(*runs: Path | str | EfficiencyResult, **options: Any) -> ComparisonResult:
+    return compare(list(runs), CompareOptions(align="utc", **options))
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
@@ -173,20 +171,17 @@ def test_three_runs_have_letters_in_the_order_given(runs: list[Path]) -> None:
     assert found.tables["changes"]["run"].unique().to_list() == ["B"]
 
 
-def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_path: Path) -> None:
-    traces = [translate([run], tmp_path / f"trace{at}", TranslateOptions(align="utc")).prv for at, run in enumerate(runs)]
-    documents = []
-    for at, run in enumerate(runs):
-        documents.append(tmp_path / f"{at}.json")
-        documents[-1].write_text(json.dumps(measure([run], EfficiencyOptions(align="utc")).as_json()))
-    wanted = compared(*runs).tables
+def test_reports_results_and_json_give_the_same_comparison(runs: list[Path], tmp_path: Path) -> None:
+    results = [measure([run], EfficiencyOptions(align="utc")) for run in runs]
+    documents = [tmp_path / "0.json", tmp_path / "1.json"]
+    for result, document in zip(results, documents, strict=True):
+        result.to_json(document)
+    from_reports = compared(*runs).tables
 
-    for others in (traces, documents, [traces[0], documents[1]]):
-        found = compared(*others).tables
-        for name, table in wanted.items():
-            wanted_of = table.drop("title", "label") if name == "runs" else table
-            found_of = found[name].drop("title", "label") if name == "runs" else found[name]
-            assert_frame_equal(found_of, wanted_of)
+    for inputs in (results, documents, [results[0], documents[1]]):
+        for name, table in compared(*inputs).tables.items():
+            # Labels are of the paths.
+            assert_frame_equal(table.drop("label", strict=False), from_reports[name].drop("label", strict=False))
 
 
 def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> None:

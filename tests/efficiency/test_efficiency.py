@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -28,6 +28,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, MASKS
 from nsys2prv.efficiency.metrics import (
     DEVICE_TREE,
     EFFICIENCIES,
@@ -36,11 +37,11 @@ from nsys2prv.efficiency.metrics import (
     DeviceTimes,
     EfficiencyTree,
     HostTimes,
-    ProcessTimes,
+    uses,
+    with_ideal_network,
 )
 from nsys2prv.efficiency.outputs.export import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.sweep import CAUSES
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
@@ -151,9 +152,13 @@ def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
 times = st.integers(0, 10**15)
 
 
-def assert_products(tree: EfficiencyTree[Any], measured: Any) -> None:
+def device_times(elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> DeviceTimes:
+    """Of devices with these U and C, ns."""
+    return DeviceTimes(elapsed, np.array(useful), np.array(communication), np.zeros((len(useful), MASKS), dtype=np.int64))
+
+
+def assert_products(tree: EfficiencyTree[Any], row: Mapping[str, Any]) -> None:
     """Each efficiency with a meaning is the product of its factors."""
-    row = tree.row(measured)
     for one in tree.efficiencies:
         for names in (tree.factors(one), one.product_of):
             factors = [row[name] for name in names]
@@ -166,23 +171,27 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     devices: list[tuple[int, int]], longer: int, replayed: int
 ) -> None:
     elapsed = longer + max(useful for useful, _ in devices)
-    of_devices = DeviceTimes.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
-    measured = of_devices.with_ideal_network(replayed)
+    row = with_ideal_network(DEVICE_TREE.row(device_times(elapsed, *zip(*devices, strict=True))), replayed)
 
-    of_run = [one.value(measured) for one in DEVICE_TREE.efficiencies if one.of_whole_run]
+    of_run = [row[efficiency.name] for efficiency in DEVICE_TREE.efficiencies if efficiency.of_whole_run]
     assert all(value is None or 0 <= value <= 1 for value in of_run)
-    assert_products(DEVICE_TREE, measured)
-    assert measured.useful_ns == 0 or None not in DEVICE_TREE.row(measured).values()
+    assert_products(DEVICE_TREE, row)
+    assert row["useful_ns"] == 0 or None not in (row[column.name] for column in DEVICE_TREE.columns_of_run)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
-    of_processes = [ProcessTimes(threads, gpu, mpi, mpi) for threads, gpu, mpi in processes]
-    measured = HostTimes.of(elapsed * sum(threads for threads, _, _ in processes), of_processes, has_mpi=True)
+    process = np.repeat(np.arange(len(processes)), [threads for threads, _, _ in processes])
+    # One thread of each process is in calls.
+    is_first = np.diff(process, prepend=-1) > 0
+    cuda, mpi = (np.where(is_first, np.array(times)[process], 0) for times in list(zip(*processes, strict=True))[1:])
+    windows, by_activity = np.full(len(process), elapsed), np.zeros((len(process), ACTIVITIES), dtype=np.int64)
+    row = HOST_TREE.row(HostTimes(windows, cuda, mpi, by_activity, process, uses(mpi=True, gpus=True)))
 
-    assert_products(HOST_TREE, measured)
-    assert None not in HOST_TREE.row(measured).values()
+    assert row["mean_mpi_ns"] == pytest.approx(np.mean([mpi for _, _, mpi in processes]))
+    assert_products(HOST_TREE, row)
+    assert None not in row.values()
 
 
 def test_threads_that_only_launch_do_not_raise_the_efficiency_of_mpi(tmp_path: Path) -> None:
@@ -214,7 +223,7 @@ def test_every_efficiency_but_the_roots_is_a_factor_of_a_known_one_and_says_what
 
 
 def test_a_case_that_is_known_from_bsc() -> None:
-    row = DEVICE_TREE.row(DeviceTimes.of(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540]))
+    row = DEVICE_TREE.row(device_times(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540]))
 
     names = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
     assert [round(row[name], 2) for name in names] == [0.44, 0.99, 0.89, 0.5]

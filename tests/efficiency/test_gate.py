@@ -58,61 +58,43 @@ def gate(runs: Sequence[Path | EfficiencyResult], *conditions: str, **options: A
     ("condition", "bound", "result"),
     [
         ("device_parallel_efficiency < 0.95*A", 0.76, "fails"),
-        ("device_parallel_efficiency < 95%*A", 0.76, "fails"),
-        ("device_parallel_efficiency < A * 0.75", 0.6, "passes"),
-        ("device_parallel_efficiency <= A * 0.75", 0.6, "fails"),
-        ("device_parallel_efficiency < A - 30%", 0.5, "passes"),
-        ("device_parallel_efficiency < A - 0.1", 0.7, "fails"),
-        ("device_parallel_efficiency<61%", 0.61, "fails"),
+        ("device_parallel_efficiency<.75 * A", 0.6, "passes"),
+        ("device_parallel_efficiency <= 0.75*A", 0.6, "fails"),
+        ("device_parallel_efficiency < A", 0.8, "fails"),
+        ("device_parallel_efficiency < 0.61", 0.61, "fails"),
         ("device_parallel_efficiency < .59", 0.59, "passes"),
-        ("device_parallel_efficiency < before", 0.8, "fails"),
-        ("after.device_parallel_efficiency < 0.95 * 'before'", 0.76, "fails"),
-        ("A.device_parallel_efficiency > B", 0.6, "fails"),
-        ("elapsed_ns > 1.05*A + 1us", 2050.0, "passes"),
-        ("elapsed_ns >= 0.001 ms", 1000.0, "fails"),
+        ("elapsed_ns >= 1000", 1000.0, "fails"),
         ("elapsed_ns > 1e3", 1000.0, "passes"),
         ("idle_ns > 2*A", 400.0, "passes"),
         ("idle_ns >= 2*A", 400.0, "fails"),
         ("speedup < A", 1.0, "passes"),
     ],
 )
-def test_a_condition_compares_a_run_with_a_number_or_with_another_run(
+def test_a_condition_compares_a_metric_with_a_number_or_a_multiple_of_run_a(
     runs: list[EfficiencyResult], condition: str, bound: float, result: str
 ) -> None:
     (row,) = gate(runs, condition)
 
     assert row["bound"] == pytest.approx(bound)
-    assert (row["condition"], row["result"], row["reason"]) == (condition, result, None)
-    assert row["run"] == ("A" if condition.startswith("A.") else "B")
+    assert (row["condition"], row["run"], row["result"], row["reason"]) == (condition, "B", result, None)
 
 
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
         ("device_paralel_efficiency < 0.9", "did you mean device_parallel_efficiency"),
-        ("iteration_time > 5ms", "did you mean .*iteration_ns"),
+        ("iteration_time > 5e6", "did you mean .*iteration_ns"),
         ("speed_of_light < 1", "did you mean|the names are .*elapsed_ns"),
-        ("elapsed_ns > befor", "no run befor; did you mean before"),
-        ("C.elapsed_ns > 5ms", "no run C"),
-        ("elapsed_ns > 105%", "elapsed_ns is a time, and a percentage is none"),
-        ("elapsed_ns > A + 5%", "multiply a run with it"),
-        ("load_balance < 5ms", "load_balance is no time"),
-        ("elapsed_ns > 5ms * A", "factors are numbers or percentages"),
-        ("elapsed_ns > 2*B", "no run is left to compare with B"),
-        ("A.elapsed_ns > A", "no run is left to compare with A"),
-        ("elapsed_ns = 5ms", "can't be read"),
-        ("devices != A", "can't be read"),
-        ("elapsed_ns 5ms", "'5ms' is in the place of <"),
-        ("elapsed_ns >", "nothing is in the place of"),
-        ("", "nothing is in the place of a metric"),
-        ("elapsed_ns > 5 A", "'A' is in the place of \\*"),
-        ("elapsed_ns > A B", "'B' is behind the end"),
-        ("elapsed_ns > 2*A*2", "two factors"),
-        ("elapsed_ns > A*B", "'B' is in the place of a number"),
-        ("elapsed_ns > --5", "'-' is in the place of a number"),
-        ("__import__('os').system('id') < 1", "can't be read"),
-        ("elapsed_ns > 8workers", "can't be read"),
-        ("elapsed_ns > " + "1" * 600, "at most 500 characters"),
+        ("label < 1", "no metric label"),
+        *(
+            (condition, "is not METRIC < BOUND .* or a multiple of run A's value")
+            for condition in (
+                *("", "elapsed_ns", "elapsed_ns >", "elapsed_ns 5", "elapsed_ns = 5", "devices != A", "elapsed_ns > 5 A"),
+                *("elapsed_ns > A + 2ms", "elapsed_ns > 5ms", "elapsed_ns > 105%*A", "elapsed_ns > 2*B", "B.elapsed_ns > 1"),
+                *("elapsed_ns > A*2", "elapsed_ns > -5", "elapsed_ns > 1e999", "elapsed_ns > 'A'", "elapsed_ns > *A"),
+                *("__import__('os').system('id') < 1", "elapsed_ns > " + "1" * 600),
+            )
+        ),
     ],
 )
 def test_a_wrong_condition_is_refused_before_anything_is_measured(tmp_path: Path, condition: str, said: str) -> None:
@@ -121,11 +103,11 @@ def test_a_wrong_condition_is_refused_before_anything_is_measured(tmp_path: Path
 
 
 def test_each_run_but_the_first_is_checked(runs: list[EfficiencyResult], tmp_path: Path) -> None:
-    third = run(tmp_path, "third", 790)
+    third = measure([run(tmp_path, "third", 790)])
 
-    rows = gate([*runs, third], "device_parallel_efficiency < 0.95*A", "device_parallel_efficiency < B", label=list("xyz"))
+    rows = gate([*runs, third], "device_parallel_efficiency < 0.95*A", "devices >= 1", label=list("xyz"))
 
-    assert [(row["run"], row["result"]) for row in rows] == [("B", "fails"), ("C", "passes"), ("C", "passes")]
+    assert [(row["run"], row["result"]) for row in rows] == [("B", "fails"), ("C", "passes"), ("B", "fails"), ("C", "fails")]
 
 
 # -- what is not decidable -------------------------------------------------------------------
@@ -140,22 +122,22 @@ def with_length(one: EfficiencyResult, least: int, most: int | None) -> Efficien
     ("condition", "lengths", "expected"),
     [
         # 600 ns of at least 900 and at most 1200 are 50 % to 66.7 %.
-        ("device_parallel_efficiency < 49%", (900, 1200), ("passes", 0.5, 600 / 900)),
-        ("device_parallel_efficiency < 50%", (900, 1200), ("passes", 0.5, 600 / 900)),
-        ("device_parallel_efficiency < 59%", (900, 1200), ("not decidable", 0.5, 600 / 900)),
-        ("device_parallel_efficiency < 67%", (900, 1200), ("fails", 0.5, 600 / 900)),
-        ("elapsed_ns > 1201ns", (900, 1200), ("passes", 900, 1200)),
-        ("elapsed_ns > 1100ns", (900, 1200), ("not decidable", 900, 1200)),
-        ("elapsed_ns > 899ns", (900, 1200), ("fails", 900, 1200)),
-        ("elapsed_ns > 1100ns", (900, None), ("not decidable", 900, None)),
-        ("elapsed_ns > 899ns", (900, None), ("fails", 900, None)),
-        ("speedup < 90%", (900, 1200), ("not decidable", 1000 / 1200, 1000 / 900)),
+        ("device_parallel_efficiency < 0.49", (900, 1200), ("passes", 0.5, 600 / 900)),
+        ("device_parallel_efficiency < 0.5", (900, 1200), ("passes", 0.5, 600 / 900)),
+        ("device_parallel_efficiency < 0.59", (900, 1200), ("not decidable", 0.5, 600 / 900)),
+        ("device_parallel_efficiency < 0.67", (900, 1200), ("fails", 0.5, 600 / 900)),
+        ("elapsed_ns > 1201", (900, 1200), ("passes", 900, 1200)),
+        ("elapsed_ns > 1100", (900, 1200), ("not decidable", 900, 1200)),
+        ("elapsed_ns > 899", (900, 1200), ("fails", 900, 1200)),
+        ("elapsed_ns > 1100", (900, None), ("not decidable", 900, None)),
+        ("elapsed_ns > 899", (900, None), ("fails", 900, None)),
+        ("speedup < 0.9", (900, 1200), ("not decidable", 1000 / 1200, 1000 / 900)),
         ("speedup < 0.8", (900, 1200), ("passes", 1000 / 1200, 1000 / 900)),
         ("global_efficiency < 0.6", (900, 1200), ("passes", 800 / 1200, 800 / 900)),
         ("global_efficiency < 0.7", (900, 1200), ("not decidable", 800 / 1200, 800 / 900)),
         # Durations on one device do not depend on clocks of others.
-        ("load_balance < 99%", (900, 1200), ("passes", 1.0, 1.0)),
-        ("useful_ns > 599ns", (900, 1200), ("fails", 600.0, 600.0)),
+        ("load_balance < 0.99", (900, 1200), ("passes", 1.0, 1.0)),
+        ("useful_ns > 599", (900, 1200), ("fails", 600.0, 600.0)),
         # 970 ns of host computing and 30 ns in calls: of a longer run, host computing is more.
         ("host_parallel_efficiency < 0.97", (900, 1200), ("not decidable", 870 / 900, 1170 / 1200)),
     ],
@@ -283,7 +265,7 @@ def test_runs_of_one_path_have_labels_of_what_else_differs(runs: list[Efficiency
 
 
 def test_labels_that_are_given_are_in_every_output(files: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("compare", *files, "--label", "old code", "--label", "new", "--fail-if", "speedup < 'old code'")
+    done = command_line.run("compare", *files, "--label", "old code", "--label", "new", "--fail-if", "speedup < A")
 
     assert done.returncode == 0, done.stderr
     assert "A  old code, before.sqlite, " in done.stdout

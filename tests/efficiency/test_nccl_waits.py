@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from support.known_clocks import known_to, measured_with_clocks
 from support.report_builder import ReportBuilder
 
+from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.nccl_waits import waits_of_ranks
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import TaskRows
-from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"

@@ -13,7 +13,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv import __version__
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.comparison import TABLES, compare, compare_measured
+from nsys2prv.efficiency.comparison import compare, compare_measured
+from nsys2prv.efficiency.comparison_tables import TABLES
 from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page.content import SECTIONS

@@ -40,7 +40,7 @@ def result(real_reports: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         (BASELINE, WORKERS, "iteration_ns > 0.5*A", 0),
         (BASELINE, WORKERS, "communication_efficiency < A", GateFailed.exit_code),
         (WORKERS, BASELINE, "device_parallel_efficiency < 0.95*A", GateFailed.exit_code),
-        (WORKERS, BASELINE, "iteration_ns > 1.05*A + 1ms", GateFailed.exit_code),
+        (WORKERS, BASELINE, "iteration_ns > 1.05*A", GateFailed.exit_code),
         (WORKERS, BASELINE, "useful_ns > 1.05*A", 0),
         # Loading on the GPU: iterations are shorter still, and there is more useful work.
         (WORKERS, ON_GPU, "iteration_ns > A", 0),
@@ -65,9 +65,9 @@ def test_the_gate_on_versions_of_a_training(
         pytest.param(ONE_RUN, ANOTHER_RUN, "elapsed_ns > A", "fails", marks=pytest.mark.thorough),
         pytest.param(ONE_RUN, ANOTHER_RUN, "elapsed_ns > 1.0016*A", "not decidable", marks=pytest.mark.thorough),
         # The clocks of two nodes are known to some ms only.
-        pytest.param(ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.4s", "fails", marks=pytest.mark.thorough),
-        (ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.48s", "not decidable"),
-        pytest.param(ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.6s", "passes", marks=pytest.mark.thorough),
+        pytest.param(ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.4e9", "fails", marks=pytest.mark.thorough),
+        (ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.48e9", "not decidable"),
+        pytest.param(ALL_RANKS, RANK_MISSING, "elapsed_ns > 3.6e9", "passes", marks=pytest.mark.thorough),
     ],
 )
 def test_the_gate_on_runs_whose_clocks_are_not_exactly_known(

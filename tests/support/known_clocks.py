@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.measure import measure_events

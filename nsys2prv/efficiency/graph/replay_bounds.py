@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.replay import REMOVED, Change, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import GraphWindow
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.execution.scratch import make_folder
 

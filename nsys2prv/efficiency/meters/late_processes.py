@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.mpi_collectives import MpiCollectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.vocabulary import event_types
 
 _LENGTH = pl.col("end") - pl.col("begin")

@@ -11,13 +11,13 @@ from functools import cached_property
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.nccl_waits import NCCL_COLLECTIVES, NCCL_STRAGGLERS, NCCL_WAITS, wait_tables, waits_of_ranks
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
-from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match

@@ -1,21 +1,217 @@
-"""A comparison of runs for a terminal."""
+"""A comparison of runs as text: for a terminal, and in Markdown for a merge request on GitHub or GitLab.
+
+Both show the same sections, which are tables of texts. In Markdown, texts from outside are shown as they are and do nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.gate_table import gate_lines
-from nsys2prv.efficiency.outputs.comparison_sections import comparison_sections
+from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
+from nsys2prv.efficiency.efficiency_options import ScalingKind
+from nsys2prv.efficiency.gate import gate_lines, worded
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.styles import wrapped
 from nsys2prv.vocabulary.text_grid import grid, is_too_wide
-from nsys2prv.vocabulary.wording import short
+from nsys2prv.vocabulary.wording import percent, short, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
+_LONGEST_TEXT = 200
+_VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"}
+"""Results of a gate, the worst first."""
+_LONGEST_HEADING = 24
+_LEAST_SHARE = 0.001
+"""Least part of the longest wall time that outputs show."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of texts.
+
+    Attributes
+    ----------
+    columns
+        Headings: letters of runs have their labels behind them.
+    names
+        So many of its first columns are words, the others numbers.
+    is_foreign
+        Whether the last of these are names from the reports.
+    is_detail
+        Whether it is long and can be folded.
+    narrower
+        The same with less in it, for a terminal on which it is too wide.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    names: int = 1
+    is_foreign: bool = False
+    is_detail: bool = False
+    narrower: Section | None = None
+
+
+def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int) -> Iterator[Section]:
+    """Sizes, trees and scaling side by side; wall time by cause; what changed most in each run; families and kernels; so many
+    rows of each."""
+    runs, names = tables["runs"], tables["runs"]["run"].to_list()
+    headings = [f"{run['run']} {short(run['label'], _LONGEST_HEADING)}" for run in head["runs"]]
+    yield Section("", ["", *headings], [*_sizes(runs), *_trees(tables["metrics"], names), *_scaling(runs)])
+    yield from _wall_time(tables["wall_time"], names, f"Wall time by cause, {wall_time_title(runs)}")
+    for run in names[1:]:
+        changes = tables["changes"].filter(pl.col("run") == run).head(rows)
+        cells = [
+            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), signed_time(row["difference_ns"])]
+            for row in changes.iter_rows(named=True)
+        ]
+        if cells:
+            title = f"What changed most in {run}, {time_of_changes(runs)}"
+            yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
+    for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
+        if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
+            columns = ["mean duration", *names]
+            means = Section(title, columns, [row[: len(columns)] for row in cells], is_foreign=True, is_detail=True)
+            scalability = [f"scalability {run}" for run in names[1:]]
+            yield replace(means, columns=[*columns, *scalability], rows=cells, narrower=means)
+
+
+def plural(per: str) -> str:
+    """GPUs or processes."""
+    return "processes" if per == PROCESS else "GPUs"
+
+
+def time_of_changes(runs: pl.DataFrame) -> str:
+    """What the times of `changes` are per, for headings."""
+    return "per device (calls: per host thread)" if runs["per"][0] == GPU else "per host thread (OS calls: per process)"
+
+
+def wall_time_title(runs: pl.DataFrame) -> str:
+    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
+    return f"of {time_span(runs)}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
+
+
+def time_span(runs: pl.DataFrame) -> str:
+    """What of each run is compared, for headings."""
+    return "one iteration" if "iteration" in runs["basis"] else "the measured window"
+
+
+def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `wall_time` that outputs show: of parts that take a thousandth of the longest wall time in a run or more."""
+    total = pl.col("value_ns").sum().over("run")
+    return wall.filter(pl.col("value_ns").max().over("part") > _LEAST_SHARE * total.max())
+
+
+def _wall_time(wall: pl.DataFrame, names: Sequence[str], title: str) -> Iterator[Section]:
+    """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
+    columns, of_differences = ["cause", *names], [f"difference {run}" for run in names[1:]]
+    times, without_shares, full = [], [], []
+    for (cause, _), rows in shown_wall_time(wall).partition_by("title", "part", maintain_order=True, as_dict=True).items():
+        values = list(map(time, rows["value_ns"]))
+        differences = list(map(signed_time, rows["difference_ns"][1:]))
+        with_shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
+        times.append([str(cause), *values])
+        without_shares.append([str(cause), *values, *differences])
+        full.append([str(cause), *with_shares, *differences])
+    if times:
+        narrowest = Section(title, columns, times)
+        narrower = Section(title, [*columns, *of_differences], without_shares, narrower=narrowest)
+        yield Section(title, [*columns, *of_differences], full, narrower=narrower)
+
+
+def signed_time(nanoseconds: float) -> str:
+    """A difference, with its sign.
+
+    >>> signed_time(-2e6), signed_time(5)
+    ('−2.000 ms', '+5 ns')
+    """
+    return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
+
+
+def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
+    """Rows of sizes and times: their titles, columns of `runs` and forms."""
+    gpus = {"GPUs": ("devices", "{:,}".format)}
+    if runs["per"][0] == GPU:
+        return {**gpus, "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
+    outside = {"time outside of MPI": ("host_useful_ns", time)}
+    return {
+        **(gpus if (runs["devices"] > 0).any() else {}),
+        "processes": ("processes", "{:,}".format),
+        "host threads": ("threads", "{:,}".format),
+        "time": ("elapsed_ns", time),
+        **(outside if runs["mpi_parallel_efficiency"].null_count() == 0 else {}),
+    }
+
+
+def _sizes(runs: pl.DataFrame) -> list[list[str]]:
+    """Devices or processes, times and iterations of each run."""
+    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in size_rows(runs).items()]
+    if runs["iteration_ns"].count() and runs["per"][0] == GPU:
+        lengths = ["-" if value is None else time(value) for value in runs["iteration_ns"]]
+        numbers = ["-" if value is None else f"{value:,}" for value in runs["iterations"]]
+        body += [["iterations", *numbers], ["  mean length", *lengths]]
+    return body
+
+
+def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
+    body = []
+    for (_, title, level), rows in metrics.partition_by("metric", "title", "level", maintain_order=True, as_dict=True).items():
+        values = dict(rows.select("run", "value").iter_rows())
+        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
+    return body
+
+
+def scaling_rows(runs: pl.DataFrame) -> dict[str, str]:
+    """Columns of `runs` that say how the runs scale, and their titles: those that have a meaning for this kind of scaling."""
+    per = ", per iteration" if "iteration" in runs["basis"] else ""
+    speedup = {"speedup": f"speedup{per}"}
+    if not runs["useful_scalability"].count():
+        return speedup
+    if runs["size"].n_unique() == 1:
+        # Not of several sizes: both kinds of scaling are the same.
+        return {**speedup, "scalability": "change of useful time (A / run)", "global_efficiency": "global efficiency"}
+    if ScalingKind.WEAK.value in runs["scaling"]:
+        return {
+            "scaling_efficiency": f"weak scaling efficiency (time of A / time{per})",
+            "scalability": f"  scalability of useful time per {'device' if runs['per'][0] == GPU else PROCESS}",
+            "global_efficiency_per_device": "  global efficiency",
+        }
+    return {
+        **speedup,
+        "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(runs['per'][0])})",
+        "scalability": "  scalability of useful time",
+        "global_efficiency": "  global efficiency",
+    }
+
+
+def _scaling(runs: pl.DataFrame) -> list[list[str]]:
+    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    kinds = [["scaling", *runs["scaling"]]] if is_scaled else []
+    return [*kinds, *([title, *map(_factor, runs[column])] for column, title in scaling_rows(runs).items())]
+
+
+def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
+    """Mean durations in all runs and scalability in all but the first, of the names that take most time."""
+    longest = matched.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
+    cells = []
+    for name in longest["name"].head(rows):
+        of_run = {row["run"]: row for row in matched.filter(pl.col("name") == name).iter_rows(named=True)}
+        means = [time(of_run[run]["mean_ns"]) if run in of_run else "-" for run in names]
+        factors = [_factor(of_run[run]["scalability"]) if run in of_run else "-" for run in names[1:]]
+        cells.append([short(name), *means, *factors])
+    return cells
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+# -- for a terminal ------------------------------------------------------------------------------------------------------
 
 
 def comparison_as_text(
@@ -26,24 +222,112 @@ def comparison_as_text(
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them.
     """
-    lines = _wrapped([
-        f"{one['run']}  " + ", ".join(short(one[name], _LONGEST_PATH) for name in ("label", "title", "input"))
-        for one in head["runs"]
-    ], width)  # fmt: skip
-    if "GPU" in tables["runs"]["per"]:
+    runs = [", ".join(short(run[name], _LONGEST_PATH) for name in ("label", "title", "input")) for run in head["runs"]]
+    lines = _wrapped([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
+    if GPU in tables["runs"]["per"]:
         lines += [f"(NCCL kernels count as {head['nccl']})"]
     if head["not_compared"] is not None:
         lines += ["", *_wrapped([head["not_compared"]], width)]
     for section in comparison_sections(head, tables, rows):
-        left = frozenset(range(section.names))
-        while section.narrower is not None and is_too_wide(section.columns, section.rows, left, width):
+        words = frozenset(range(section.names))
+        while section.narrower is not None and is_too_wide(section.columns, section.rows, words, width):
             section = section.narrower
-        lines += ["", *([section.title] if section.title else [])]
-        lines += grid(section.columns, section.rows, left, width)
+        lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
     if tables["gate"].height:
         lines += ["", "Gate", *_wrapped([f"  {line}" for line in gate_lines(tables["gate"])], width)]
     return printable_lines(lines)
 
 
 def _wrapped(lines: Iterable[str], width: int | None) -> list[str]:
-    return [str(one) for line in lines for one in wrapped(line, width)]
+    return [str(part) for line in lines for part in wrapped(line, width)]
+
+
+# -- in Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+    """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
+    lines = ["### Comparison of runs", ""]
+    lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]
+    if head["not_compared"] is not None:
+        lines += ["", head["not_compared"]]
+    lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
+    for section in comparison_sections(head, tables, rows):
+        lines += ["", *_section(section)]
+    if head["warnings"]:
+        lines += ["", *_folded(f"Warnings ({len(head['warnings'])})", [f"- {as_code(text)}" for text in head["warnings"]])]
+    return "\n".join(lines) + "\n"
+
+
+def _gate(gate: pl.DataFrame) -> Iterator[str]:
+    results = gate["result"].to_list()
+    worst = next(result for result in _VERDICTS if result in results)
+    yield f"**The gate {_VERDICTS[worst]}** ({results.count(worst)} of {len(results)})"
+    yield ""
+    cells = []
+    for row in gate.iter_rows(named=True):
+        numbers = [worded(row[name], row["unit"]) for name in ("value", "bound")]
+        cells.append([row["result"], row["run"], as_code(row["condition"]), *numbers, as_code(row["reason"] or "")])
+    yield from markdown_table(["result", "run", "fails if", "value", "bound", "reason"], cells, words=(0, 1, 2, 5))
+
+
+def _section(section: Section) -> list[str]:
+    rows = []
+    for row in section.rows:
+        words = [_words(cell) for cell in row[: section.names]]
+        if section.is_foreign:
+            words[-1] = as_code(row[section.names - 1])
+        rows.append([*words, *row[section.names :]])
+    table = markdown_table([_heading(column) for column in section.columns], rows, range(section.names))
+    if section.is_detail:
+        return _folded(section.title, table)
+    return [f"**{section.title}**", "", *table] if section.title else table
+
+
+def _words(text: str) -> str:
+    """Words of the program; blanks in front are kept."""
+    words = text.lstrip(" ")
+    return "&nbsp;" * 2 * (len(text) - len(words)) + words
+
+
+def _heading(text: str) -> str:
+    """A heading: the letter of a run has its label behind it."""
+    letter, blank, label = text.partition(" ")
+    return f"{letter} {as_code(label)}" if blank and letter.isupper() else text
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+def as_code(text: str) -> str:
+    """A text from outside, on one line, as code: neither Markdown nor HTML in it, nor a name of a user or an issue, is read.
+
+    >>> as_code("gemm<float>"), as_code("a `b`"), as_code(" ")
+    ('`gemm<float>`', '`` a `b` ``', '')
+    """
+    text = short(text, _LONGEST_TEXT)
+    if not text:
+        return ""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    blank = " " if "`" in text else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]) -> list[str]:
+    """Lines of a table; columns of words are in these places. Cells are Markdown.
+
+    >>> markdown_table(["", "A"], [[as_code("a|b"), "1"]], words=[0])
+    ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
+    """
+    rule = ["---" if place in words else "---:" for place in range(len(columns))]
+    return [_line(columns), _line(rule), *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    # A table ends a cell at each bar without a backslash, also in code, and takes two backslashes for one.
+    return re.sub(r"(\\*)\|", lambda bar: f"{bar[1] * 2}\\|", text)

@@ -1,0 +1,304 @@
+"""How well clocks are known, and what follows: tables of clocks, the length of a run, and how far times of tasks can be wrong
+against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.run_events import RunEvents, TaskRows
+from nsys2prv.errors import counted
+from nsys2prv.timeline.time_axis import ClockError
+from nsys2prv.vocabulary.wording import time
+
+# -- tables ---------------------------------------------------------------------------------------------------------------
+
+_KINDS = {"nccl": "collectives of NCCL", "mpi": "collectives of MPI", "messages": "messages"}
+"""Kinds of anchors."""
+
+_COLUMNS: tuple[tuple[Column, str], ...] = (
+    (Column.text("host", "host, or report where nothing ties those of a host to each other"), "host"),
+    (Column.text("method", "how it was placed, as of docs/trace.md"), "method"),
+    (Column.count("reports", "reports that have this clock"), ""),
+    (Column.count("group", "clocks of one group are tied to each other; of those of two groups nothing is known"), ""),
+    (Column.ns("interval_ns", "half width of the interval that holds it, where it is widest; null: not known"),
+     "interval_ns.worst"),
+    (Column.ns("best_interval_ns", "the same where it is narrowest"), "interval_ns.best"),
+    (Column.ns("of_report_ns", "how far each of its reports can be from the others, at most; null: not known"), ""),
+    (Column.ns("offset_ns", "what was subtracted from the rough placement; null without an estimate"), "offset_ns"),
+    (Column.number("drift_ppm", "drift in millionths; null without an estimate"), "drift_ppm"),
+    (Column.number("drift_error_ppm", "how far the drift can be off, in millionths; null: not known"), "drift_error_ppm"),
+    (Column.count("anchors", "collectives and messages that it was estimated from; null without an estimate"), "anchors"),
+    *(
+        pair
+        for kind, title in _KINDS.items()
+        for pair in (
+            (Column.count(f"{kind}_anchors", f"{title} that it was estimated from"), f"anchors_by_kind.{kind}.used"),
+            (Column.count(f"{kind}_outliers", f"{title} that do not fit to the estimate"), f"anchors_by_kind.{kind}.outliers"),
+        )
+    ),
+    (Column.ns("contradiction_ns", "by how much the most violated bound is violated as placed; null without bounds"),
+     "contradiction_ns"),
+    (Column.count("steps", "jumps that were found"), ""),
+    (Column.ns("largest_step_ns", "the largest of them; null without one"), ""),
+    (Column.ns("by_messages_ns", "part of the offset that keeps messages, and collectives, in order"), "by_messages_ns"),
+    (Column.ns("median_error_ns", "what remains at the anchors, median; null without an estimate"), "error_ns.median"),
+    (Column.ns("p95_error_ns", "95th percentile; null without an estimate"), "error_ns.percentile_95"),
+    (Column.ns("largest_error_ns", "largest; null without an estimate"), "error_ns.largest"),
+)  # fmt: skip
+"""Columns of `clocks`, each with its place in an entry of `clocks` of OUT.json; "": computed by `_clock_row`."""
+CLOCKS = Table(
+    "clocks",
+    "How well clocks are known",
+    "one clock",
+    tuple(column for column, _ in _COLUMNS),
+    order=800,
+    page=OnPage("clocks", columns=("host", "method", "reports", "interval_ns", "offset_ns", "drift_ppm", "anchors",
+        "contradiction_ns", "median_error_ns", "largest_error_ns"), worst_first="interval_ns"),
+    console=OnConsole((("host", "clock of"), "method", ("interval_ns", "known to within"), "offset_ns",
+        ("drift_ppm", "drift [ppm]"), "anchors", "contradiction_ns"), place=100, spare=("anchors", "drift_ppm",
+        "contradiction_ns"), least_rows=2),
+)  # fmt: skip
+CLOCK_BINS = Table(
+    "clock_bins",
+    "Remaining error of clocks over time",
+    "one clock in one of the intervals of equal length between the first anchor and the last",
+    (
+        Column.text("host", "as in `clocks`"),
+        Column.count("bin", "0, 1, ..."),
+        Column.ns(
+            "error_ns",
+            "median of what remains between the host's collectives and those of the others, with sign; "
+            "null without collectives",
+        ),
+    ),
+    when="clocks that were estimated",
+)
+
+
+def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> Filled:
+    """Both tables, from `clocks` of OUT.json and `alignment` of each of its reports."""
+    rows = [_clock_row(clock, [report for report in reports if report.get("clock") == n]) for n, clock in enumerate(clocks)]
+    bins = [
+        {"host": clock["host"], "bin": number, "error_ns": error}
+        for clock in clocks
+        for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
+    ]
+    return {CLOCKS: rows, CLOCK_BINS: bins}
+
+
+def _clock_row(clock: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A row of `clocks`; an OUT.json of an earlier version has less."""
+    ties = [report["of_report_ns"] for report in reports]
+    steps = [step["size_ns"] for step in clock.get("steps", ())]
+    return {
+        **{column.name: _at_path(clock, path) for column, path in _COLUMNS if path},
+        "reports": len(reports) or None,
+        "group": reports[0]["group"] if reports else None,
+        "of_report_ns": max(ties) if ties and None not in ties else None,
+        "steps": len(steps),
+        "largest_step_ns": max(steps, key=abs, default=None),
+    }
+
+
+def _at_path(content: Any, path: str) -> Any:
+    for key in path.split("."):
+        content = None if content is None else content.get(key)
+    return content
+
+
+# -- the length of a run --------------------------------------------------------------------------------------------------
+
+_LEAST_UNCERTAINTY = 0.01
+"""Least part of the length of a run by which clocks must leave it open to be named."""
+
+
+def clock_errors(
+    clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]], origin: int
+) -> list[ClockError | None]:
+    """How well times of each report are known, at times that count from `origin` of the axis.
+
+    Parameters
+    ----------
+    clocks, reports
+        `clocks` of OUT.json, and `alignment` of each of its `reports`; a report of which that does not have the clock gives
+        None.
+    """
+    return [_error(clocks[report["clock"]], report, origin) if "clock" in report else None for report in reports]
+
+
+def _error(clock: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
+    times = tuple(time - origin for time in clock["interval_ns"]["times"])
+    half_widths = tuple(map(_or_infinite, clock["interval_ns"]["half_widths"]))
+    return ClockError(report["clock"], times, half_widths, _or_infinite(report["of_report_ns"]), report["group"])
+
+
+def _or_infinite(value: int | None) -> float:
+    return float("inf") if value is None else value
+
+
+@dataclass(frozen=True)
+class LengthInterval:
+    """What E can be, ns: at least, and at most (None: not known). Both are E where one clock decides, or the user did."""
+
+    least: int
+    most: int | None
+
+    def of_part(self, length: int, run: int) -> LengthInterval:
+        """The interval of a part of the run that is as uncertain as the run; their lengths, ns."""
+        return LengthInterval(max(length - (run - self.least), 0), None if self.most is None else length + self.most - run)
+
+
+def length_interval(events: RunEvents) -> LengthInterval:
+    """What the length of a run can be if its clocks are wrong by as much as they can be.
+
+    The time inside a clock does not depend on others, so that the run takes at least as long as its events on one clock.
+    """
+    begin, end = events.begin, events.begin + events.length
+    reports = [report for report in events.report_clocks if report.get("first_ns") is not None]
+    errors = [error for error in clock_errors(events.clocks, reports, 0) if error is not None]
+    if len(errors) != len(reports) or not errors:
+        return LengthInterval(events.length, events.length)
+    first, last = (np.array([report[name] for report in reports], dtype=np.float64) for name in ("first_ns", "last_ns"))
+    of_report = np.array([error.of_report for error in errors])
+    earliest, begins_by = _edge(begin, first, of_report + _half_widths(errors, first), np.min)
+    ends_after, latest = _edge(end, last, of_report + _half_widths(errors, last), np.max)
+    # Where ties of reports to their clocks are not exact, each report counts alone.
+    clock = np.array([error.clock for error in errors]) if not of_report.any() else np.arange(len(errors))
+    inside = [
+        float(np.minimum(last[clock == number], end).max() - np.maximum(first[clock == number], begin).min())
+        for number in np.unique(clock)
+    ]
+    least, most = max(ends_after - begins_by, *inside), latest - earliest
+    return LengthInterval(min(round(least), events.length), round(most) if np.isfinite(most) else None)
+
+
+_Times = npt.NDArray[np.float64]
+
+
+def _half_widths(errors: Sequence[ClockError], times: _Times) -> _Times:
+    """How far the clock of each report can be from the axis at a time of it, ns; infinite: not known."""
+    if len({error.group for error in errors}) > 1:
+        return np.full(len(errors), np.inf)
+    if len({error.clock for error in errors}) == 1:
+        return np.zeros(len(errors))
+    widths = [float(error.at(np.array([at], dtype=np.int64))[0]) for error, at in zip(errors, times, strict=True)]
+    return np.nan_to_num(widths, nan=np.inf, posinf=np.inf)
+
+
+def _edge(at: int, times: _Times, widths: _Times, outermost: Callable[[_Times], Any]) -> tuple[float, float]:
+    """The earliest and the latest that an edge of the run can be; one that the user chose is where it is."""
+    if at != outermost(times):
+        return at, at
+    return float(outermost(times - widths)), float(outermost(times + widths))
+
+
+def clock_warnings(events: RunEvents, bins: int, interval: LengthInterval) -> list[str]:
+    """Where clocks are not known well enough for times of the run as a whole: a sentence each."""
+    warnings = []
+    if interval.most is None or interval.most - interval.least > _LEAST_UNCERTAINTY * events.length:
+        at_most = "nothing is known of the longest" if interval.most is None else f"at most {time(interval.most)}"
+        warnings.append(
+            f"the run takes {time(events.length)} as clocks are placed; they allow at least {time(interval.least)}, and "
+            f"{at_most}: efficiencies that divide by its length are as uncertain"
+        )
+    widths = [width for clock in events.clocks if (width := clock.get("interval_ns", {}).get("worst")) is not None]
+    if len(events.clocks) > 1 and widths and bins and max(widths) > events.length / bins:
+        warnings.append(
+            f"clocks are known to {time(max(widths))} and each of the {counted(bins, 'bin')} over time has "
+            f"{time(events.length / bins)}: activity of a host can be in a bin beside its own"
+        )
+    return warnings
+
+
+# -- times of different tasks ---------------------------------------------------------------------------------------------
+
+REPORT, CLOCK, GROUP = "of_one_report", "of_one_clock", "of_one_group"
+OF_REPORT, OF_CLOCK = "report_margin", "clock_margin"
+"""Columns that `TaskClocks.with_margins` adds."""
+
+
+class TaskClocks:
+    """Clocks of all tasks.
+
+    Times of one report are exact against each other. Those of two reports with one clock can be wrong by what ties each report
+    to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`). Between groups of
+    clocks nothing is known.
+
+    Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
+
+    Times are `offset` ns before those that the errors of tasks are for.
+    """
+
+    def __init__(self, tasks: Sequence[TaskRows], offset: int = 0) -> None:
+        self._offset = offset
+        # Numbers of known clocks and groups are not negative.
+        unknown = {node: -1 - place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
+        errors = [task.clock or ClockError(unknown[task.node], group=unknown[task.node]) for task in tasks]
+        reports: dict[object, int] = {}
+        self._errors = {error.clock: error for error in errors}
+        self._of_task = pl.DataFrame(
+            {
+                REPORT: [reports.setdefault(task.node if task.clock is None else task.report, len(reports)) for task in tasks],
+                CLOCK: [error.clock for error in errors],
+                GROUP: [error.group for error in errors],
+                OF_REPORT: [error.of_report for error in errors],
+            },
+            schema={REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64},
+        )
+
+    def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
+        """Events with the clocks of their tasks.
+
+        Parameters
+        ----------
+        events
+            With the column `task` (index).
+        time
+            Column with the times at which the errors of the clocks count, ns.
+
+        Returns
+        -------
+        The events with the columns REPORT, CLOCK and GROUP (numbers), OF_REPORT (how far the report may be from others of its
+        clock, ns) and OF_CLOCK (how far the clock may be from the axis, ns; infinite: not known).
+        """
+        placed = events.with_columns(self._of_task[events["task"].to_numpy()])
+        times, clocks = placed[time].to_numpy(), placed[CLOCK].to_numpy()
+        widths = np.zeros(len(times))
+        order = np.argsort(clocks, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(clocks[order])) + 1):
+            if len(places):
+                widths[places] = self._errors[int(clocks[places[0]])].at(times[places] + self._offset)
+        # Between a time where the clock is known and one where it is not, nothing is known.
+        return placed.with_columns(pl.Series(OF_CLOCK, np.where(np.isnan(widths), np.inf, widths)))
+
+
+def margin_of_group(key: Sequence[str]) -> pl.Expr:
+    """Largest margin between two members of each group of events, as of `clock_margin`, ns; infinite: not known.
+
+    Parameters
+    ----------
+    key
+        Columns that are equal in a group; the events are those of `TaskClocks.with_margins`.
+    """
+
+    def two_largest(column: str) -> pl.Expr:
+        return pl.col(column).top_k(2).sum()
+
+    of_reports, of_clocks = two_largest(OF_REPORT), pl.sum_horizontal(OF_REPORT, OF_CLOCK).top_k(2).sum()
+    return (
+        pl.when(pl.col(REPORT).n_unique() == 1)
+        .then(0.0)
+        .when(pl.col(CLOCK).n_unique() == 1)
+        .then(of_reports)
+        .when(pl.col(GROUP).n_unique() == 1)
+        .then(of_clocks)
+        .otherwise(float("inf"))
+        .over(key)
+    )
