@@ -18,10 +18,9 @@ from nsys2prv.efficiency.findings.finding import (
     Number,
     Threshold,
     least_share,
-    losses_by_device,
+    losses_of,
     losses_of_events,
     part_of,
-    summed,
 )
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
@@ -318,7 +317,7 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
     """Durations of kernels, alone and beside NCCL kernels. A run without NCCL kernels is not measured."""
     executions = _executions(run)
     slowed = _slowed(executions)
-    return NcclContention(slowed, losses_by_device(run, _losses(run, executions, slowed)))
+    return NcclContention(slowed, _losses(run, executions, slowed))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
@@ -371,8 +370,8 @@ def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     return slowed.with_columns(lost=lost).sort("lost", *_WORK, descending=[True, False, False])
 
 
-def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) -> pl.DataFrame:
-    """What executions of slowed work beside NCCL kernels lose, by device and part of the run (`finding.summed`)."""
+def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) -> Losses:
+    """What executions of slowed work beside NCCL kernels lose on each device."""
     extra = (pl.col("length").sum() - pl.col("alone_mean").first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
     costs = (
         executions.filter("is_beside")
@@ -380,7 +379,7 @@ def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) ->
         .group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length))
         .agg(count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + pl.col("length")).max())
     )
-    return summed([costs], ("device", "part"), ("count", "cost"))
+    return losses_of(run, costs)
 
 
 def _contention_slowdown(evidence: Evidence) -> Finding | None:
