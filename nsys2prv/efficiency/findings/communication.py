@@ -325,17 +325,21 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
     before it on its row; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
     has_nccl = event_types.NCCL_KERNEL in run.events.types
     kernels = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES if has_nccl else ())).select(
-        "row", "start", "value", length=pl.col("end") - pl.col("start"), is_kernel=pl.col("number") == event_types.KERNEL
+        "row",
+        "start",
+        pl.col("value").cast(pl.Int32),
+        length=pl.col("end") - pl.col("start"),
+        is_kernel=pl.col("number") == event_types.KERNEL,
     )
     device = pl.lit(pl.Series(run.events.rows.device, dtype=pl.Int32)).gather("row")
-    kernels = kernels.sort("row", "start", "length", "value").with_columns(
-        device=device, former=pl.col("value").shift(1).over("row").fill_null(0)
-    )
+    # Operations are in the order of time: so are those of a row.
+    kernels = kernels.with_columns(device=device, former=pl.col("value").shift(1, fill_value=0).over("row"))
     kernels = kernels.filter(pl.col("is_kernel") & (pl.col("device") >= 0)).drop("row", "is_kernel")
     place = run.on_devices.place(kernels["device"].to_numpy().astype(np.int64), kernels["start"].to_numpy())
-    computing, communicating = (pl.Series(run.on_devices.counts[kind][place]) for kind in (KERNEL, NCCL))
+    counts = run.on_devices.counts
     # Several compute kernels at once are left out: together they may well be faster.
-    return kernels.with_columns(is_beside=communicating > 0).filter(pl.Series(place >= 0) & (computing == 1))
+    is_alone = (place >= 0) & (counts[KERNEL][place] == 1)
+    return kernels.with_columns(is_beside=pl.Series(counts[NCCL][place] > 0)).filter(pl.Series(is_alone))
 
 
 def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
