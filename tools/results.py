@@ -1,6 +1,6 @@
 """Numbers of two versions of nsys2prv beside each other: what a change of the code changes in any result.
 
-    python tools/results.py record FOLDER [--shared DIR] [--only PATTERN]
+    python tools/results.py record FOLDER [--shared DIR] [--only PATTERN ...]
     python tools/results.py compare BEFORE AFTER
 
 `record` measures with the nsys2prv that Python imports: every real report (each run of DIR/reports once), the demo without and
@@ -11,6 +11,7 @@ a GPU five what-ifs, and of pairs of runs a comparison. `compare` names each val
 from __future__ import annotations
 
 import argparse
+import csv
 import fnmatch
 import json
 import math
@@ -71,14 +72,14 @@ def runs(shared: Path) -> Iterator[tuple[str, Callable[[Path], list[Path]]]]:
         yield name, lambda folder, fault=fault: write_reports(folder, Cluster(**fault))
 
 
-def record(folder: Path, shared: Path, pattern: str) -> None:
+def record(folder: Path, shared: Path, patterns: list[str]) -> None:
     """Write the results of all runs to a folder."""
     import nsys2prv
     from nsys2prv.errors import Nsys2prvError
 
     measured = {}
     for name, reports in runs(shared):
-        if not fnmatch.fnmatch(name, pattern):
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
             continue
         target = folder / name.replace("/", "_")
         target.mkdir(parents=True, exist_ok=True)
@@ -141,6 +142,13 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {before!r} -> {after!r}"
 
 
+def _cell(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _equal(before: Any, after: Any) -> bool:
     if isinstance(before, float) and isinstance(after, float):
         return math.isclose(before, after, rel_tol=1e-12, abs_tol=1e-12)
@@ -160,6 +168,8 @@ def compare(before: Path, after: Path) -> int:
             lines = [f"only {'after' if texts[0] is None else 'before'}"]
         elif file.suffix == ".json":
             lines = list(differences(*(json.loads(text) for text in texts)))
+        elif file.suffix == ".csv":
+            lines = list(differences(*([list(map(_cell, row)) for row in csv.reader(text.splitlines())] for text in texts)))
         else:
             left, right = (text.splitlines() for text in texts)
             lines = [f"line {n}: {a!r} -> {b!r}"[:400] for n, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b]
@@ -178,14 +188,14 @@ def main() -> int:
     recording = commands.add_parser("record", help="measure all runs and write their results to a folder")
     recording.add_argument("folder", type=Path)
     recording.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
-    recording.add_argument("--only", default="*", help="runs whose name fits this pattern")
+    recording.add_argument("--only", action="append", help="runs whose name fits this pattern (may be given several times)")
     comparing = commands.add_parser("compare", help="name each value that differs between two such folders")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "compare":
         return int(compare(arguments.before, arguments.after) > 0)
-    record(arguments.folder, arguments.shared, arguments.only)
+    record(arguments.folder, arguments.shared, arguments.only or ["*"])
     return 0
 
 

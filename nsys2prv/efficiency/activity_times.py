@@ -1,8 +1,11 @@
-"""Times of devices and host threads by activity: what NCCL kernels count as, sums in windows, and the trees from them."""
+"""Times of devices and host threads by activity: what NCCL kernels count as, sums in windows, and the trees from them.
+
+Bins, regions, iterations and parts of the run are windows of time (`SlotWindows`): all are measured here in the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +15,11 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
-from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, DeviceTimes, HostTimes, ProcessTimes
+from nsys2prv.efficiency.measured_run import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, MeasuredRun
+from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_COLUMNS, DeviceTimes, HostTimes, ProcessTimes
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
-from nsys2prv.efficiency.sweep import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
+from nsys2prv.vocabulary import event_types
 
 ALL_MASKS: Numbers = np.arange(MASKS)
 
@@ -40,7 +43,8 @@ def time_where(by_mask: Numbers, masks: npt.NDArray[np.bool_]) -> Numbers:
 
 @dataclass(frozen=True)
 class SlotWindows:
-    """Windows of time that belong to a slot (a bin, a region, an iteration) and a group (a device, a thread)."""
+    """Windows of time that belong to a slot (a bin, a region, an iteration) and a group (a device, a thread), in the order of
+    slots and groups."""
 
     slot: Numbers
     group: Numbers
@@ -48,63 +52,43 @@ class SlotWindows:
     end: Numbers
 
 
-class TimesInWindows:
-    """Times by key in windows, summed by slot and group. Only slots and groups that occur take memory.
+def times_in_windows(times: Elapsed, windows: SlotWindows) -> pl.DataFrame:
+    """Times by key in windows, summed by slot and group.
 
-    Parameters
-    ----------
-    keys
-        Number of keys of the times.
+    Returns
+    -------
+    Columns `slot`, `group`, `window` (ns in all windows), and `key0`, `key1`, ... (ns), sorted by slot and group.
     """
+    slot, group = windows.slot, windows.group
+    is_first = np.ones(len(slot), dtype=bool)
+    is_first[1:] = (slot[1:] != slot[:-1]) | (group[1:] != group[:-1])
+    first = np.flatnonzero(is_first)
 
-    _PENDING_ROWS = 400_000
+    def summed(lengths: Numbers) -> Numbers:
+        return np.add.reduceat(lengths, first) if len(first) else lengths
 
-    def __init__(self, keys: int) -> None:
-        self._names = [f"key{key}" for key in range(keys)]
-        empty = pl.DataFrame(schema=dict.fromkeys(("slot", "group", "window", *self._names), pl.Int64))
-        self._sums = Merging(_added, empty, self._PENDING_ROWS)
-
-    def update(self, times: Elapsed, windows: SlotWindows) -> None:
-        """Add the windows of a chunk, cut at its edges."""
-        if not len(windows.slot):
-            return
-        measured = times.until(windows.group, windows.end) - times.until(windows.group, windows.begin)
-        columns = {name: measured[:, key] for key, name in enumerate(self._names)}
-        window = windows.end - windows.begin
-        self._sums.add(_added(pl.DataFrame({"slot": windows.slot, "group": windows.group, "window": window, **columns})))
-
-    def sums(self) -> pl.DataFrame:
-        """Columns `slot`, `group`, `window` (ns in all windows), and `key0`, `key1`, ... (ns)."""
-        return self._sums.rows.sort("slot", "group")
+    columns = {"slot": slot[first], "group": group[first], "window": summed(windows.end - windows.begin)}
+    by_key = times.in_windows(group, windows.begin, windows.end)
+    return pl.DataFrame({**columns, **{f"key{key}": summed(lengths) for key, lengths in enumerate(by_key)}})
 
 
-def _added(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.group_by("slot", "group").sum()
-
-
-class RegionTimes:
-    """Times in NVTX ranges: a slot per region, or per iteration of one.
+def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Times of devices and of host threads in ranges of time (columns `slot`, `task`, `begin`, `end`), as `times_in_windows`.
 
     A device counts while a task that uses it is in a range, a host thread while its task is.
     """
-
-    def __init__(self, context: SweepContext) -> None:
-        rows = context.events.rows
-        self._context = context
-        self.devices = TimesInWindows(MASKS)
-        self.threads = TimesInWindows(ACTIVITIES)
-        self._devices_of_task = members_by_device(rows)
-        self._callers_of_task = _members((int(rows.task[row]), place) for place, row in enumerate(context.callers))
-
-    def update(self, chunk: TimeChunk, slot: Numbers, task: Numbers, begin: Numbers, end: Numbers) -> None:
-        """Add ranges of a chunk, cut at its edges: the slot and the task of each."""
-        ranges = pl.DataFrame({"slot": slot, "task": task, "begin": begin, "end": end}).cast(pl.Int64)
-        for members, times, sums, groups in (
-            (self._devices_of_task, chunk.device_times, self.devices, len(self._context.events.rows.devices)),
-            (self._callers_of_task, chunk.thread_times, self.threads, len(self._context.callers)),
-        ):
-            found = ranges.join(members, on="task").rename({"member": "group"})
-            sums.update(times, merged_windows(found, groups))
+    rows = run.events.rows
+    of_callers = _members((int(rows.task[row]), place) for place, row in enumerate(run.callers))
+    devices, threads = (
+        times_in_windows(
+            times, merged_windows(ranges.cast(pl.Int64).join(members, on="task").rename({"member": "group"}), groups)
+        )
+        for members, times, groups in (
+            (members_by_device(rows), run.device_times, len(rows.devices)),
+            (of_callers, run.thread_times, len(run.callers)),
+        )
+    )
+    return devices, threads
 
 
 def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
@@ -117,7 +101,7 @@ def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
 
 def members_by_device(rows: RunRows) -> pl.DataFrame:
     """Columns `task` and `member`: the devices that each task uses."""
-    return _members((task, one) for task, devices in rows.devices_of_task.items() for one in devices)
+    return _members((task, device) for task, devices in rows.devices_of_task.items() for device in devices)
 
 
 def _members(of_tasks: Iterable[tuple[int, int]]) -> pl.DataFrame:
@@ -125,36 +109,27 @@ def _members(of_tasks: Iterable[tuple[int, int]]) -> pl.DataFrame:
 
 
 class Trees:
-    """Values of TREE_COLUMNS for one policy of NCCL kernels.
+    """Values of TREE_COLUMNS of a run, for its policy of NCCL kernels."""
 
-    Parameters
-    ----------
-    policy
-        What NCCL kernels count as.
-    has_mpi
-        Whether the run has MPI calls.
-    """
+    def __init__(self, run: MeasuredRun) -> None:
+        self.policy = run.options.nccl
+        self._has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
+        self._uses_gpus = bool(run.events.rows.devices)
+        self._task_of_caller: Numbers = run.events.rows.task[run.callers]
 
-    def __init__(self, context: SweepContext, policy: NcclPolicy, *, has_mpi: bool) -> None:
-        self.policy = policy
-        self._has_mpi = has_mpi
-        self._uses_gpus = bool(context.events.rows.devices)
-        self._task_of_caller: Numbers = context.events.rows.task[context.callers]
-
-    def of_slots(self, devices: TimesInWindows, threads: TimesInWindows, slots: Sequence[int] | None = None) -> Slots:
-        """Both trees of each slot, or of some; E of the devices is the longest window of one."""
-        of_devices, of_threads = (
-            sums if slots is None else sums.filter(pl.col("slot").is_in(slots)) for sums in (devices.sums(), threads.sums())
-        )
-        nothing = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        hosts = _by_slot(of_threads)
-        if not self._uses_gpus:
-            no_device = np.zeros((0, MASKS), dtype=np.int64)
-            return {slot: self.row(int(found[0].max()), no_device, *found) for slot, found in hosts.items()}
-        return {
-            slot: self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
-            for slot, (windows, by_mask, _) in _by_slot(of_devices).items()
-        }
+    def of_slots(self, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
+        """Both trees of each slot of `times_in_windows`: columns `slot` and TREE_COLUMNS, in the order of slots. E of the
+        devices is the longest window of one."""
+        devices, hosts = _by_slot(of_devices), _by_slot(of_threads)
+        no_device = np.zeros(0, dtype=np.int64), np.zeros((0, MASKS), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        no_thread = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        rows = []
+        for slot in devices if self._uses_gpus else hosts:
+            windows, by_mask, _ = devices.get(slot, no_device)
+            of_slot = hosts.get(slot, no_thread)
+            elapsed = windows if self._uses_gpus else of_slot[0]
+            rows.append({"slot": slot, **self.row(int(elapsed.max()), by_mask, *of_slot)})
+        return pl.DataFrame(rows, schema={"slot": pl.Int64, **{column.name: column.dtype for column in TREE_COLUMNS}})
 
     def row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
         """Both trees of some devices and some calling threads.
@@ -166,7 +141,7 @@ class Trees:
         by_mask
             Times by mask of activity, a row per device.
         windows, by_activity, callers
-            E and times by activity, a row per thread, and which threads these are: places in `SweepContext.callers`.
+            E and times by activity, a row per thread, and which threads these are: places in `MeasuredRun.callers`.
         """
         useful = useful_time(by_mask, self.policy)
         devices = DeviceTimes.of(elapsed, useful.tolist(), (active_time(by_mask) - useful).tolist())
@@ -174,14 +149,10 @@ class Trees:
         task = self._task_of_caller[callers]
         processes = [
             ProcessTimes(int(here.sum()), int(cuda[here].sum()), int(mpi[here].sum()), int(mpi[here].max()))
-            for here in (task == one for one in np.unique(task))
+            for here in (task == number for number in np.unique(task))
         ]
         hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi, uses_gpus=self._uses_gpus)
         return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
-
-
-Slots = Mapping[int, Mapping[str, Any]]
-"""Values of TREE_COLUMNS by slot."""
 
 
 def _by_slot(sums: pl.DataFrame) -> dict[int, tuple[Numbers, Numbers, Numbers]]:

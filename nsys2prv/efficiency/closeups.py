@@ -16,7 +16,7 @@ from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
 from nsys2prv.efficiency.sweep import KINDS_OF_NUMBER
-from nsys2prv.efficiency.window.usual_lengths import WARM_UP
+from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 
 FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"

@@ -11,7 +11,7 @@ from nsys2prv.efficiency.comparison_basis import ComparisonBasis
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
-from nsys2prv.efficiency.window.usual_lengths import WARM_UP
+from nsys2prv.efficiency.window import WARM_UP
 
 
 def wall_time(runs: Mapping[str, EfficiencyResult], basis: str, over: ComparisonBasis) -> list[dict[str, Any]]:

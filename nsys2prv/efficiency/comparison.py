@@ -31,7 +31,7 @@ from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
-from nsys2prv.efficiency.window.usual_lengths import WARM_UP
+from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__

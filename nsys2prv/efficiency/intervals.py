@@ -6,13 +6,17 @@ single intervals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer[Any]]
+"""Whole numbers in fewer bytes: they are cast before arithmetic that may leave their range."""
 
 _TIME_BITS = 46
 """Bits of a sort key that are a time: up to 19 hours are sorted by one number per edge."""
@@ -36,9 +40,9 @@ class Intervals:
         """Intervals of anything that numpy takes for a column."""
         return cls(*(np.asarray(column, dtype=np.int64) for column in (group, begin, end)))
 
-    def only(self, chosen: npt.NDArray[np.bool_] | Numbers) -> Intervals:
-        """Those that a mask, or a list of positions, chooses."""
-        return Intervals(self.group[chosen], self.begin[chosen], self.end[chosen])
+    def only(self, rows: npt.NDArray[np.bool_] | Numbers) -> Intervals:
+        """Those that a mask, or a list of positions, selects."""
+        return Intervals(self.group[rows], self.begin[rows], self.end[rows])
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,16 @@ class Segments:
     Attributes
     ----------
     group, begin, end
-        As of intervals; every segment between two edges of a group is listed, also one without open intervals.
+        As of intervals (the group is Int32 where all fit); every segment between two edges of a group is listed, also one
+        without open intervals.
     counts
-        One column per kind: number of its open intervals.
+        One column per kind: number of its open intervals, in the fewest bytes that hold the sum of all columns.
     """
 
-    group: Numbers
+    group: Integers
     begin: Numbers
     end: Numbers
-    counts: tuple[Numbers, ...]
+    counts: tuple[Integers, ...]
 
     @property
     def length(self) -> Numbers:
@@ -64,27 +69,35 @@ class Segments:
         return self.end - self.begin
 
     @property
-    def mask(self) -> Numbers:
-        """Kinds with open intervals, as bits: kind 0 is the lowest."""
-        mask: Numbers = np.zeros(len(self.group), dtype=np.int64)
+    def mask(self) -> Integers:
+        """Kinds with open intervals, as bits (UInt8): kind 0 is the lowest."""
+        mask = np.zeros(len(self.group), dtype=np.uint8)
         for kind, count in enumerate(self.counts):
-            mask |= (count > 0).astype(np.int64) << kind
+            mask |= (count > 0).view(np.uint8) << kind
         return mask
+
+    @property
+    def first_kind(self) -> Integers:
+        """The lowest kind with open intervals (UInt8); the number of kinds where there is none."""
+        first = np.full(len(self.group), len(self.counts), dtype=np.uint8)
+        for kind in reversed(range(len(self.counts))):
+            first[self.counts[kind] > 0] = kind
+        return first
 
     @cached_property
     def _places(self) -> Places:
         return Places(self.group, self.begin)
 
-    def place(self, group: Numbers, time: Numbers) -> Numbers:
+    def place(self, group: Integers, time: Numbers) -> Numbers:
         """Index of the segment with each time of a group; -1 where the time is before all segments of the group."""
         if not len(self.group):
             return np.full(len(group), -1, dtype=np.int64)
         place = self._places.find(group, time)
         return np.where(self.group[np.maximum(place, 0)] == group, place, -1)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
-        """The chosen segments as intervals; neighbours become one."""
-        group, begin, end = self.group[chosen], self.begin[chosen], self.end[chosen]
+    def where(self, selected: npt.NDArray[np.bool_]) -> Intervals:
+        """The selected segments as intervals; neighbours become one."""
+        group, begin, end = self.group[selected].astype(np.int64), self.begin[selected], self.end[selected]
         if not len(group):
             return Intervals(group, begin, end)
         is_new = np.concatenate([[True], (group[1:] != group[:-1]) | (begin[1:] != end[:-1])])
@@ -92,7 +105,7 @@ class Segments:
         return Intervals(group[is_new], begin[is_new], end[is_last])
 
 
-def segments(intervals: Intervals, kind: Numbers | None = None, kinds: int = 1) -> Segments:
+def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1) -> Segments:
     """Cut time where any interval begins or ends.
 
     Parameters
@@ -102,30 +115,55 @@ def segments(intervals: Intervals, kind: Numbers | None = None, kinds: int = 1) 
     kind
         Kind of each (0, 1, ... below `kinds`); None: all are of kind 0.
 
-    >>> found = segments(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9]))
-    >>> found.where(found.counts[0] > 0).end.tolist()
+    >>> busy = segments(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9]))
+    >>> busy.where(busy.counts[0] > 0).end.tolist()
     [15, 30, 9]
     """
     extended = intervals.end > intervals.begin
     if not extended.all():
         intervals, kind = intervals.only(extended), None if kind is None else kind[extended]
-    edges = len(intervals)
-    group = np.concatenate([intervals.group, intervals.group])
-    time = np.concatenate([intervals.begin, intervals.end])
-    order = _order(group, time)
-    group, time = group[order], time[order]
-    step = np.where(order < edges, 1, -1)
-    if kind is None:
-        counts = [np.cumsum(step)]
-    else:
-        of_edge = np.concatenate([kind, kind])[order]
-        counts = [np.cumsum(np.where(of_edge == one, step, 0)) for one in range(kinds)]
+    first = int(intervals.begin.min(initial=_NEVER))
+    time_bits = max(int(intervals.end.max(initial=first)) - first, 1).bit_length()
+    edge_bits = (kinds - 1).bit_length() + 1
+    groups = int(intervals.group.max(initial=0)) + 1
+    if groups.bit_length() + time_bits + edge_bits > 63:
+        # Of times far apart the places in their order need fewer bits.
+        times = np.unique(np.concatenate([intervals.begin, intervals.end]))
+        begin, end = (np.searchsorted(times, column) for column in (intervals.begin, intervals.end))
+        cut = segments(Intervals(intervals.group, begin, end), kind, kinds)
+        return replace(cut, begin=times[cut.begin], end=times[cut.end])
+    # Group, time, kind and whether it is an end in one number: sorted, it is all that is needed of an edge.
+    of_kind = 0 if kind is None else kind.astype(np.int64) << 1
+    edges = np.concatenate(
+        [
+            ((intervals.group << time_bits | intervals.begin - first) << edge_bits) + of_kind,
+            ((intervals.group << time_bits | intervals.end - first) << edge_bits) + of_kind + 1,
+        ]
+    )
+    edges.sort()
+    what = (edges & ((1 << edge_bits) - 1)).astype(np.uint8)
+    edges >>= edge_bits
+    # What is open after all edges of one time.
+    is_last = np.append(edges[1:] != edges[:-1], np.ones(min(len(edges), 1), dtype=bool))
+    moments = edges[is_last]
+    del edges
+    group = (moments >> time_bits).astype(np.int32 if groups < 1 << 31 else np.int64)
+    moments &= (1 << time_bits) - 1
+    moments += first
     # Every interval of a group ends in it, so a count over all groups is 0 between two of them.
-    real = (group[1:] == group[:-1]) & (time[1:] > time[:-1]) if edges else np.zeros(0, dtype=bool)
-    return Segments(group[:-1][real], time[:-1][real], time[1:][real], tuple(count[:-1][real] for count in counts))
+    is_same = group[1:] == group[:-1]
+    counts = tuple(_open(what, place, kinds, is_last)[:-1][is_same] for place in range(kinds))
+    return Segments(group[:-1][is_same], moments[:-1][is_same], moments[1:][is_same], counts)
 
 
-def time_by(key: Numbers, length: Numbers, keys: int, group: Numbers, groups: int) -> Numbers:
+def _open(what: Integers, kind: int, kinds: int, selected: npt.NDArray[np.bool_]) -> Integers:
+    """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
+    steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
+    count = np.cumsum(steps, dtype=np.int32)[selected]
+    return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
+
+
+def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: int) -> Numbers:
     """Sum of lengths by group and key, ns.
 
     Parameters
@@ -145,6 +183,8 @@ def time_by(key: Numbers, length: Numbers, keys: int, group: Numbers, groups: in
 class Elapsed:
     """Time by key in a group up to any moment: F(group, t); the time in a window is F(end) - F(begin).
 
+    Nothing is kept beside the segments: sums over them are made for one key after the other when they are asked for.
+
     Parameters
     ----------
     segments_of_groups
@@ -153,42 +193,37 @@ class Elapsed:
         Key of each segment (0, 1, ... below `keys`).
     """
 
-    def __init__(self, segments_of_groups: Segments, key: Numbers, keys: int) -> None:
+    def __init__(self, segments_of_groups: Segments, key: Integers, keys: int) -> None:
         self._segments = segments_of_groups
-        self._places = Places(segments_of_groups.group, segments_of_groups.begin)
         self._key = key
         self._keys = keys
-        length = segments_of_groups.length
-        rows = np.arange(len(length))
-        each = np.zeros((len(length) + 1, keys), dtype=np.int64)
-        each[rows + 1, key] = length
-        self._before = np.cumsum(each, axis=0)
-        groups = int(segments_of_groups.group[-1]) + 1 if len(length) else 0
+        groups = int(segments_of_groups.group[-1]) + 1 if len(key) else 0
         self._first = np.searchsorted(segments_of_groups.group, np.arange(groups + 1), side="left")
 
-    def until(self, group: Numbers, time: Numbers) -> Numbers:
-        """ns by key before each time in its group: a row per time, a column per key."""
-        found = self._segments
-        if not len(found.group):
-            return np.zeros((len(group), self._keys), dtype=np.int64)
-        place = self._places.find(group, time)
+    def by_key(self, group: Integers, time: Numbers) -> Iterator[Numbers]:
+        """ns before each time in its group, for one key after the other."""
+        if not len(self._key):
+            yield from (np.zeros(len(group), dtype=np.int64) for _ in range(self._keys))
+            return
+        place = self._segments.place(group, time)
+        is_inside, last = place >= 0, np.maximum(place, 0)
         first = self._first[np.minimum(group, len(self._first) - 1)]
-        inside = place >= first
-        last = np.maximum(place, 0)
-        whole: Numbers = self._before[last] - self._before[np.minimum(first, len(self._before) - 1)]
-        part = np.minimum(time, found.end[last]) - found.begin[last]
-        whole[np.arange(len(group)), self._key[last]] += part
-        return np.where(inside[:, None], whole, 0)
+        part = np.minimum(time, self._segments.end[last]) - self._segments.begin[last]
+        key, length = self._key[last], self._segments.length
+        before: Numbers = np.zeros(len(length) + 1, dtype=np.int64)
+        for number in range(self._keys):
+            np.cumsum(np.where(self._key == number, length, 0), out=before[1:])
+            yield np.where(is_inside, before[last] - before[first] + np.where(key == number, part, 0), 0)
 
+    def until(self, group: Integers, time: Numbers) -> Numbers:
+        """ns by key before each time in its group: a row per time, a column per key."""
+        return np.stack(list(self.by_key(group, time)), axis=1)
 
-def _order(group: Numbers, time: Numbers) -> Numbers:
-    """Order by group and time. Edges of equal time may be in any order: only the state after all of them counts."""
-    if not len(group):
-        return np.zeros(0, dtype=np.int64)
-    first = int(time.min())
-    if int(time.max()) - first < 1 << _TIME_BITS and int(group.max()) < _MOST_GROUPS:
-        return np.argsort(group << _TIME_BITS | time - first)
-    return np.lexsort((time, group))
+    def in_windows(self, group: Integers, begin: Numbers, end: Numbers) -> Iterator[Numbers]:
+        """ns in each window of a group, for one key after the other."""
+        windows = len(group)
+        for elapsed in self.by_key(np.concatenate([group, group]), np.concatenate([begin, end])):
+            yield elapsed[windows:] - elapsed[:windows]
 
 
 class Places:
@@ -200,32 +235,31 @@ class Places:
         Columns of equal length.
     """
 
-    def __init__(self, groups: Numbers, begins: Numbers) -> None:
+    def __init__(self, groups: Integers, begins: Numbers) -> None:
         self._groups, self._begins = groups, begins
         self._first = int(begins.min(initial=_NEVER))
         span = int(begins.max(initial=self._first)) - self._first
         fits = span < 1 << _TIME_BITS and int(groups.max(initial=0)) < _MOST_GROUPS
         # Made once: the same rows are searched again and again.
-        self._keys = groups << _TIME_BITS | begins - self._first if fits else None
+        self._keys = groups.astype(np.int64) << _TIME_BITS | begins - self._first if fits else None
 
-    def find(self, group: Numbers, time: Numbers) -> Numbers:
+    def find(self, group: Integers, time: Numbers) -> Numbers:
         """Position of the last (group, begin) that is not after each (group, time); -1: there is none."""
         if self._keys is None or int(group.max(initial=0)) >= _MOST_GROUPS:
             return self._by_order(group, time)
         # What is before all begins is behind the group before, what is after all of them behind its own group.
         since = np.clip(time - self._first, -1, (1 << _TIME_BITS) - 1)
-        return np.searchsorted(self._keys, (group << _TIME_BITS) + since, side="right") - 1
+        return np.searchsorted(self._keys, (group.astype(np.int64) << _TIME_BITS) + since, side="right") - 1
 
-    def _by_order(self, group: Numbers, time: Numbers) -> Numbers:
-        known = len(self._groups)
-        is_asked = np.append(np.zeros(known, dtype=bool), np.ones(len(group), dtype=bool))
-        order = np.lexsort((is_asked, np.concatenate([self._begins, time]), np.concatenate([self._groups, group])))
+    def _by_order(self, group: Integers, time: Numbers) -> Numbers:
+        rows = len(self._groups)
+        is_sought = np.append(np.zeros(rows, dtype=bool), np.ones(len(group), dtype=bool))
+        order = np.lexsort((is_sought, np.concatenate([self._begins, time]), np.concatenate([self._groups, group])))
         place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.cumsum(order < known) - 1
-        found: Numbers = place[known:]
-        return found
+        place[order] = np.cumsum(order < rows) - 1
+        return place[rows:]
 
 
-def search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
+def search(groups: Integers, begins: Numbers, group: Integers, time: Numbers) -> Numbers:
     """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
     return Places(groups, begins).find(group, time)

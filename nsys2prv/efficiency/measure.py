@@ -18,17 +18,18 @@ from nsys2prv.efficiency.findings import NO_DEVICES, findings_of
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meter_registry import METERS
-from nsys2prv.efficiency.meters.contradicted_devices import not_compared
-from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
+from nsys2prv.efficiency.meters.absent_tables import not_compared
 from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.window.measured_window import MeasuredWindow, measured_window
+from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
@@ -71,7 +72,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     if not events.rows.devices and not events.callers:
         raise NothingToMeasure(events.inputs)
     recorded = MeasuredRun(events, options, folder)
-    window = measured_window(events, options)
+    window = measured_window(recorded)
     run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.
     whole = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)

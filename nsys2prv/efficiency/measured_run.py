@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,12 @@ from nsys2prv.efficiency.run_events import (
     RunEvents,
 )
 from nsys2prv.efficiency.task_clocks import TaskClocks
+from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
-
-if TYPE_CHECKING:
-    from nsys2prv.efficiency.window.measured_window import MeasuredWindow
 
 KERNEL, NCCL, MEMORY = range(3)
 """Kinds of activity of a device: kernels (and graphs), NCCL kernels, copies and memsets."""
@@ -80,9 +78,7 @@ def call_categories(names: pl.Series) -> Numbers:
 
 def first_open(calls: Segments) -> Numbers:
     """The first kind that is open in each segment; the number of kinds where none is."""
-    is_open = [*(count > 0 for count in calls.counts), np.ones(len(calls.group), dtype=bool)]
-    first: Numbers = np.argmax(is_open, axis=0)
-    return first
+    return calls.first_kind.astype(np.int64)
 
 
 class MeasuredRun:
@@ -100,13 +96,11 @@ class MeasuredRun:
         The whole recording, of which this is a window.
     window
         The measured window, with what is around it.
-    part
-        Begin and end of another time that is taken, before or after the window, ns from the start of the trace.
 
     Attributes
     ----------
     begin, end
-        Of that time, ns from the start of the window.
+        Of the window, ns from its start: 0 and its length.
     callers
         Rows of calling host threads, in order.
     place_of_caller
@@ -127,15 +121,13 @@ class MeasuredRun:
         *,
         recorded: MeasuredRun | None = None,
         window: MeasuredWindow | None = None,
-        part: tuple[int, int] | None = None,
     ) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
         self.folder = folder
         self._window = window
-        self._part = part or (events.offset, events.offset + events.length)
-        self.begin, self.end = (edge - events.offset for edge in self._part)
-        self.is_measured = part is None
+        self._span = events.offset, events.offset + events.length
+        self.begin, self.end = 0, events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
@@ -181,16 +173,14 @@ class MeasuredRun:
         return self._frames[collection.name]
 
     def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
-        low, high = self._part
+        low, high = self._span
         if low == 0 and self.events.recorded == high:
             return events
         start = pl.col("start")
         if collection.samples:
-            begin, end = self.events.offset, self.events.offset + self.events.length
-            is_own = start.is_between(begin, end) == self.is_measured
-            return events.filter(start.is_between(low, high) & is_own).with_columns(start - begin)
+            return events.filter(start.is_between(low, high)).with_columns(start - low)
         inside = events.filter(((start >= low) | (pl.col("end") > low)) & (start <= high))
-        return inside.with_columns(pl.col("start", "end").clip(low, high) - self.events.offset)
+        return inside.with_columns(pl.col("start", "end").clip(low, high) - low)
 
     @property
     def operations(self) -> pl.DataFrame:
@@ -217,7 +207,7 @@ class MeasuredRun:
         return _loaded(self.events.messages, MESSAGE_SCHEMA)
 
     def _lines(self, lines: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
-        inside = lines.filter(pl.col("to_time").is_between(*self._part))
+        inside = lines.filter(pl.col("to_time").is_between(*self._span))
         return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
 
     @cached_property
@@ -262,14 +252,16 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
+        return Elapsed(self.on_threads, self.on_threads.first_kind, ACTIVITIES)
 
     def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
         group = group_of_row[events["row"].to_numpy()]
-        is_grouped = group >= 0
-        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy())
+        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy()).astype(np.uint8)
         intervals = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy())
-        return segments(intervals.only(is_grouped), kind[is_grouped], kinds)
+        is_grouped = group >= 0
+        if not is_grouped.all():
+            intervals, kind = intervals.only(is_grouped), kind[is_grouped]
+        return segments(intervals, kind, kinds)
 
     # -- names and kinds ----------------------------------------------------------------------------
 

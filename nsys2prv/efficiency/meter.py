@@ -27,6 +27,17 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class MeasuredTables(Measurement):
+    """A measurement of which nobody asks for more than its tables."""
+
+    filled: Filled
+
+    def tables(self) -> Filled:
+        """Its tables."""
+        return self.filled
+
+
+@dataclass(frozen=True)
 class Meter:
     """One measurement of a run.
 

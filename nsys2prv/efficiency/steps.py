@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nsys2prv.efficiency.intervals import Intervals, Numbers, Places, Segments, search
+from nsys2prv.efficiency.intervals import Integers, Intervals, Numbers, Places, Segments, search
 
 _NEVER = np.iinfo(np.int64).max
 NONE = -1
@@ -56,13 +56,13 @@ class Steps:
         What holds before the first change of a group.
     """
 
-    group: Numbers
+    group: Integers
     time: Numbers
-    key: Numbers
+    key: Integers
     before: int = 0
 
     @classmethod
-    def of(cls, segments: Segments, key: Numbers, before: int = 0) -> Steps:
+    def of(cls, segments: Segments, key: Integers, before: int = 0) -> Steps:
         """From segments with a key each; outside of them `before` holds."""
         rows = len(segments.group)
         if not rows:
@@ -73,9 +73,9 @@ class Steps:
         same[1:] = follows[:-1] & (key[1:] == key[:-1])
         # Where nothing follows, what was before holds again.
         holes = np.flatnonzero(~follows)
-        kept = np.insert(~same, holes + 1, values=True)
+        is_change = np.insert(~same, holes + 1, values=True)
         group, time, keys = (
-            np.insert(column, holes + 1, value)[kept]
+            np.insert(column, holes + 1, value)[is_change]
             for column, value in (
                 (segments.group, segments.group[holes]),
                 (segments.begin, segments.end[holes]),
@@ -91,17 +91,17 @@ class Steps:
     def _places(self) -> Places:
         return Places(self.group, self.time)
 
-    def of_groups(self, chosen: Numbers) -> Steps:
-        """Those of some groups; `chosen`: for each group whether it is kept."""
-        kept = chosen[self.group] > 0
-        return Steps(self.group[kept], self.time[kept], self.key[kept], self.before)
+    def of_groups(self, is_selected: Numbers) -> Steps:
+        """Those of some groups; `is_selected` says of each group whether it is one of them."""
+        rows = is_selected[self.group] > 0
+        return Steps(self.group[rows], self.time[rows], self.key[rows], self.before)
 
     def cut(self, windows: Intervals) -> Pieces:
         """Windows, each of some length, cut where the key of their group changes.
 
         >>> steps = Steps(*(np.array(column) for column in ([0, 0, 1], [10, 20, 5], [7, 0, 9])))
-        >>> found = steps.cut(Intervals.of([0, 1], [0, 6], [15, 8]))
-        >>> found.window.tolist(), found.begin.tolist(), found.end.tolist(), found.key.tolist()
+        >>> pieces = steps.cut(Intervals.of([0, 1], [0, 6], [15, 8]))
+        >>> pieces.window.tolist(), pieces.begin.tolist(), pieces.end.tolist(), pieces.key.tolist()
         ([0, 0, 1], [0, 10, 6], [10, 15, 8], [0, 7, 9])
         """
         if not len(self) or not len(windows):
@@ -111,12 +111,12 @@ class Steps:
         last = self._places.find(windows.group, windows.end - 1)
         window, place = expanded(first, last)
         group = windows.group[window]
-        known = (place >= 0) & (self.group[place] == group)
+        is_since = (place >= 0) & (self.group[place] == group)
         following = np.minimum(place + 1, len(self) - 1)
         is_followed = (place + 1 < len(self)) & (self.group[following] == group)
-        begin = np.maximum(windows.begin[window], np.where(known, self.time[place], windows.begin[window]))
+        begin = np.maximum(windows.begin[window], np.where(is_since, self.time[place], windows.begin[window]))
         end = np.minimum(windows.end[window], np.where(is_followed, self.time[following], _NEVER))
-        return Pieces(window, begin, end, np.where(known, self.key[place], self.before))
+        return Pieces(window, begin, end, np.where(is_since, self.key[place], self.before))
 
 
 def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
@@ -154,12 +154,12 @@ class Nested:
         self._key, self._begin, self._end = key[by_depth], begin[by_depth], end[by_depth]
         self._place = order[by_depth]
 
-    def innermost(self, group: Numbers, time: Numbers, depth: Numbers) -> Numbers:
+    def innermost(self, group: Integers, time: Numbers, depth: Integers) -> Numbers:
         """Place of the innermost interval at each time of a group, where so many (`depth`) are open; NONE where none is, or
         where it is not known because intervals overlap without being nested."""
         if not len(self._key):
             return np.full(len(group), NONE, dtype=np.int64)
-        wanted = group * self._depths + np.minimum(depth, self._depths - 1)
-        place = np.maximum(search(self._key, self._begin, wanted, time), 0)
-        found = (depth > 0) & (self._key[place] == wanted) & (self._begin[place] <= time) & (self._end[place] > time)
-        return np.where(found, self._place[place], NONE)
+        key = group.astype(np.int64) * self._depths + np.minimum(depth.astype(np.int64), self._depths - 1)
+        place = np.maximum(search(self._key, self._begin, key, time), 0)
+        is_open = (depth > 0) & (self._key[place] == key) & (self._begin[place] <= time) & (self._end[place] > time)
+        return np.where(is_open, self._place[place], NONE)

@@ -22,12 +22,13 @@ from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, NOT_TYPICAL, ReplayB
 from nsys2prv.efficiency.graph.run_graph import release, windows_of
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
-from nsys2prv.efficiency.window.iterations import RunIterations
-from nsys2prv.efficiency.window.measured_window import measured_window
+from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
@@ -190,7 +191,7 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
 def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> WhatIfResult:
     """The run of some events with changes; its collections are used up."""
     # As for `efficiency`: not what the profiler does before and after the program.
-    window = measured_window(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration))
+    window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
     whole = length_interval(events)
     recorded, iterations, events = events.length, window.iterations, window.cut(events)
     interval = whole.of_part(events.length, recorded)

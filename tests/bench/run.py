@@ -25,8 +25,8 @@ from bench.measuring import Missing, call, say
 from bench.parts.clocks import clocks, clocks_table, write_clocks_table
 from bench.parts.kinds import kinds
 from bench.parts.long_reports import floor, gzip, memory, phases, speed, workers
-from bench.parts.made_events import efficiency
 from bench.parts.many_reports import many
+from bench.parts.measuring_runs import efficiency
 from bench.parts.readers import readers
 from bench.parts.scaling import scaling
 from bench.parts.start import start

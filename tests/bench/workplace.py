@@ -48,11 +48,9 @@ class Sizes:
     heavy_rows: int = 3_000_000
     reports: tuple[int, int] = (32, 1_024)
     clock_runs: int = 50
-    intervals: int = 10_000_000
-    samples: int = 2_000_000
 
 
-QUICK = Sizes(3, 30, 60, 2, 20_000, (4, 16), 1, 100_000, 20_000)
+QUICK = Sizes(3, 30, 60, 2, 20_000, (4, 16), 1)
 """For trying the benchmark itself."""
 
 

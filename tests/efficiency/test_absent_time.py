@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
@@ -16,10 +17,11 @@ from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
+from nsys2prv.efficiency.intervals import Segments
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters import absent_walk
+from nsys2prv.efficiency.meters import absent_pieces, gaps
+from nsys2prv.efficiency.meters.absent_pieces import Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
-from nsys2prv.execution import memory
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -297,25 +299,29 @@ def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> Non
     assert_true(run, measure(write_reports(run, tmp_path), UTC).tables)
 
 
-def test_parts_do_not_depend_on_how_much_is_in_memory(tmp_path: Path) -> None:
+def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = write_reports(simulate(Cluster(iterations=3)), tmp_path)
-    whole = measure(reports, UTC).tables
-    with memory.limited(memory.Allotment(0.01)):
-        pieces = measure(reports, UTC).tables
+    together = measure(reports, UTC).tables
+    monkeypatch.setattr(gaps, "BLOCK_GAPS", 7)
+    monkeypatch.setattr(absent_pieces, "BLOCK_EVENTS", 11)
+    in_blocks = measure(reports, UTC).tables
 
-    for name in TABLES:
-        assert pieces[name].equals(whole[name]), name
+    assert together["absent_time"]["absent_ns"].min() > 0
+    for name in (*TABLES, "gaps", "longest_gaps", "nccl_exposure"):
+        assert in_blocks[name].equals(together[name]), name
 
 
-def test_what_lies_too_far_back_is_not_decidable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absent_walk, "_MOST_KEPT", 1)
-    run = simulate(Cluster(iterations=3))
-    reports = write_reports(run, tmp_path)
-    with memory.limited(memory.Allotment(0.01)):
-        found = measure(reports, UTC).tables
+def test_pieces_are_cut_where_what_holds_changes_and_outside_of_all_segments() -> None:
+    def numbers(*values: int) -> Any:
+        return np.array(values, dtype=np.int64)
 
-    for rank in range(run.cluster.ranks):
-        parts_of(found, rank)
+    edges = Segments(numbers(0, 0, 2), numbers(10, 20, 5), numbers(20, 30, 8), (numbers(1, 2, 1),))
+    timeline = Timeline(edges, {"depth": (numbers(1, 2, 1), 0)})
+    pieces = pl.DataFrame({"thread": [0, 0, 1, 2], "begin": [5, 31, 0, 6], "end": [35, 32, 9, 7], "gap": [0, 1, 2, 3]})
+
+    assert timeline.cut(pieces, "thread").sort("gap", "begin").select("gap", "begin", "end", "depth").rows() == [
+        (0, 5, 10, 0), (0, 10, 20, 1), (0, 20, 30, 2), (0, 30, 35, 0), (1, 31, 32, 0), (2, 0, 9, 0), (3, 6, 7, 1)
+    ]  # fmt: skip
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------------

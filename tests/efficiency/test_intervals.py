@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys2prv.efficiency.activity_times import SlotWindows, times_in_windows
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Places, Segments, segments, time_by
 
 GROUPS, END = 3, 40
@@ -128,6 +129,32 @@ def test_elapsed_time_is_the_sum_before_a_moment(intervals: Intervals, moments: 
     busy = covered(intervals) > 0
 
     assert times.until(group, time)[:, 1].tolist() == [int(busy[g, :t].sum()) for g, t in moments]
+
+
+@settings(deadline=None)
+@given(some, some)
+def test_times_in_windows_are_summed_by_slot_and_group(intervals: Intervals, windows: Intervals) -> None:
+    found = segments(intervals)
+    # Windows of one slot and group may overlap: each counts.
+    ordered = windows.only(np.lexsort((windows.group, windows.begin % 2)))
+    slot = ordered.begin % 2
+    sums = times_in_windows(Elapsed(found, found.mask, 2), SlotWindows(slot, ordered.group, ordered.begin, ordered.end))
+
+    expected: dict[tuple[int, int], np.ndarray] = {}
+    for part, (group, begin, end) in zip(slot.tolist(), rows(ordered), strict=True):
+        busy = np.count_nonzero(covered(intervals)[group, begin:end])
+        expected[part, group] = expected.get((part, group), 0) + np.array([end - begin, busy])
+    assert sums.select("slot", "group", "window", "key1").rows() == [(*key, *expected[key]) for key in sorted(expected)]
+
+
+@pytest.mark.parametrize("depth", [3, 100, 40_000])
+def test_counts_are_as_wide_as_their_sum_needs(depth: int) -> None:
+    """So many intervals of each of two kinds are open at once: their sum fits, too."""
+    columns = np.zeros(2 * depth, dtype=np.int64), np.arange(2 * depth), np.full(2 * depth, 2 * depth)
+    found = segments(Intervals.of(*columns), np.arange(2 * depth) % 2, 2)
+
+    assert (found.counts[0] + found.counts[1]).max() == 2 * depth
+    assert all(count.dtype.itemsize == (1 if depth == 3 else 2 if depth == 100 else 4) for count in found.counts)
 
 
 @given(some, st.integers(-FAR, FAR))

@@ -15,7 +15,9 @@ from nsys2prv.demo import write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.window.iterations import BY_KERNELS, RunIterations, find_iterations
+from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import UsageError
 
 LAYERS = ("embed", *("attention", "mlp") * 6, "loss", *("mlp_backward", "attention_backward") * 6, "adam")
@@ -45,7 +47,7 @@ def trained(
 def found(reports: Sequence[ReportBuilder], folder: Path, requested: str | None = None) -> RunIterations:
     paths = [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
     events = read_events(paths, EfficiencyOptions(align=AlignMethod.UTC, progress=False), folder / "scratch", with_ranges=True)
-    return find_iterations(events, requested)
+    return find_iterations(MeasuredRun(events), requested)
 
 
 def begins(result: RunIterations, device: int = 0) -> list[int]:
@@ -183,7 +185,7 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
 def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
     paths = write_reports(tmp_path / "reports", cluster_of_demo())
     options = EfficiencyOptions(progress=False)
-    with_nvtx = find_iterations(read_events(paths, options, tmp_path / "with", with_ranges=True))
-    without = find_iterations(read_events(paths, options, tmp_path / "without", with_ranges=False))
+    with_nvtx = find_iterations(MeasuredRun(read_events(paths, options, tmp_path / "with", with_ranges=True)))
+    without = find_iterations(MeasuredRun(read_events(paths, options, tmp_path / "without", with_ranges=False)))
     assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
     assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from support.pages import run_of
@@ -11,6 +12,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.memory_in_use import _over_time
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.option_values import time_range
 from nsys2prv.trace.translate import translate
@@ -107,6 +109,13 @@ def test_the_page_names_the_peak_and_leaves_out_what_does_not_change(result: Eff
     constant = run_of(measure([report.write(tmp_path / "constant.sqlite")], EfficiencyOptions(bins=10)))
     assert constant.read.all("details", id="table-memory_in_use")
     assert not any("memory" in one.text.lower() and "peak" in one.text for one in constant.read.all("figcaption"))
+
+
+def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_end_in_the_last() -> None:
+    in_use = np.array([5, 7, 2, 4, 1])
+    highest, last = _over_time(in_use, np.array([0, 10, 10, 40]), np.array([0, 10, 20, 30, 40]))
+
+    assert (highest.tolist(), last.tolist()) == ([7, 7, 4, 4], [7, 4, 4, 1])
 
 
 def test_reports_without_memory_have_no_rows_and_no_drawing(tmp_path: Path) -> None:

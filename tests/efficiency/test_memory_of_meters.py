@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -15,31 +14,12 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.gaps import MOST_GAPS, _longest
 from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 from nsys2prv.execution import external_sort, merging
-from nsys2prv.execution.memory import _resident
 from nsys2prv.execution.merging import MergingOnDisk
 
 US = 1_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
-
-def test_the_longest_gaps_of_a_chunk_keep_no_other_gaps_in_memory() -> None:
-    rows, columns, chunks = 20_000, 20, 60
-    values = {f"column{number}": np.arange(rows) for number in range(columns)}
-    gaps = pl.DataFrame(
-        {"length": np.arange(rows) % 1000, "begin": np.arange(rows), "device": np.zeros(rows, np.int64), **values}
-    )
-    _longest(gaps)
-    before = _resident()
-
-    kept = [_longest(gaps) for _ in range(chunks)]
-
-    assert [frame.height for frame in kept] == [MOST_GAPS] * chunks
-    assert kept[0]["length"].is_sorted(descending=True)
-    # All gaps of all chunks are 220 MB.
-    assert _resident() - before < 60_000_000
 
 
 def many_durations() -> ReportBuilder:

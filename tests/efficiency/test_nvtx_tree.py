@@ -11,9 +11,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.nvtx_tree import enclosing
+from nsys2prv.efficiency.meters.regions import enclosing
 from nsys2prv.efficiency.outputs.page.bar_rows import icicle
-from nsys2prv.execution import external_sort
 
 
 def tree(report: ReportBuilder, folder: Path, **options: Any) -> list[tuple[Any, ...]]:
@@ -86,10 +85,7 @@ def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [4, 90_000], ids=["small chunks", "one chunk"])
-def test_equal_ranges_and_equal_times_are_in_one_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    for name in ("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"):
-        monkeypatch.setattr(external_sort, name, rows)
+def test_equal_ranges_and_equal_times_are_in_one_order(tmp_path: Path) -> None:
     report = ReportBuilder().gpu()
     for start in range(0, 600, 20):
         report.kernel("k", start, start + 10)

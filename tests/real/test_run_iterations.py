@@ -12,11 +12,14 @@ import pytest
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.window.iterations import BY_KERNELS, RunIterations, find_iterations
+from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.window import RunIterations
 
 
 def iterations_of(path: Path, scratch: Path) -> RunIterations:
-    return find_iterations(read_events([path], EfficiencyOptions(progress=False), scratch, with_ranges=True))
+    events = read_events([path], EfficiencyOptions(progress=False), scratch, with_ranges=True)
+    return find_iterations(MeasuredRun(events))
 
 
 def without_nvtx(path: Path, folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,6 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_GAPS = 5_000_000
 """Gaps that a change of the graph takes away one by one."""
-_BLOCK = 250_000
 _GAP: dict[str, type[pl.DataType]] = {
     "cause": pl.Int8,
     "device": pl.Int32,
@@ -44,7 +43,7 @@ class GapCause:
 
     A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
     others, but for those that it `dominates`: these are its own. With `counts_names` it counts the different kernels that
-    follow them. Columns are those of `Gaps.each`, and
+    follow them. Columns are those of `Gaps.blocks`, and
 
     - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`: what
       follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the host;
@@ -144,7 +143,7 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
     gaps, all_gaps = [pl.DataFrame(schema=_GAP)], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
     kernels = {kind: [pl.DataFrame(schema=_KERNEL)] for kind, cause in causes.items() if cause.counts_names}
-    for block in _blocks(run):
+    for block in run.measured(Gaps).blocks():
         placed = _with_cause(run, block, causes)
         occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
         all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
@@ -167,13 +166,6 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         {kind: pl.concat(blocks).unique() for kind, blocks in kernels.items()},
         None if run.options.no_critical_path else pl.concat(gaps),
     )
-
-
-def _blocks(run: MeasuredRun) -> Iterator[pl.DataFrame]:
-    """Gaps that have ended, in blocks."""
-    gaps: Any = run.measured(Gaps).each
-    for frame in gaps if isinstance(gaps, list) else [gaps]:
-        yield from frame.iter_slices(_BLOCK)
 
 
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:

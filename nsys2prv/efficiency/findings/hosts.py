@@ -14,8 +14,8 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
 from nsys2prv.efficiency.graph.changes import loading_times
 from nsys2prv.efficiency.graph.removals import without_waits
+from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
-from nsys2prv.efficiency.window.mpi_phases import phases_in_window
 from nsys2prv.vocabulary.wording import percent, short, time
 
 # -- host-bound -----------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     task = pl.Series(evidence.run.events.rows.task[evidence.run.callers])
     in_mpi = evidence.tables["threads"].with_columns(task=task).group_by("task").agg(mpi=pl.col("mpi_ns").max().cast(pl.Int64))
     length, is_start = pl.col("end") - pl.col("start"), pl.col("is_start_up")
-    phases = phases_in_window(evidence.run.events).group_by("task").agg(
+    phases = mpi_phases(evidence.run).group_by("task").agg(
         start_up=length.filter(is_start).sum(),
         shut_down=length.filter(~is_start).sum(),
         begin=pl.col("end").filter(is_start).max(),
@@ -278,7 +278,7 @@ def _mpi_start_up(evidence: Evidence) -> Finding | None:
         f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
         f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
     )
-    phases = phases_in_window(evidence.run.events)
+    phases = mpi_phases(evidence.run)
     begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
     calls = phases.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False]).unique("task", keep="first")
     worst = {task: (start, end) for task, start, end in calls.select("task", "start", "end").iter_rows()}

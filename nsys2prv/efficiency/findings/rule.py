@@ -16,10 +16,9 @@ from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step
 from nsys2prv.efficiency.graph.removals import without_gaps, without_launches
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
-from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
-from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary import event_types

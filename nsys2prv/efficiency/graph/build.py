@@ -42,7 +42,7 @@ from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl
+from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM, WAITS, RunEvents
 from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, SweepContext, TimeChunk
 from nsys2prv.execution.external_sort import ExternalSort, Window
@@ -125,9 +125,7 @@ def built_graph(events: RunEvents, folder: Path) -> BuiltGraph:
     if events.recorded is not None:
         whole = replace(events, begin=events.begin - events.offset, length=events.recorded, offset=0, recorded=None)
         run = MeasuredRun(events, recorded=MeasuredRun(whole))
-    nccl = Nccl(run)
-    nccl.update(run)
-    builder = GraphBuilder(run, folder, nccl, EventWaits(events).update(run), blocked_calls(run))
+    builder = GraphBuilder(run, folder, measure_nccl(run), EventWaits(events).update(run), blocked_calls(run))
     builder.update(run)
     return builder.finish()
 

@@ -1,17 +1,20 @@
-"""Tables of compute-absent time: its parts, and what the tables have of them."""
+"""Tables of compute-absent time: its parts, what the tables have of them, and what they say where clocks contradict."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from nsys2prv.efficiency.measured_run import CAUSES
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, GAPS, LONGEST_GAPS, UNKNOWN_COLUMN
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
-from nsys2prv.efficiency.sweep import CAUSES
 
 MOST_STRETCHES = 200
 """Single stretches that have a row each: the longest."""
 MOST_HOST_ROWS = 500
 """Rows of `absent_calls` and of `absent_ranges`: those with most time."""
-
 MOST_ITERATION_ROWS = 20_000
 """Rows of `absent_iterations`: those of the first iterations."""
 
@@ -112,11 +115,10 @@ REASONS = {
         "other work runs, CUDA events were not recorded",
     "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran":
         "NCCL runs, CUDA events were not recorded",
-    "what it waited for lies too far back": "too far back",
     "times of the device contradict those of its host": "times of device and host contradict each other",
 }  # fmt: skip
 """Why something is not decidable, and the same in a few words."""
-NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, TOO_FAR, CONTRADICTED = range(len(REASONS))
+NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, CONTRADICTED = range(len(REASONS))
 UNDIVIDED = (
     "other ranks of the collective are not in the run, or can't be matched",
     "ranks arrive closer together than their clocks are known",
@@ -145,6 +147,8 @@ _TASK, _THREAD = (
 _STARVED = Column.ns("total_ns", "launch-starved time in it, over all devices")
 _OFF_CPU = Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded")
 
+_OF_WINDOW = (Column.ns("compute_ns", "of it, a compute kernel runs"), _ABSENT, _SHARE, *_PARTS_OF_TIME)
+
 ABSENT_TIME = Table(
     "absent_time",
     "Compute-absent time",
@@ -158,33 +162,19 @@ ABSENT_REGIONS = Table(
     "absent_regions",
     "Compute-absent time by region",
     "one device in the ranges of one name and domain",
-    (
-        Column.text("region", "text of the range"),
-        Column.text("domain", "its NVTX domain"),
-        DEVICE,
-        Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"),
-        Column.ns("compute_ns", "of it, a compute kernel runs"),
-        _ABSENT,
-        _SHARE,
-        *_PARTS_OF_TIME,
-    ),
+    (Column.text("region", "text of the range"), Column.text("domain", "its NVTX domain"), DEVICE,
+     Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"), *_OF_WINDOW),
     when="`--regions`",
-)
+)  # fmt: skip
 ABSENT_ITERATIONS = Table(
     "absent_iterations",
     "Compute-absent time by iteration",
     "one device in one iteration",
-    (
-        Column.count("iteration", "0, 1, ..., the same number on all devices"),
-        DEVICE,
-        Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
-        Column.ns("compute_ns", "of it, a compute kernel runs"),
-        _ABSENT,
-        _SHARE,
-        *_PARTS_OF_TIME,
-    ),
+    (Column.count("iteration", "0, 1, ..., the same number on all devices"), DEVICE,
+     Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
+     *_OF_WINDOW),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
-)
+)  # fmt: skip
 ABSENT_PARTS = Table(
     "absent_parts",
     "Parts of compute-absent time",
@@ -260,3 +250,46 @@ TABLES = (
     ABSENT_FUNCTIONS,
     ABSENT_STRETCHES,
 )
+
+
+def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str]) -> dict[str, pl.DataFrame]:
+    """All tables, where those of compute-absent time and of gaps have no causes of devices whose times contradict those of
+    their hosts (`device_clocks`).
+
+    What runs on such a device, and for how long, is known. What comparing it with its host would say is not: why it waits, and
+    what the host did meanwhile. Sums are the same.
+
+    Parameters
+    ----------
+    tables
+        By name, with the columns of the registry.
+    devices, tasks
+        Names of the devices, and of the tasks that use them.
+    """
+    if not devices:
+        return dict(tables)
+    changed = dict(tables)
+    is_doubted = pl.col("device").is_in(list(devices))
+    undecided = PART_COLUMNS[PART_UNDECIDED]
+    for table, total, columns, undivided in (
+        *((table, "absent_ns", PART_COLUMNS, undecided) for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
+        (ABSENT_STRETCHES, "length_ns", PART_COLUMNS, undecided),
+        (GAPS, "total_ns", CAUSE_COLUMNS, UNKNOWN_COLUMN),
+        (LONGEST_GAPS, "length_ns", CAUSE_COLUMNS, UNKNOWN_COLUMN),
+    ):
+        # The total is in one of the columns.
+        changed[table.name] = tables[table.name].with_columns(
+            pl.when(is_doubted).then(pl.col(total) if name == undivided else 0).otherwise(name).alias(name) for name in columns
+        )
+    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(
+        pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
+    )
+    for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
+        changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
+    of_parts = tables[ABSENT_PARTS.name]
+    texts = {"part": pl.lit(PARTS[PART_UNDECIDED].title), "detail": pl.lit(tuple(REASONS)[CONTRADICTED])}
+    sums = (pl.col("count", "total_ns").sum(), pl.col("longest_ns").max())
+    doubted = of_parts.filter(is_doubted).group_by("device", maintain_order=True).agg(*sums).with_columns(**texts)
+    of_all = pl.concat([of_parts.filter(~is_doubted), doubted.select(of_parts.columns)])
+    changed[ABSENT_PARTS.name] = of_all.sort("total_ns", descending=True, maintain_order=True)
+    return changed

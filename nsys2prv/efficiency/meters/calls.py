@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS
-from nsys2prv.efficiency.sweep import CAUSES, SweepContext, TimeChunk, call_categories
-from nsys2prv.execution.merging import Sums
+from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun, call_categories
+from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.result_tables import Column, Table
 from nsys2prv.vocabulary import event_types
 
 SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
@@ -17,16 +15,7 @@ SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
 
 _OS_KINDS = {event_types.IO_CALL: "io", event_types.PTHREAD_CALL: "threads", event_types.OS_CALL: "other"}
 _CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values(), *_OS_KINDS]
-_CALL = ["number", "value", "task"]
-_CALL_SCHEMA: dict[str, type[pl.DataType]] = {
-    **{name: ON_HOSTS.schema[name] for name in ("number", "value")},
-    **dict.fromkeys(("task", "count", "total", "shortest", "longest", "size"), pl.Int64),
-}
-_OPERATION = ["value", "source", "destination", "of_class"]
-_OPERATION_SCHEMA: dict[str, type[pl.DataType]] = {
-    **{name: ON_DEVICES.schema[name] for name in ("value", "source", "destination")},
-    **dict.fromkeys(("of_class", "count", "bytes", "total_ns"), pl.Int64),
-}
+_CALL = ["number", "value"]
 
 MEMORY_OPERATIONS = Table(
     "memory_operations",
@@ -101,98 +90,88 @@ OS_CALLS = Table(
 )
 
 
-class Calls(TableMeter):
+class Calls(MeasuredTables):
     """CUDA API calls, MPI calls and calls of the OS runtime, of all tasks."""
 
-    def __init__(self, context: SweepContext) -> None:
-        self._context = context
-        # The size is null where no call reports one.
-        self._calls = Sums(_CALL_SCHEMA, _CALL, smallest=["shortest"], largest=["longest"])
 
-    def update(self, chunk: TimeChunk) -> None:
-        calls = chunk.started[ON_HOSTS.name].filter(pl.col("number").is_in(_CALL_TYPES))
-        length = pl.col("end") - pl.col("start")
-        each = self._context.events.rows.located(calls)
-        self._calls.add(each.with_columns(count=pl.lit(1), total=length, shortest=length, longest=length))
-
-    def tables(self) -> Filled:
-        """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
-        whole = self._calls.rows
-        if whole.is_empty():
-            return {}
-        events = self._context.events
-        by_task = whole.group_by("number", "value").agg(
-            tasks=pl.len(),
-            average_task_ns=pl.col("total").mean(),
-            maximum_task_ns=pl.col("total").max(),
-            maximum_task=pl.col("task").sort_by("total", "task", descending=[True, False]).first(),
-        )
-        by_call = self._calls.by(["number", "value"]).join(by_task, on=["number", "value"])
-        by_call = by_call.with_columns(events.named(by_call["number"], by_call["value"]).alias("call"))
-        by_call = by_call.sort("total", "call", descending=[True, False]).with_columns(
-            total_ns="total", mean_ns=pl.col("total") / pl.col("count"), min_ns="shortest", max_ns="longest"
-        )
-        is_cuda, is_mpi = pl.col("number") == event_types.CUDA_CALL, pl.col("number").is_in(event_types.MPI_TYPES.values())
-        of_cuda, of_mpi = by_call.filter(is_cuda), by_call.filter(is_mpi)
-        of_os = by_call.filter(pl.col("number").is_in(list(_OS_KINDS)))
-        categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
-        tasks_with_mpi = whole.filter(is_mpi)["task"].n_unique()
-        largest = self._context.task_names(pl.col("maximum_task"))
-        return {
+def host_calls(run: MeasuredRun) -> Calls:
+    """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
+    calls = run.calls.filter(pl.col("number").is_in(_CALL_TYPES))
+    if calls.is_empty():
+        return Calls({})
+    length, size = pl.col("end") - pl.col("start"), pl.col("size")
+    task = pl.Series("task", run.events.rows.task[calls["row"].to_numpy()], dtype=pl.Int32)
+    by_task = calls.group_by(*_CALL, task).agg(
+        count=pl.len(),
+        total=length.sum(),
+        shortest=length.min(),
+        longest=length.max(),
+        # Null where no call reports one.
+        size=pl.when(size.count() > 0).then(size.sum()),
+    )
+    by_call = by_task.group_by(_CALL).agg(
+        pl.col("count", "total").sum(),
+        min_ns=pl.col("shortest").min(),
+        max_ns=pl.col("longest").max(),
+        bytes=pl.when(size.count() > 0).then(size.sum()),
+        tasks=pl.len(),
+        average_task_ns=pl.col("total").mean(),
+        maximum_task_ns=pl.col("total").max(),
+        maximum_task=pl.col("task").sort_by("total", "task", descending=[True, False]).first(),
+    )
+    by_call = by_call.with_columns(
+        call=run.events.named(by_call["number"], by_call["value"]),
+        total_ns="total",
+        mean_ns=pl.col("total") / pl.col("count"),
+        maximum_task=run.task_names(pl.col("maximum_task")),
+    ).sort("total", "call", descending=[True, False])
+    is_mpi = pl.col("number").is_in(event_types.MPI_TYPES.values())
+    of_cuda = by_call.filter(pl.col("number") == event_types.CUDA_CALL)
+    categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
+    time_of_tasks = run.events.length * max(by_task.filter(is_mpi)["task"].n_unique(), 1)
+    return Calls(
+        {
             CUDA_CALLS: of_cuda.with_columns(category=categories),
-            MPI_CALLS: of_mpi.with_columns(
-                share=pl.col("total") / (events.length * max(tasks_with_mpi, 1)),
-                bytes="size",
-                maximum_task=largest,
-            ),
-            OS_CALLS: of_os.with_columns(
-                kind=pl.col("number").replace_strict(_OS_KINDS, return_dtype=pl.String), maximum_task=largest
+            MPI_CALLS: by_call.filter(is_mpi).with_columns(share=pl.col("total") / time_of_tasks),
+            OS_CALLS: by_call.filter(pl.col("number").is_in(list(_OS_KINDS))).with_columns(
+                kind=pl.col("number").replace_strict(_OS_KINDS, return_dtype=pl.String)
             ),
         }
+    )
 
 
-class MemoryOperations(TableMeter):
+class MemoryOperations(MeasuredTables):
     """Copies and memsets by kind, by kinds of memory and by size."""
 
-    def __init__(self, context: SweepContext) -> None:
-        self._context = context
-        self._operations = Sums(_OPERATION_SCHEMA, _OPERATION)
 
-    def update(self, chunk: TimeChunk) -> None:
-        started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
-        if started.is_empty():
-            return
-        size = started["size"].fill_null(0)
-        of_class = pl.Series(np.searchsorted(SIZE_CLASSES, size.to_numpy(), side="right") - 1)
-        total = pl.col("end") - pl.col("start")
-        self._operations.add(started.with_columns(of_class=of_class, count=pl.lit(1), bytes=size, total_ns=total))
-
-    def tables(self) -> Filled:
-        """The table `memory_operations`."""
-        whole = self._operations.rows
-        if whole.is_empty():
-            return {}
-        events = self._context.events
-        edges = pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64)
-        numbers = {
-            "value": event_types.MEMORY_OPERATION,
-            "source": event_types.SOURCE_MEMORY,
-            "destination": event_types.DESTINATION_MEMORY,
-        }
-        names = {
-            name: events.named(pl.repeat(number, whole.height, eager=True), whole[name]) for name, number in numbers.items()
-        }
-        operations = whole.select(
-            "count",
-            "bytes",
-            "total_ns",
-            operation=names["value"],
-            source=names["source"],
-            destination=names["destination"],
-            from_bytes=pl.lit(edges).gather("of_class"),
-            to_bytes=pl.lit(edges).gather(pl.col("of_class") + 1),
-            mean_ns=pl.col("total_ns") / pl.col("count"),
-            bandwidth=pl.when(pl.col("total_ns") > 0).then(pl.col("bytes") * 1e9 / pl.col("total_ns")),
-        )
-        order = ["total_ns", "operation", "source", "destination", "from_bytes"]
-        return {MEMORY_OPERATIONS: operations.sort(order, descending=[True, *[False] * 4], nulls_last=True)}
+def memory_operations(run: MeasuredRun) -> MemoryOperations:
+    """The table `memory_operations`."""
+    operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
+    if operations.is_empty():
+        return MemoryOperations({})
+    size = operations["size"].fill_null(0)
+    of_class = pl.Series(np.searchsorted(SIZE_CLASSES, size.to_numpy(), side="right") - 1)
+    numbers = {
+        "value": event_types.MEMORY_OPERATION,
+        "source": event_types.SOURCE_MEMORY,
+        "destination": event_types.DESTINATION_MEMORY,
+    }
+    sums = operations.group_by(*numbers, of_class=of_class).agg(
+        count=pl.len(), bytes=pl.col("size").fill_null(0).sum(), total_ns=(pl.col("end") - pl.col("start")).sum()
+    )
+    names = {name: run.events.named(pl.repeat(number, sums.height, eager=True), sums[name]) for name, number in numbers.items()}
+    edges = pl.lit(pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64))
+    table = sums.select(
+        "count",
+        "bytes",
+        "total_ns",
+        operation=names["value"],
+        source=names["source"],
+        destination=names["destination"],
+        from_bytes=edges.gather("of_class"),
+        to_bytes=edges.gather(pl.col("of_class") + 1),
+        mean_ns=pl.col("total_ns") / pl.col("count"),
+        bandwidth=pl.when(pl.col("total_ns") > 0).then(pl.col("bytes") * 1e9 / pl.col("total_ns")),
+    )
+    order = ["total_ns", "operation", "source", "destination", "from_bytes"]
+    return MemoryOperations({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})

@@ -1,25 +1,32 @@
-"""Gaps: times in which nothing runs on a device, by length and by what the thread did that launched what runs next."""
+"""Gaps: times in which a device does not do something, with what ends each, and who launched that when.
+
+`gaps_between` serves all meters. The tables here are about idle devices: gaps in which nothing runs, by length and by what the
+thread did that launched what runs next.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.meters.stretches import UNKNOWN, first_at_each_time, last_of_each, stretches_before, with_next
+from nsys2prv.efficiency.intervals import Intervals, Numbers
+from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.run_events import ON_DEVICES
-from nsys2prv.efficiency.sweep import ACTIVITIES, CAUSES, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging, Sums
+from nsys2prv.efficiency.steps import NONE
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
 MOST_GAPS = 200
 """Gaps that have a row each: the longest."""
-
-_PENDING_ROWS = 20_000
-_FORMER = ("number", "value", "size", "length")
+BLOCK_GAPS = 200_000
+"""Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
+UNKNOWN = -1
+"""Place of a thread, or size, that is not known."""
 
 _CAUSES = (
     Column.ns("launch_ns", "of this time, the launching thread was in calls that launch"),
@@ -47,13 +54,6 @@ CAUSE_TITLES = {
 CAUSE_COLUMNS = [column.name for column in _CAUSES]
 """Columns with the idle time by what the launching thread does: those of CAUSES, then `host_ns` and `unknown_ns`."""
 UNKNOWN_COLUMN = CAUSE_COLUMNS[-1]
-
-_CLASS_SCHEMA = dict.fromkeys(("device", "of_class", "count", "length", *CAUSE_COLUMNS), pl.Int64)
-_LONGEST_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("device", "begin", "start", "value", "thread", "length", "former_value", *CAUSE_COLUMNS), pl.Int64),
-    "number": pl.Int32,
-    "former_number": pl.Int64,
-}
 
 GAPS = Table(
     "gaps",
@@ -86,200 +86,231 @@ LONGEST_GAPS = Table(
 )
 
 
-class Gaps(TableMeter):
-    """Idle times of all devices, from the start of the trace to its end.
+# -- gaps of any kind of activity --------------------------------------------------------------------
+
+
+def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool_] | None = None) -> pl.DataFrame:
+    """Gaps between times in which devices are busy, from the start of the window to its end.
+
+    Parameters
+    ----------
+    busy
+        When each device (`group`) is busy: merged, in the order of device and time.
+    can_end
+        Which of `run.operations` can end a gap; None: all.
+
+    Returns
+    -------
+    In the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the operation that
+    ends it (NONE: the window ends); of several that start there one with a known thread, then the one of the first row,
+    event type and value; `thread`, the place of the caller that launched it, and `launched`, the start of that call, ns
+    (UNKNOWN, null: not known).
+    """
+    devices = np.arange(len(run.events.rows.devices))
+    first, after = (np.searchsorted(busy.group, devices, side=side) for side in ("left", "right"))
+    group = np.insert(busy.group, first, devices)
+    begin, end = np.insert(busy.end, first, 0), np.insert(busy.begin, after, run.events.length)
+    is_gap = end > begin
+    group, begin, end = group[is_gap], begin[is_gap], end[is_gap]
+    operations = run.operations
+
+    def order(places: Numbers) -> Sequence[Numbers]:
+        ties = operations[places]
+        return _threads(run, places) == UNKNOWN, *(ties[name].to_numpy() for name in ("row", "number", "value"))
+
+    following = _operation_at(run, "start", group, end, order, can_end)
+    launch = np.where(following == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[following])
+    return pl.DataFrame(
+        {
+            "device": group.astype(np.int32),
+            "begin": begin,
+            "end": end,
+            "next": following.astype(np.int32),
+            "thread": _threads(run, following).astype(np.int32),
+            "launched": run.launches["time"].gather(_places(launch)),
+        }
+    )
+
+
+def _threads(run: MeasuredRun, places: Numbers) -> Numbers:
+    """Places of the callers that launched operations; UNKNOWN, also for the place NONE."""
+    launch = np.where(places == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[places])
+    return np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)[launch]
+
+
+def _places(places: Numbers) -> pl.Series:
+    """Places to gather: null instead of NONE."""
+    series = pl.Series(places, dtype=pl.Int64)
+    return series.set(series == NONE, None)
+
+
+def _operation_at(
+    run: MeasuredRun,
+    edge: str,
+    device: Numbers,
+    time: Numbers,
+    order: Callable[[Numbers], Sequence[Numbers]],
+    candidates: npt.NDArray[np.bool_] | None = None,
+) -> Numbers:
+    """The first operation, in some order, whose `edge` (`start` or `end`) is at a time of a device; NONE: there is none.
+
+    Devices and times are sorted, and no pair of them is there twice. It is much faster than a join.
+    """
+    span = run.events.length + 2
+    operations = run.operations
+    keys = run.events.rows.device[operations["row"].to_numpy()] * span + operations[edge].to_numpy()
+    requested = device * span + time
+    operation: Numbers = np.full(len(requested), NONE, dtype=np.int64)
+    if not len(requested):
+        return operation
+    match = np.searchsorted(requested, keys)
+    fits = requested[np.minimum(match, len(requested) - 1)] == keys
+    place = np.flatnonzero(fits if candidates is None else fits & candidates)
+    match = match[place]
+    operation[match] = place
+    is_tied = np.bincount(match, minlength=len(requested))[match] > 1
+    place, match = place[is_tied], match[is_tied]
+    # Of those that are written to the same match, the last write counts.
+    first_last = np.lexsort((*order(place)[::-1], match))[::-1]
+    operation[match[first_last]] = place[first_last]
+    return operation
+
+
+def blocks_of(gaps: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Gaps in blocks of BLOCK_GAPS."""
+    return gaps.iter_slices(BLOCK_GAPS) if gaps.height else iter([gaps])
+
+
+# -- idle devices ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaps(Measurement):
+    """Idle times of all devices, from the start of the window to its end.
 
     Attributes
     ----------
-    each
-        Each gap that has ended, as a row: `device`, `begin`, and `start` of the activity that follows; of
-        that activity `number`, `value`, `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the
-        caller that launched it (-1: not known), and `launched`, the time of the launch; of the activity before the gap
-        `former_number` (0: none), `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
+    gaps
+        As of `gaps_between`, with `former`, the place of the operation that ended last before it (NONE: none).
+    by_class
+        `count`, `length` and CAUSE_COLUMNS of all gaps by `device` and `length_class`, a place in CLASSES_NS.
+    longest
+        The longest gaps, with the columns of `blocks`.
     """
 
-    def __init__(self, context: SweepContext) -> None:
-        self._context = context
-        self.each: list[pl.DataFrame] = []
-        rows = context.events.rows
-        devices = len(rows.devices)
-        self._idle_since: Numbers = np.zeros(devices, dtype=np.int64)
-        # The activity that ended last on each device: its _FORMER; 0: none yet.
-        self._last: Numbers = np.zeros((devices, len(_FORMER)), dtype=np.int64)
-        # Host threads that may launch on a device: callers of the tasks that use it.
-        pairs = [
-            (device, place)
-            for place, row in enumerate(context.callers.tolist())
-            for device in rows.devices_of_task.get(int(rows.task[row]), ())
-        ]
-        self._pairs: Numbers = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-        # Time of each activity of these threads until the device became idle, and until the start of the chunk.
-        self._when_idle: Numbers = np.zeros((len(pairs), ACTIVITIES), dtype=np.int64)
-        self._so_far: Numbers = np.zeros((len(context.callers), ACTIVITIES), dtype=np.int64)
-        self._by_class = Sums(_CLASS_SCHEMA, ["device", "of_class"])
-        self._longest = Merging(_longest, pl.DataFrame(schema=_LONGEST_SCHEMA), _PENDING_ROWS)
+    run: MeasuredRun
+    gaps: pl.DataFrame
+    by_class: pl.DataFrame
+    longest: pl.DataFrame
 
-    def update(self, chunk: TimeChunk) -> None:
-        found = chunk.on_devices
-        busy = found.where(found.mask > 0)
-        if len(busy):
-            # A device becomes idle when its last activity ends, and a gap ends where the next one starts.
-            gaps = stretches_before(busy, self._idle_since)
-            ends = self._ends(chunk)
-            self._add(chunk, with_next(chunk, gaps), ends)
-            last = last_of_each(busy)
-            self._remember(chunk, last.group, last.end, ends)
-        self._so_far += chunk.thread_times.until(
-            np.arange(len(self._so_far)), np.full(len(self._so_far), chunk.end, dtype=np.int64)
-        )
+    def blocks(self) -> Iterator[pl.DataFrame]:
+        """Gaps that have ended, some at a time, in the order of device and time. Wide columns are made when they are needed.
 
-    def _add(self, chunk: TimeChunk, gaps: pl.DataFrame, ends: pl.DataFrame) -> None:
-        device, begin, end = (gaps[name].to_numpy() for name in ("device", "begin", "start"))
-        thread = gaps["thread"].fill_null(UNKNOWN).to_numpy()
-        pair = self._pair(device, thread)
-        known = pair >= 0
-        times = np.zeros((len(device), ACTIVITIES), dtype=np.int64)
-        if known.any():
-            elapsed = chunk.thread_times
-            until_end = elapsed.until(thread[known], end[known]) + self._so_far[thread[known]]
-            early = begin[known] < chunk.begin
-            until_begin = np.where(
-                (early | (begin[known] == self._idle_since[device[known]]))[:, None],
-                self._when_idle[pair[known]],
-                elapsed.until(thread[known], np.maximum(begin[known], chunk.begin)) + self._so_far[thread[known]],
-            )
-            times[known] = until_end - until_begin
-        length = end - begin
-        in_calls = times[:, : len(CAUSES)]
-        host = np.where(known, length - in_calls.sum(axis=1), 0)
-        by_cause = [*in_calls.T, host, np.where(known, 0, length)]
-        causes = dict(zip(CAUSE_COLUMNS, by_cause, strict=True))
-        self._keep(gaps.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in causes.items()), ends)
-
-    def _pair(self, device: Numbers, thread: Numbers) -> Numbers:
-        """Place in the table of pairs of each device and thread; -1 where the thread is not known."""
-        if not len(self._pairs):
-            return np.full(len(device), UNKNOWN, dtype=np.int64)
-        threads = len(self._context.callers)
-        keys = self._pairs[:, 0] * threads + self._pairs[:, 1]
-        requested = device * threads + thread
-        place = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
-        return np.where((thread >= 0) & (keys[place] == requested), place, UNKNOWN)
-
-    def _keep(self, gaps: pl.DataFrame, ends: pl.DataFrame | None = None) -> None:
-        """Add gaps (columns `device`, `begin`, `start`, `number`, `value`, `thread`, causes); `ends` as of `_ends`, None at
-        the end of the trace."""
-        if gaps.is_empty():
-            return
-        length = (gaps["start"] - gaps["begin"]).to_numpy()
-        of_class = np.searchsorted(CLASSES_NS, length, side="right") - 1
-        counted = gaps.with_columns(length=pl.Series(length), of_class=pl.Series(of_class), count=pl.lit(1))
-        self._by_class.add(counted)
-        if ends is not None:
-            counted = self._with_former(counted, ends)
-            self.each.append(counted)
-        longest = _longest(counted)
-        if "former_number" not in longest.columns:
-            longest = self._with_former(longest, ends)
-        self._longest.add(longest.select(*_LONGEST_SCHEMA))
-
-    def _with_former(self, gaps: pl.DataFrame, ends: pl.DataFrame | None) -> pl.DataFrame:
-        """With the activity that ended last before each gap: `former_` and each of _FORMER; 0 at the start of the trace."""
-        device, begin = gaps["device"].to_numpy(), gaps["begin"].to_numpy()
-        carried = begin == self._idle_since[device]
-        former = np.where(carried[:, None], self._last[device], 0)
-        if ends is not None and not carried.all():
-            joined = _ended(ends, gaps.select("device", until="begin"))
-            former = np.where(carried[:, None], former, joined.select(pl.col(_FORMER).fill_null(0)).to_numpy())
-        return gaps.with_columns(
-            pl.Series(f"former_{name}", former[:, place], dtype=pl.Int64) for place, name in enumerate(_FORMER)
-        )
-
-    def _ends(self, chunk: TimeChunk) -> pl.DataFrame:
-        """Activities of devices that end in a chunk: columns `device`, `until`, _FORMER."""
-        inside = self._context.events.rows.located(chunk.inside[ON_DEVICES.name])
-        return inside.select(
-            "device",
-            "until",
-            "number",
-            "value",
-            pl.col("size").fill_null(UNKNOWN),
-            length=pl.col("until") - pl.col("begin"),
-        ).filter(pl.col("until") <= chunk.end)
-
-    def _remember(self, chunk: TimeChunk, device: Numbers, until: Numbers, ends: pl.DataFrame) -> None:
-        """Keep when devices became idle, which activity ended there, and what their threads had done until then."""
-        of_devices = _ended(ends.filter(pl.col("until").is_in(until)), pl.DataFrame({"device": device, "until": until}))
-        known = of_devices["number"].is_not_null().to_numpy()
-        self._last[device[known]] = of_devices.filter(pl.col("number").is_not_null()).select(*_FORMER).to_numpy()
-        self._idle_since[device] = until
-        changed = np.isin(self._pairs[:, 0], device)
-        if changed.any():
-            of_device, thread = self._pairs[changed, 0], self._pairs[changed, 1]
-            elapsed = chunk.thread_times.until(thread, self._idle_since[of_device])
-            self._when_idle[changed] = elapsed + self._so_far[thread]
+        A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value`,
+        `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it (-1: not
+        known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
+        `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
+        """
+        for block in blocks_of(self.gaps):
+            yield _with_causes(self.run, block.filter(pl.col("next") != NONE))
 
     def tables(self) -> Filled:
         """The tables `gaps` and `longest_gaps`."""
-        self._finish()
-        rows = self._context.events.rows
-        by_class = self._by_class.rows.sort("device", "of_class")
-        if by_class.is_empty():
-            return {}
-        edges = pl.Series([*CLASSES_NS, None], dtype=pl.Int64)
-        gaps = by_class.select(
+        edges, run, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), self.run, self.longest
+        gaps = self.by_class.select(
             "count",
             *CAUSE_COLUMNS,
-            device=self._context.device_names(pl.col("device")),
-            from_ns=pl.lit(edges).gather("of_class"),
-            to_ns=pl.lit(edges).gather(pl.col("of_class") + 1),
+            device=run.device_names(pl.col("device")),
+            from_ns=edges.gather("length_class"),
+            to_ns=edges.gather(pl.col("length_class") + 1),
             total_ns="length",
         )
-        longest = _longest(self._longest.rows)
-        callers = self._context.callers
-        thread_names = pl.Series([rows.names[row] for row in callers], dtype=pl.String)
-        place = pl.when(pl.col("thread") >= 0).then("thread")
-        events = self._context.events
-        after, before = (
-            events.named(longest[number], longest[value])
-            for number, value in (("number", "value"), ("former_number", "former_value"))
-        )
-        longest = longest.select(
-            *CAUSE_COLUMNS,
-            device=self._context.device_names(pl.col("device")),
-            begin_ns="begin",
-            end_ns="start",
-            length_ns="length",
-            before=before,
-            after=after,
-            task=self._context.task_names(pl.lit(pl.Series(rows.task[callers])).gather(place)),
-            thread=pl.lit(thread_names).gather(place),
-        )
-        return {GAPS: gaps, LONGEST_GAPS: longest}
-
-    def _finish(self) -> None:
-        """Add the gaps at the end of the trace."""
-        length = self._context.events.length
-        device = np.flatnonzero(self._idle_since < length)
-        begin = self._idle_since[device]
-        nothing = pl.lit(0, pl.Int64)
-        gaps = pl.DataFrame({"device": device, "begin": begin, "unknown_ns": length - begin}).with_columns(
-            start=pl.lit(length, pl.Int64),
-            number=pl.lit(None, pl.Int32),
-            value=nothing,
-            thread=pl.lit(UNKNOWN, pl.Int64),
-            **dict.fromkeys(CAUSE_COLUMNS[:-1], nothing),
-        )
-        self._keep(gaps)
+        return {
+            GAPS: gaps,
+            LONGEST_GAPS: longest.select(
+                *CAUSE_COLUMNS,
+                device=run.device_names(pl.col("device")),
+                begin_ns="begin",
+                end_ns="start",
+                length_ns="length",
+                before=run.events.named(longest["former_number"], longest["former_value"]),
+                after=run.events.named(longest["number"], longest["value"]),
+                **names_of_threads(run, pl.col("thread")),
+            ),
+        }
 
 
-def _longest(gaps: pl.DataFrame) -> pl.DataFrame:
-    order = gaps.select(pl.arg_sort_by("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS))
+def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
+    """Names of the tasks and of the threads of places of callers; null where these are UNKNOWN."""
+    rows = run.events.rows
+    place = pl.when(thread >= 0).then(thread)
+    threads = pl.Series([rows.names[row] for row in run.callers], dtype=pl.String)
+    task = run.task_names(pl.lit(pl.Series(rows.task[run.callers], dtype=pl.Int64)).gather(place))
+    return {"task": task, "thread": pl.lit(threads).gather(place)}
+
+
+def measure_gaps(run: MeasuredRun) -> Gaps:
+    """Idle times of all devices, with what the launching thread did in them."""
+    on_devices = run.on_devices
+    is_busy = np.logical_or.reduce([count > 0 for count in on_devices.counts])
+    gaps = gaps_between(run, on_devices.where(is_busy))
+    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
+    by_class, longest = [], []
+    for block in blocks_of(gaps):
+        rows = _with_causes(run, block)
+        length_class = np.searchsorted(CLASSES_NS, rows["length"].to_numpy(), side="right") - 1
+        classes = rows.group_by("device", length_class=pl.Series(length_class))
+        by_class.append(classes.agg(pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()))
+        longest.append(longest_of(rows, MOST_GAPS))
+    sums = pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class")
+    return Gaps(run, gaps, sums, longest_of(pl.concat(longest), MOST_GAPS))
+
+
+def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The longest gaps (columns `length`, `begin`, `device`), longest first."""
+    order = gaps.select(pl.arg_sort_by("length", "begin", "device", descending=[True, False, False]).head(count))
     # Gathered: the head of a sorted frame would keep all of it in memory.
     return gaps[order.to_series()]
 
 
-def _ended(ends: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
-    """Activities (columns of `Gaps._ends`) that ended at each `device` and `until` of `times`, in that order; null: none."""
-    found = times.join(ends, on=["device", "until"], how="left", maintain_order="left")
-    return first_at_each_time(found, "until", list(_FORMER), [False] * len(_FORMER))
+def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
+    """For each gap the operation that ended last before it, where it begins; NONE at the start of the window."""
+    device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
+    operations = run.operations
+
+    def order(places: Numbers) -> Sequence[Numbers]:
+        ties = operations[places].with_columns(pl.col("size").fill_null(UNKNOWN), length=pl.col("end") - pl.col("start"))
+        return [ties[name].to_numpy() for name in ("number", "value", "size", "length")]
+
+    return np.where(begin > 0, _operation_at(run, "end", device, begin, order), NONE)
+
+
+def _with_causes(run: MeasuredRun, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Columns of `Gaps.blocks`, from those of `Gaps.gaps`."""
+    thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
+    length = end - begin
+    is_launched = thread >= 0
+    by_cause: Numbers = np.zeros((len(length), len(CAUSE_COLUMNS)), dtype=np.int64)
+    by_cause[~is_launched, -1] = length[~is_launched]
+    if is_launched.any():
+        caller = thread[is_launched]
+        elapsed = run.thread_times.until(caller, end[is_launched]) - run.thread_times.until(caller, begin[is_launched])
+        in_calls = elapsed[:, : len(CAUSES)]
+        by_cause[is_launched, : len(CAUSES)] = in_calls
+        by_cause[is_launched, len(CAUSES)] = length[is_launched] - in_calls.sum(axis=1)
+    following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
+    duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
+    return pl.concat(
+        [
+            gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(length)),
+            following.select("number", "value", next_row="row", next_length=duration, next_size=size),
+            former.select(
+                former_number=pl.col("number").fill_null(0),
+                former_value=pl.col("value").fill_null(0),
+                former_size=size,
+                former_length=duration.fill_null(0),
+            ),
+            pl.DataFrame({name: by_cause[:, place] for place, name in enumerate(CAUSE_COLUMNS)}),
+        ],
+        how="horizontal",
+    )

@@ -1,23 +1,19 @@
-"""Durations of kernels: by name, by device and by family, with histograms and their modes.
-
-All are exact: different durations of kernels are counted, and of many the counts are on disk, in the order of durations.
-"""
+"""Durations of kernels: by name, by device and by family, with histograms and their modes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.execution.merging import MergingOnDisk, Sums
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.kernel_families import families
 
@@ -28,16 +24,6 @@ SHOWN_KERNELS = 50
 
 _KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
-_SUMS: dict[str, type[pl.DataType]] = {
-    **{name: ON_DEVICES.schema[name] for name in (*_NAME, "family")},
-    **dict.fromkeys(("device", "count", "total"), pl.Int64),
-    "squares": pl.Float64,
-    **dict.fromkeys(("shortest", "longest"), pl.Int64),
-}
-_COUNTS: dict[str, type[pl.DataType]] = {
-    **{name: ON_DEVICES.schema[name] for name in _NAME},
-    **dict.fromkeys(("device", "duration", "count"), pl.Int64),
-}
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
 _LEAST_EXECUTIONS = 20
@@ -128,103 +114,91 @@ KERNEL_MODES = Table(
 TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)
 
 
-class Kernels(TableMeter):
-    """Durations of all kernels."""
+@dataclass(frozen=True)
+class Kernels(MeasuredTables):
+    """Durations of all kernels.
 
-    def __init__(self, context: SweepContext) -> None:
-        self._context = context
-        self._sums = Sums(_SUMS, [*_NAME, "family", "device"], smallest=["shortest"], largest=["longest"])
-        folder = context.folder / "durations" if context.folder is not None else None
-        self._counts = MergingOnDisk(_added_counts, pl.DataFrame(schema=_COUNTS), "duration", folder)
+    Attributes
+    ----------
+    by_device
+        Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs.
+    """
 
-    def update(self, chunk: TimeChunk) -> None:
-        started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
-        found = self._context.events.rows.located(started)
-        duration = pl.col("end") - pl.col("start")
-        counts = found.group_by(*_NAME, "family", "device", duration=duration).agg(count=pl.len().cast(pl.Int64))
-        self._sums.add(
-            counts.with_columns(
-                total=pl.col("duration") * pl.col("count"),
-                squares=pl.col("duration").cast(pl.Float64) ** 2 * pl.col("count"),
-                shortest="duration",
-                longest="duration",
-            )
+    by_device: pl.DataFrame
+
+
+def kernel_durations(run: MeasuredRun) -> Kernels:
+    """The tables of kernels."""
+    length = pl.col("end") - pl.col("start")
+    kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
+    durations = kernels.select(*_NAME, "row", "family", duration=length).collect()
+    device = pl.Series("device", run.events.rows.device[durations["row"].to_numpy()], dtype=pl.Int64)
+    durations = durations.drop("row").with_columns(device)
+    by_device = durations.group_by(*_NAME, "device").agg(
+        count=pl.len().cast(pl.Int64),
+        total=pl.col("duration").sum(),
+        mean_ns=pl.col("duration").mean(),
+        median_ns=_quantile(0.5),
+    )
+    is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
+    counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
+    if durations.is_empty():
+        return Kernels({}, counts)
+    by_name = _by_name(run, durations, by_device)
+    shown = by_name.head(SHOWN_KERNELS).select(*_NAME, "kernel").with_row_index("place")
+    histograms = _histograms(durations.select(*_NAME, "duration").join(shown.drop("kernel"), on=_NAME), shown)
+    modes = _modes(histograms)
+    by_name = by_name.join(modes.group_by("kernel").agg(modes=pl.len()), on="kernel", how="left", maintain_order="left")
+    of_devices = shown.join(by_device, on=_NAME, how="inner").sort("place", "device")
+    tables = {
+        KERNELS: by_name.with_columns(pl.col("modes").fill_null(1)),
+        FAMILIES: _families(by_name),
+        KERNEL_DEVICES: of_devices.with_columns(total_ns="total", device=run.device_names(pl.col("device"))),
+        KERNEL_HISTOGRAMS: histograms,
+        KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
+    }
+    return Kernels(tables, counts)
+
+
+def _quantile(share: float) -> pl.Expr:
+    """Duration at a quantile, by nearest rank (the lower one of two)."""
+    rank = (pl.len() * share).ceil().cast(pl.Int64)
+    return pl.col("duration").sort().get(rank - 1)
+
+
+def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
+    duration = pl.col("duration")
+    by_name = durations.group_by(_NAME).agg(
+        pl.col("family").drop_nulls().first(),
+        count=pl.len(),
+        total_ns=duration.sum(),
+        mean_ns=duration.mean(),
+        min_ns=duration.min(),
+        median_ns=_quantile(0.5),
+        p95_ns=_quantile(0.95),
+        max_ns=duration.max(),
+        deviation_ns=duration.std(ddof=0),
+    )
+    slowest = (
+        by_device.sort("mean_ns", "device", descending=[True, False])
+        .group_by(_NAME, maintain_order=True)
+        .agg(
+            slowest=pl.col("device").first(),
+            avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
+            devices=pl.len(),
         )
-        self._counts.add(counts.select(list(_COUNTS)))
-
-    def tables(self) -> Filled:
-        """The tables of kernels."""
-        sums = self._sums.rows
-        if sums.is_empty():
-            return {}
-        by_device = self._sums.by([*_NAME, "device"]).with_columns(mean_ns=pl.col("total") / pl.col("count"))
-        by_name = self._by_name(sums, by_device)
-        shown = by_name.head(SHOWN_KERNELS)
-        of_shown = shown.select(*_NAME, "kernel").with_row_index("place")
-        of_devices = of_shown.join(by_device, on=_NAME, how="inner")
-        names = _Quantiles(by_name, _NAME, {"median_ns": 0.5, "p95_ns": 0.95})
-        devices = _Quantiles(of_devices, [*_NAME, "device"], {"median_ns": 0.5})
-        bars = []
-        for durations in self._counts.windows():
-            names.update(durations)
-            durations_of_shown = durations.join(of_shown, on=_NAME, how="inner")
-            devices.update(durations_of_shown)
-            bars.append(_bars(durations_of_shown))
-        by_name = by_name.join(names.frame(), on=_NAME, how="left", maintain_order="left")
-        histograms = _histograms(pl.concat(bars))
-        modes = _modes(histograms)
-        counted = modes.group_by("kernel").agg(modes=pl.len())
-        return {
-            KERNELS: by_name.join(counted, on="kernel", how="left", maintain_order="left").with_columns(
-                pl.col("modes").fill_null(1)
-            ),
-            FAMILIES: _families(by_name),
-            KERNEL_DEVICES: of_devices.join(devices.frame(), on=[*_NAME, "device"], how="left")
-            .sort("place", "device")
-            .with_columns(total_ns="total", device=self._context.device_names(pl.col("device"))),
-            KERNEL_HISTOGRAMS: histograms,
-            KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
-        }
-
-    def _by_name(self, sums: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
-        """Columns of the table `kernels` but quantiles and `modes`, and _NAME; those that take most time first."""
-        events = self._context.events
-        of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
-        slowest = (
-            by_device.sort("mean_ns", "device", descending=[True, False])
-            .group_by(_NAME, maintain_order=True)
-            .agg(
-                slowest=pl.col("device").first(),
-                avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
-                devices=pl.len(),
-            )
-        )
-        by_name = self._sums.by(_NAME, by_device)
-        for further in (of_families, slowest):
-            by_name = by_name.join(further, on=_NAME, how="left")
-        by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
-        several = pl.col("devices") > 1
-        mean = pl.col("total") / pl.col("count")
-        return by_name.with_columns(
-            family=family_names(by_name, events),
-            kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
-            total_ns="total",
-            share=_share_of_all("total"),
-            mean_ns=mean,
-            min_ns="shortest",
-            max_ns="longest",
-            # Rounding can give a variance slightly below zero.
-            deviation_ns=(pl.col("squares") / pl.col("count") - mean * mean).clip(lower_bound=0.0).sqrt(),
-            slowest_device=pl.when(several).then(self._context.device_names(pl.col("slowest"))),
-            avg_max=pl.when(several).then("avg_max"),
-        )
-
-    @property
-    def by_device(self) -> pl.DataFrame:
-        """Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs."""
-        key = [*_NAME, "device"]
-        is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
-        return self._sums.by(key).filter(is_counted).select(*key, "count", "total").sort(key)
+    )
+    by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
+    by_name = by_name.sort("total_ns", "kernel", descending=[True, False])
+    several = pl.col("devices") > 1
+    return by_name.with_columns(
+        family=family_names(by_name, run.events),
+        kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
+        share=_share_of_all("total_ns"),
+        slowest_device=pl.when(several).then(run.device_names(pl.col("slowest"))),
+        avg_max=pl.when(several).then("avg_max"),
+    )
 
 
 def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
@@ -236,59 +210,12 @@ def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
     recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
     is_graph = by_name["number"] == event_types.GRAPH_EXECUTION
-    others = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
+    unnamed = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
     # To ask the rules takes a moment, and nearly always there is nothing to ask.
-    by_rules = dict(families(others).select("name", "family").iter_rows()) if others.len() else {}
+    by_rules = dict(families(unnamed).select("name", "family").iter_rows()) if unnamed.len() else {}
     rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
     name = pl.when(is_graph).then(pl.lit("CUDA graph")).otherwise(pl.coalesce(recorded, rules))
     return by_name.select(name.alias("family")).to_series()
-
-
-def _added_counts(counts: pl.DataFrame) -> pl.DataFrame:
-    return counts.group_by(*_NAME, "device", "duration").agg(pl.col("count").sum())
-
-
-class _Quantiles:
-    """Durations at quantiles of each key, by nearest rank (the lower one of two).
-
-    Parameters
-    ----------
-    counts
-        Of each key, once: how many durations there are (`count`).
-    shares
-        Each quantile, 0 to 1, by the name of its column.
-    """
-
-    def __init__(self, counts: pl.DataFrame, key: list[str], shares: Mapping[str, float]) -> None:
-        self._key = key
-        self._names = list(shares)
-        self._shorter = counts.select(
-            *key, **{name: (pl.col("count") * share).ceil() for name, share in shares.items()}, shorter=pl.lit(0, pl.Int64)
-        )
-        self._found = {name: [counts.select(*key, pl.lit(None, pl.Int64).alias(name)).clear()] for name in shares}
-
-    def update(self, durations: pl.DataFrame) -> None:
-        """Add durations (columns of _COUNTS), all longer than those that were added before."""
-        here = durations.group_by(*self._key, "duration").agg(pl.col("count").sum()).sort("duration")
-        running = here.join(self._shorter, on=self._key, how="inner", maintain_order="left").with_columns(
-            until=pl.col("shorter") + pl.col("count").cum_sum().over(self._key)
-        )
-        for name in self._names:
-            is_rank = (pl.col(name) <= pl.col("until")) & (pl.col(name) > pl.col("until") - pl.col("count"))
-            self._found[name].append(running.filter(is_rank).select(*self._key, pl.col("duration").alias(name)))
-        passed = here.group_by(self._key).agg(passed=pl.col("count").sum())
-        self._shorter = (
-            self._shorter.join(passed, on=self._key, how="left")
-            .with_columns(shorter=pl.col("shorter") + pl.col("passed").fill_null(0))
-            .drop("passed")
-        )
-
-    def frame(self) -> pl.DataFrame:
-        """The key, and a column of each quantile."""
-        found = self._shorter.select(self._key)
-        for name in self._names:
-            found = found.join(pl.concat(self._found[name]), on=self._key, how="left")
-        return found
 
 
 def bar_of(duration: pl.Expr) -> pl.Expr:
@@ -302,16 +229,12 @@ def bar_edge(bar: Numbers) -> Numbers:
     return np.where(bar < 0, 0, np.ceil(np.exp2(np.maximum(bar, 0) / BARS_PER_DOUBLING) - 1e-6)).astype(np.int64)
 
 
-def _bars(durations: pl.DataFrame) -> pl.DataFrame:
-    """Bars of the histograms of some durations (columns of _COUNTS, `place` and `kernel`)."""
-    return durations.group_by("place", "kernel", bar=bar_of(pl.col("duration"))).agg(
-        total_ns=(pl.col("duration") * pl.col("count")).sum(), count=pl.col("count").sum()
-    )
-
-
-def _histograms(bars: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `kernel_histograms`, of bars that may be there several times."""
-    bars = bars.group_by("place", "kernel", "bar").agg(pl.col("total_ns", "count").sum()).sort("place", "bar")
+def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `kernel_histograms`, and `bar`, of durations (`place`, `duration`) of the kernels that are shown
+    (`place`, `kernel`)."""
+    duration = pl.col("duration")
+    bars = durations.group_by("place", bar=bar_of(duration)).agg(total_ns=duration.sum(), count=pl.len().cast(pl.Int64))
+    bars = bars.join(shown, on="place").sort("place", "bar")
     bar = bars["bar"].to_numpy()
     edges = {"from_ns": bar_edge(bar), "to_ns": bar_edge(bar + 1)}
     return bars.select("kernel", "count", "total_ns", "bar").with_columns(
@@ -321,7 +244,7 @@ def _histograms(bars: pl.DataFrame) -> pl.DataFrame:
 
 def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
     """Peaks of each histogram that are clearly separate."""
-    found: list[dict[str, Any]] = []
+    modes: list[dict[str, Any]] = []
     # One histogram after the other: there are at most SHOWN_KERNELS.
     for (kernel,), bars in histograms.partition_by("kernel", as_dict=True, maintain_order=True).items():
         bar, count = bars["bar"].to_numpy(), bars["count"].to_numpy()
@@ -333,7 +256,7 @@ def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
             executions = int(count[inside].sum())
             highest = int(bar[inside][count[inside].argmax()])
             edges = bar_edge(np.array([bar[inside].min(), bar[inside].max() + 1, highest, highest + 1])).tolist()
-            found.append(
+            modes.append(
                 {
                     "kernel": kernel,
                     "mode": place,
@@ -345,7 +268,7 @@ def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
                     "share": executions / float(count.sum()),
                 }
             )
-    return KERNEL_MODES.frame(found)
+    return KERNEL_MODES.frame(modes)
 
 
 def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:

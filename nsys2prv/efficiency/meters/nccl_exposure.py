@@ -7,24 +7,20 @@ one that is hidden behind some kernels may block others.
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.event_waits import EventEdges
-from nsys2prv.efficiency.intervals import Intervals, Numbers
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.absent_time import AbsentTime
-from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.run_events import ON_DEVICES
-from nsys2prv.efficiency.steps import Steps
-from nsys2prv.efficiency.sweep import KERNEL, KINDS_OF_NUMBER, SweepContext, TimeChunk
-from nsys2prv.execution import memory
-from nsys2prv.execution.merging import Sums
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.efficiency.steps import NONE
 from nsys2prv.vocabulary import event_types
 
 INSIDE_A_NODE, OVER_NODES = "inside a node", "over nodes"
@@ -64,157 +60,37 @@ NCCL_EXPOSURE = Table(
     when="NCCL kernels",
 )
 
-_COMPUTE = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
-_MOST_STEPS = 1_000_000
-"""Changes between computing and not computing, of former chunks, that are kept at most."""
 _KERNEL = ["row", "start"]
-_TIME_SCHEMA = {"row": pl.Int64, "start": pl.Int64, "exposed": pl.Int64, "hidden_wait": pl.Int64}
-_OPERATION_SCHEMA = {"row": pl.Int64, "start": pl.Int64, "end": pl.Int64, "number": pl.Int64}
+_BLOCKING = ["hidden_wait", "blocking", "late_rank", "own_blocking"]
 
 
-class NcclExposure(TableMeter):
+@dataclass(frozen=True)
+class NcclExposure(Measurement):
     """Which NCCL kernels are exposed, and which of them block.
 
-    Parameters
+    Attributes
     ----------
-    nccl, absent
-        Meters of the same run, updated with the same chunks.
-    event_waits
-        Of the run; others may follow them too.
+    kernels
+        All NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name, `operation`, `ranks`, `size`,
+        `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late rank arrived: `late_rank`, and on
+        its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty: there are none.
+    starved
+        When devices are launch-starved while NCCL kernels run: see `AbsentTime.starved_beside_nccl`.
     """
 
-    def __init__(self, context: SweepContext, nccl: Nccl, absent: AbsentTime, event_waits: EventEdges) -> None:
-        self._context = context
-        self._nccl = nccl
-        self._absent = absent
-        self._events = event_waits
-        self._times = Sums(_TIME_SCHEMA, _KERNEL, largest=["hidden_wait"])
-        self._last = pl.DataFrame(schema=_OPERATION_SCHEMA)
-        self._recent = pl.DataFrame(schema=_OPERATION_SCHEMA)
-        """NCCL kernels that something may still wait for."""
-        self._past: list[tuple[int, int, Steps]] = []
-
-    def update(self, chunk: TimeChunk) -> None:
-        if event_types.NCCL_KERNEL not in self._context.events.types:
-            return
-        found = chunk.on_devices
-        self._past.append((chunk.begin, chunk.end, Steps.of(found, (found.counts[KERNEL] > 0).astype(np.int64))))
-        self._add_exposed(chunk)
-        operations = chunk.started[ON_DEVICES.name].select(
-            pl.col(name).cast(dtype) for name, dtype in _OPERATION_SCHEMA.items()
-        )
-        self._recent = pl.concat([self._recent, operations.filter(pl.col("number") == event_types.NCCL_KERNEL)])
-        self._add_hidden_waits(self._waits(chunk, operations))
-        self._forget(chunk)
-
-    def _add_exposed(self, chunk: TimeChunk) -> None:
-        inside = chunk.inside[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
-        if inside.is_empty():
-            return
-        device = self._context.events.rows.device[inside["row"].to_numpy()]
-        begin, end = (inside[name].to_numpy() for name in ("start", "end"))
-        by_mask = chunk.device_times.until(device, end) - chunk.device_times.until(device, begin)
-        computing = by_mask[:, 1 << KERNEL :: 2].sum(axis=1)
-        exposed = pl.Series(end - begin - computing)
-        of_kernels = inside.select("row", start="begin", exposed=exposed, hidden_wait=pl.lit(0))
-        self._times.add(of_kernels.select(pl.col(name).cast(dtype) for name, dtype in _TIME_SCHEMA.items()))
-
-    def _waits(self, chunk: TimeChunk, operations: pl.DataFrame) -> pl.DataFrame:
-        """Compute kernels that start in a chunk and waited for an NCCL kernel (`row`, `start`, `end`), `since` when."""
-        with_former = pl.concat([self._last, operations]).sort("row", "start", maintain_order=True)
-        former = [pl.col(name).shift().over("row").alias(f"former_{name}") for name in ("start", "end", "number")]
-        with_former = with_former.with_columns(former)
-        self._last = with_former.group_by("row", maintain_order=True).last().select(_OPERATION_SCHEMA.keys())
-        edges = self._events
-        launches = chunk.launches.select("time", row=pl.col("to_row").cast(pl.Int64), start="to_time")
-        launched = one_of_each(launches, _KERNEL)
-        kernels = with_former.filter(pl.col("number").is_in(_COMPUTE)).join(launched, on=_KERNEL, how="inner")
-        in_stream = kernels.filter(pl.col("former_number") == event_types.NCCL_KERNEL).select(
-            "row", start="former_start", end="former_end", since=pl.max_horizontal("time", "former_start")
-        )
-        awaited = pl.concat([edges.on_streams, edges.inferred]).drop("end")
-        by_event = awaited.join(kernels, on=_KERNEL, how="inner").join(
-            self._recent, left_on=["awaited_row", "awaited_start"], right_on=_KERNEL, how="inner", suffix="_nccl"
-        )
-        of_events = by_event.select(
-            row="awaited_row",
-            start="awaited_start",
-            end="awaited_end",
-            # Before that it waited for what was before it in its own stream.
-            since=pl.max_horizontal("time", "awaited_start", pl.col("former_end").fill_null(0)),
-        )
-        return pl.concat([in_stream, of_events]).filter(pl.col("since") < pl.col("end"))
-
-    def _add_hidden_waits(self, waits: pl.DataFrame) -> None:
-        """Add the times of waits in which the device of the NCCL kernel computes."""
-        if waits.is_empty():
-            return
-        # All waits for a kernel end with it: the one that began first has the others in it.
-        first = waits.group_by(_KERNEL).agg(pl.col("end").first(), pl.col("since").min())
-        device = self._context.events.rows.device[first["row"].to_numpy()]
-        since, end = (first[name].to_numpy() for name in ("since", "end"))
-        hidden: Numbers = np.zeros(len(since), dtype=np.int64)
-        for begin, until, steps in self._past:
-            hidden += _time_in_steps(Intervals(device, since.clip(begin, until), end.clip(begin, until)), steps)
-        found = first.select("row", "start", exposed=pl.lit(0, pl.Int64), hidden_wait=pl.Series(hidden, dtype=pl.Int64))
-        self._times.add(found)
-
-    def _forget(self, chunk: TimeChunk) -> None:
-        """Forget NCCL kernels that ended before this chunk, and what ran before those that are kept."""
-        self._recent = self._recent.filter(pl.col("end") > chunk.begin)
-        since = int(self._recent["start"].to_numpy().min(initial=chunk.end))
-        self._past = [era for era in self._past if era[1] > since]
-        while len(self._past) > 1 and sum(len(steps) for *_, steps in self._past) > memory.scaled(_MOST_STEPS):
-            self._past.pop(0)
-
-    @property
-    def starved(self) -> pl.DataFrame | None:
-        """When devices are launch-starved while NCCL kernels run: `StarvedBesideNccl.stretches`."""
-        return self._absent.starved_beside_nccl.stretches
-
-    @cached_property
-    def kernels(self) -> pl.DataFrame:
-        """After all chunks, all NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name,
-        `operation`, `ranks`, `size`, `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late
-        rank arrived: `late_rank`, and on its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty:
-        there are none."""
-        kernels = self._nccl.kernels
-        if kernels.is_empty():
-            return kernels
-        length, part = pl.col("end") - pl.col("begin"), pl.col("part")
-        rows = self._context.events.rows
-        waits = self._absent.waits_for_nccl
-        waits = waits.with_columns(own=waits["device"] == pl.Series(rows.device[waits["row"].to_numpy()]))
-        blocking = waits.group_by(_KERNEL).agg(
-            blocking=length.sum(),
-            late_rank=length.filter(part == parts.PART_LATE).sum(),
-            own_blocking=length.filter("own").sum(),
-        )
-        times = self._times.rows.join(blocking, on=_KERNEL, how="left")
-        found = kernels.with_columns(pl.col("row").cast(pl.Int64)).join(times, on=_KERNEL, how="left")
-        # Of several kernels that a row starts at once, one has the times of all.
-        measured = ["exposed", "hidden_wait", "blocking", "late_rank", "own_blocking"]
-        is_first = pl.struct(_KERNEL).is_first_distinct()
-        nodes = pl.Series([task.node for task in rows.tasks], dtype=pl.String)
-        located = found.with_columns(pl.when(is_first).then(pl.col(measured)).fill_null(0), node=pl.lit(nodes).gather("task"))
-        members, several = pl.struct("task", "device").n_unique(), pl.col("node").n_unique() > 1
-        complete = members >= pl.col("ranks").max()
-        placement = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
-        return located.with_columns(
-            placement=pl.when(pl.col("communicator").is_not_null()).then(placement.over("communicator", "operation"))
-        )
+    kernels: pl.DataFrame
+    starved: pl.DataFrame | None
 
     def tables(self) -> Filled:
         """The table of NCCL kernels that are exposed, or block."""
         if self.kernels.is_empty():
             return {}
-        measured = ("exposed", "hidden_wait", "blocking", "late_rank", "own_blocking")
         summed = (
             self.kernels.with_columns(total=pl.col("end") - pl.col("start"))
             .group_by("communicator", "communicator_name", "operation")
             .agg(
                 pl.len().alias("count"),
-                pl.col("total", *measured).sum(),
+                pl.col("total", "exposed", *_BLOCKING).sum(),
                 pl.col("placement").first(),
                 members=pl.struct("task", "device").n_unique(),
                 nodes=pl.col("node").n_unique(),
@@ -238,10 +114,79 @@ class NcclExposure(TableMeter):
         }  # fmt: skip
 
 
-def _time_in_steps(windows: Intervals, steps: Steps) -> Numbers:
-    """Time in each window in which the key is not 0."""
-    some = np.flatnonzero(windows.end > windows.begin)
-    pieces = steps.cut(windows.only(some))
-    found: Numbers = np.zeros(len(windows), dtype=np.int64)
-    np.add.at(found, some[pieces.window], pieces.length * pieces.key)
-    return found
+def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
+    """Which NCCL kernels are exposed, and which of them block."""
+    kernels, absent = run.measured(Nccl).kernels, run.measured(AbsentTime)
+    if kernels.is_empty():
+        return NcclExposure(kernels, absent.starved_beside_nccl)
+    rows = run.events.rows
+    begin, end = pl.col("begin"), pl.col("end")
+    device_of_kernel = pl.Series("device_of_kernel", rows.device[absent.waits_for_nccl["row"].to_numpy()])
+    waits = absent.waits_for_nccl.with_columns(device_of_kernel)
+    blocking = waits.group_by(_KERNEL).agg(
+        blocking=(end - begin).sum(),
+        late_rank=(end - begin).filter(pl.col("part") == parts.PART_LATE).sum(),
+        own_blocking=(end - begin).filter(pl.col("device") == pl.col("device_of_kernel")).sum(),
+    )
+    exposed = (kernels["end"] - kernels["start"]) - _computing(run, kernels)
+    measured = kernels.with_columns(exposed=exposed).join(_hidden_waits(run), on=_KERNEL, how="left", maintain_order="left")
+    measured = measured.join(blocking, on=_KERNEL, how="left", maintain_order="left")
+    # Of several kernels that a row starts at once, one has what waits for all of them.
+    is_first = pl.struct(_KERNEL).is_first_distinct()
+    nodes = pl.Series([task.node for task in rows.tasks], dtype=pl.String)
+    located = measured.with_columns(pl.when(is_first).then(pl.col(_BLOCKING)).fill_null(0), node=pl.lit(nodes).gather("task"))
+    members, several = pl.struct("task", "device").n_unique(), pl.col("node").n_unique() > 1
+    complete = members >= pl.col("ranks").max()
+    placement = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
+    is_named = pl.col("communicator").is_not_null()
+    located = located.with_columns(placement=pl.when(is_named).then(placement.over("communicator", "operation")))
+    return NcclExposure(located, absent.starved_beside_nccl)
+
+
+def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
+    """Time in which the device of each row computes from `start` to `end`, ns."""
+    device = run.events.rows.device[times["row"].to_numpy()]
+    by_mask = run.device_times.until(device, times["end"].to_numpy()) - run.device_times.until(
+        device, times["start"].to_numpy()
+    )
+    return pl.Series(by_mask[:, 1 << KERNEL :: 2].sum(axis=1))
+
+
+def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
+    """For NCCL kernels (`row`, `start`) that compute kernels waited for: `hidden_wait`, the time of these waits in which the
+    device of the NCCL kernel computes, ns."""
+    operations, edges = run.operations.select("row", "start", "end", "number"), run.measured(EventEdges)
+    row = operations["row"].to_numpy()
+    order = np.argsort(row, kind="stable")
+    former: Numbers = np.full(len(row), NONE, dtype=np.int64)
+    follows = row[order[1:]] == row[order[:-1]]
+    former[order[1:][follows]] = order[:-1][follows]
+    is_nccl = (operations["number"] == event_types.NCCL_KERNEL).to_numpy()
+    is_launched = operations["number"].is_in(COMPUTE_TYPES).to_numpy() & (run.launch_of != NO_LAUNCH)
+    awaited = pl.concat([edges.on_streams, edges.inferred]).select(
+        pl.col("row", "awaited_row").cast(pl.Int32), "start", "awaited_start"
+    )
+    nccl = operations.filter(is_nccl).select(awaited_row="row", awaited_start="start", until="end")
+    awaited = awaited.join(nccl, on=["awaited_row", "awaited_start"], how="inner")
+
+    def launched(places: Numbers) -> pl.DataFrame:
+        return operations[places].select("row", "start", time=run.launches["time"].gather(run.launch_of[places]))
+
+    in_stream = np.flatnonzero(is_launched & np.append(is_nccl, False)[former])
+    nccl_before = operations[former[in_stream]]
+    since = pl.max_horizontal(launched(in_stream)["time"], nccl_before["start"])
+    of_streams = nccl_before.select("row", "start", "end", since=since)
+    by_event = np.flatnonzero(is_launched & operations["row"].is_in(awaited["row"].unique().implode()).to_numpy())
+    kernels = launched(by_event).with_columns(former_end=np.append(operations["end"].to_numpy(), 0)[former[by_event]])
+    of_events = awaited.join(kernels, on=_KERNEL, how="inner").select(
+        row="awaited_row",
+        start="awaited_start",
+        end="until",
+        # Before that it waited for what was before it in its own stream.
+        since=pl.max_horizontal("time", "awaited_start", "former_end"),
+    )
+    # All waits for a kernel end with it: the one that began first has the others in it.
+    waits = pl.concat([of_streams, of_events]).filter(pl.col("since") < pl.col("end"))
+    first = waits.group_by(_KERNEL).agg(pl.col("end").first(), pl.col("since").min())
+    hidden = _computing(run, first.select("row", "end", start="since"))
+    return first.select(*_KERNEL, hidden_wait=hidden)

@@ -6,16 +6,17 @@ from the name of the kernel.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
-from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_waits import NCCL_COLLECTIVES, NCCL_STRAGGLERS, NCCL_WAITS, wait_tables, waits_of_ranks
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
 from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
@@ -77,10 +78,10 @@ NCCL_OPERATIONS = Table(
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
 
 
-def is_complete(ranks: pl.Expr, context: SweepContext) -> pl.Expr:
+def is_complete(ranks: pl.Expr, run: MeasuredRun) -> pl.Expr:
     """Whether all ranks of matched collectives (`members`: so many are in the run) are in the run; `ranks` is the size of the
     communicator (null: not known)."""
-    return (pl.col("members") >= ranks).fill_null(context.events.missing_ranks == 0)
+    return (pl.col("members") >= ranks).fill_null(run.events.missing_ranks == 0)
 
 
 def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
@@ -88,54 +89,47 @@ def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
     return kernel.str.contains("(?i)nccl") & (first_match(kernel, _OPERATIONS, _UNKNOWN_OPERATION) == _POINT_TO_POINT)
 
 
-class Nccl(TableMeter):
-    """All NCCL kernels. They are kept: compared with other kernels they are few."""
+@dataclass(frozen=True)
+class Nccl(Measurement):
+    """All NCCL kernels. Compared with other kernels they are few.
 
-    def __init__(self, context: SweepContext) -> None:
-        self._context = context
-        self._found: list[pl.DataFrame] = []
+    Attributes
+    ----------
+    kernels
+        `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`, and `size`; what is not
+        known is null.
+    matched, pairs
+        Those of collectives that are matched over their ranks, and sends and receives between the only two devices of a
+        communicator: also `turn`, and `members` (ranks of the run that take part).
+    """
 
-    def update(self, chunk: TimeChunk) -> None:
-        started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
-        if started.is_empty():
-            return
-        calls = chunk.started[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
-        calls = one_of_each(calls, ["row", "start"])
-        found = started.select("row", "start", "end", "value").join(
-            calls, on=["row", "start"], how="left", maintain_order="left"
-        )
-        self._found.append(self._context.events.rows.located(found).with_columns(pl.col("task", "device").cast(pl.Int32)))
+    run: MeasuredRun
+    kernels: pl.DataFrame
+    matched: pl.DataFrame
+    pairs: pl.DataFrame
 
     def tables(self) -> Filled:
         """The tables of NCCL."""
-        if not self._found:
-            return {}
-        return {NCCL_OPERATIONS: _by_size(self._whole()), **wait_tables(self.waits, self._context)}
-
-    @property
-    def kernels(self) -> pl.DataFrame:
-        """All kernels: `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`,
-        and `size`; what is not known is null. Empty: there are none."""
-        return self._whole() if self._found else pl.DataFrame()
+        return {NCCL_OPERATIONS: _by_size(self.kernels), **wait_tables(self.waits, self.run)}
 
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Waits in collectives that are matched over their ranks, as of `nccl_waits.waits_of_ranks`; with `row`, `members`
         (ranks of the run that take part) and `ranks` (of the communicator; null: not known). Empty: there are none."""
-        return self._waits(self._matched(self._whole())) if self._found else pl.DataFrame()
+        return self._waits(self.matched)
 
     @property
     def waits_in_pairs(self) -> pl.DataFrame:
         """The same of sends and receives between the only two devices of a communicator."""
-        return self._waits(_pairs(self._whole(), self._context)) if self._found else pl.DataFrame()
+        return self._waits(self.pairs)
 
-    def _waits(self, matched: pl.DataFrame) -> pl.DataFrame:
+    def _waits(self, kernels: pl.DataFrame) -> pl.DataFrame:
         columns = ("row", "start", "end", "task", "device", *COLLECTIVE, "communicator_name", "ranks", "members")
-        if matched.is_empty():
+        if kernels.is_empty():
             return pl.DataFrame()
-        waits = waits_of_ranks(matched.select(columns), self._context)
+        waits = waits_of_ranks(kernels.select(columns), self.run)
         # Where ranks are not in the run, they may have been last, and all others may have waited for them.
-        complete = is_complete(pl.col("ranks").max().over("collective"), self._context)
+        complete = is_complete(pl.col("ranks").max().over("collective"), self.run)
         return waits.with_columns(
             is_last=pl.col("is_last") & complete,
             is_decided=pl.col("is_decided") & complete,
@@ -149,15 +143,10 @@ class Nccl(TableMeter):
 
         Matched are collectives, and sends and receives between the only two devices of a communicator.
         """
-        if not self._found:
-            schema = {"communicator": pl.Int64, "operation": pl.String, "turn": pl.Int64}
-            columns = {"row": pl.Int32, "start": pl.Int64, **schema, "transfer": pl.Int64, "complete": pl.Boolean}
-            return pl.DataFrame(schema=columns)
-        whole = self._whole()
         shortest = (pl.col("end") - pl.col("start")).min().over(COLLECTIVE)
-        matched = (self._matched(whole), _pairs(whole, self._context))
         return pl.concat(
-            [kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=self._complete) for kernels in matched]
+            kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=self._complete)
+            for kernels in (self.matched, self.pairs)
         )
 
     @property
@@ -172,49 +161,53 @@ class Nccl(TableMeter):
         """Kernels of collectives that are matched over ranks: `row`, `start`, `end`, `task`, `device`, `communicator`,
         `communicator_name`, `operation`, `turn`, `members`, the number of ranks in the run, and `complete`: whether these are
         all of the communicator."""
-        if not self._found:
-            return pl.DataFrame(schema=_MATCHED)
-        found = self._matched(self._whole()).with_columns(complete=self._complete)
-        return found.select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
+        kernels = self.matched.with_columns(complete=self._complete)
+        return kernels.select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
 
     @property
     def _complete(self) -> pl.Expr:
-        return is_complete(pl.col("ranks").max().over(COLLECTIVE), self._context)
-
-    def _whole(self) -> pl.DataFrame:
-        """All kernels with their operations and communicators."""
-        events = self._context.events
-        whole = pl.concat(self._found)
-        kinds = whole.select(pl.col("value").unique(), number=pl.lit(event_types.NCCL_KERNEL))
-        operation = first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION)
-        operations = with_names(kinds, events).select("value", operation=operation)
-        communicators = events.types.get(event_types.NCCL_COMMUNICATOR, TypeNames("")).values or {}
-        name = pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String)
-        return whole.join(operations, on="value", how="left", maintain_order="left").with_columns(communicator_name=name)
-
-    def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
-        """NCCL kernels that belong to the same collective on several devices.
-
-        The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
-        Kernels without a known communicator count as those of one communicator over all devices that have such kernels.
-        """
-        key = ["communicator", "operation"]
-        found = (
-            whole.filter(pl.col("operation") != _POINT_TO_POINT)
-            .sort("start", "end", "device")
-            .with_columns(turn=pl.int_range(pl.len()).over(*key, "device", "task"))
-        )
-        counts = found.group_by(*key, "device", "task").agg(count=pl.len())
-        fitting = counts.group_by(key).agg(members=pl.len(), least=pl.col("count").min(), most=pl.col("count").max())
-        fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
-        return found.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
+        return is_complete(pl.col("ranks").max().over(COLLECTIVE), self.run)
 
 
-def _pairs(whole: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
+def measure_nccl(run: MeasuredRun) -> Nccl:
+    """NCCL kernels with what their calls say, and which of them are of one collective."""
+    events = run.events
+    calls = one_of_each(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
+    started = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select("row", "start", "end", "value")
+    kernels = started.join(calls, on=["row", "start"], how="left", maintain_order="left")
+    kinds = kernels.select(pl.col("value").unique(), number=pl.lit(event_types.NCCL_KERNEL))
+    operation = first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION)
+    operations = with_names(kinds, events).select("value", operation=operation)
+    communicators = events.types.get(event_types.NCCL_COMMUNICATOR, TypeNames("")).values or {}
+    name = pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String)
+    located = events.rows.located(kernels).with_columns(pl.col("task", "device").cast(pl.Int32), communicator_name=name)
+    located = located.join(operations, on="value", how="left", maintain_order="left")
+    return Nccl(run, located, _matched(located), _pairs(located, run))
+
+
+def _matched(kernels: pl.DataFrame) -> pl.DataFrame:
+    """NCCL kernels that belong to the same collective on several devices.
+
+    The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
+    Kernels without a known communicator count as those of one communicator over all devices that have such kernels.
+    """
+    key = ["communicator", "operation"]
+    in_turns = (
+        kernels.filter(pl.col("operation") != _POINT_TO_POINT)
+        .sort("start", "end", "device")
+        .with_columns(turn=pl.int_range(pl.len()).over(*key, "device", "task"))
+    )
+    counts = in_turns.group_by(*key, "device", "task").agg(count=pl.len())
+    fitting = counts.group_by(key).agg(members=pl.len(), least=pl.col("count").min(), most=pl.col("count").max())
+    fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
+    return in_turns.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
+
+
+def _pairs(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """Sends and receives of communicators with exactly two devices, the n-th of one with the n-th of the other, if both have
     equally many and all pairs run at the same time, as far as their clocks can say that."""
-    found = (
-        whole.filter(pl.col("operation") == _POINT_TO_POINT)
+    in_turns = (
+        kernels.filter(pl.col("operation") == _POINT_TO_POINT)
         .sort("start", "end", "device")
         .with_columns(turn=pl.int_range(pl.len()).over("communicator", "device", "task"))
         .with_columns(
@@ -224,20 +217,20 @@ def _pairs(whole: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
         .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
         .filter((pl.col("members") == 2) & pl.col("equal"))
     )
-    with_margins = context.clocks.with_margins(found, "start").with_columns(margin=margin_of_group(COLLECTIVE))
+    with_margins = run.clocks.with_margins(in_turns, "start").with_columns(margin=margin_of_group(COLLECTIVE))
     meets = (pl.col("start").max() < pl.col("end").min() + pl.col("margin").max()).over(COLLECTIVE)
-    known = with_margins.with_columns(meets=meets & pl.col("margin").is_finite())
-    return known.filter(pl.col("meets").all().over("communicator"))
+    compared = with_margins.with_columns(meets=meets & pl.col("margin").is_finite())
+    return compared.filter(pl.col("meets").all().over("communicator"))
 
 
-def _by_size(whole: pl.DataFrame) -> pl.DataFrame:
+def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
     factor: pl.Expr = pl.lit(None, pl.Float64)
     for operation, expression in _BUS_FACTORS.items():
         factor = pl.when(pl.col("operation") == operation).then(expression).otherwise(factor)
     return (
-        whole.group_by("operation", "communicator", "communicator_name", "ranks", "size")
+        kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
         .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
         .sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False])
         .with_columns(

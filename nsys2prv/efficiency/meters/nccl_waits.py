@@ -7,12 +7,10 @@ duration of the rank that was in it for the shortest time, and waiting, which is
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.shared_events import Floats, Ints
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.sweep import SweepContext
 from nsys2prv.efficiency.task_clocks import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 
 MOST_COLLECTIVES = 200
@@ -93,30 +91,28 @@ NCCL_COLLECTIVES = Table(
 _SUMS = ("residence", "transfer", "waiting", "waited", "undecided", "late_start", "late_end")
 
 
-def wait_tables(waits: pl.DataFrame, context: SweepContext) -> Filled:
+def wait_tables(waits: pl.DataFrame, run: MeasuredRun) -> Filled:
     """The tables of waits.
 
     Parameters
     ----------
     waits
         As of `waits_of_ranks`; empty: no collective is matched.
-    context
-        Of the run.
     """
     if waits.is_empty():
         return {}
     names = {"communicator": pl.col("communicator_name")}
-    device = context.device_names(pl.col("device"))
+    device = run.device_names(pl.col("device"))
     return {
         NCCL_WAITS: _by_communicator(waits).with_columns(**names),
-        NCCL_STRAGGLERS: _by_task(waits).with_columns(**names, task=context.task_names(pl.col("task")), device=device),
+        NCCL_STRAGGLERS: _by_task(waits).with_columns(**names, task=run.task_names(pl.col("task")), device=device),
         NCCL_COLLECTIVES: _longest_waits(waits).with_columns(
-            **names, last_task=context.task_names(pl.col("last_task")), device=device
+            **names, last_task=run.task_names(pl.col("last_task")), device=device
         ),
     }
 
 
-def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
+def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """Waits of each rank in each collective.
 
     Parameters
@@ -124,8 +120,6 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     collectives
         NCCL kernels, one per collective and device: columns `communicator` (number), `communicator_name`, `operation`, `turn`
         (which together are the collective), `task`, `device` (index), `start`, `end` (ns).
-    context
-        Of the run.
 
     Returns
     -------
@@ -143,14 +137,13 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     numbers = collectives.select(key).unique().sort(key, nulls_last=True).with_row_index(_ID)
     frame = collectives.join(numbers, on=key, how="left", nulls_equal=True)
     frame = frame.with_columns(arrived=pl.col("start").max().over(_ID), residence=pl.col("end") - pl.col("start"))
-    frame = context.clocks.with_margins(frame, "arrived").sort(_ID, GROUP, CLOCK, REPORT, "start", "device")
-    ranks = _Ranks(frame)
+    frame = run.clocks.with_margins(frame, "arrived").sort(_ID, GROUP, CLOCK, REPORT, "start", "device")
     frame = frame.with_columns(
         transfer=pl.col("residence").min().over(_ID),
-        is_last=ranks.is_last(),
-        waited=ranks.known_distance(frame["start"]),
-        late_start=ranks.known_distance(-frame["start"]),
-        late_end=ranks.known_distance(-frame["end"]),
+        is_last=_is_last(frame),
+        waited=_known_distance(pl.col("start")),
+        late_start=_known_distance(-pl.col("start")),
+        late_end=_known_distance(-pl.col("end")),
         margin=margin_of_group([_ID]),
     ).with_columns(waiting=pl.col("residence") - pl.col("transfer"), is_decided=pl.col("is_last").any().over(_ID))
     # A rank can't have waited for longer than it was in the collective.
@@ -159,84 +152,33 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     return frame.with_columns(undecided=undecided.round().cast(pl.Int64))
 
 
-class _Ranks:
-    """Times of ranks in collectives against each other.
+def _known_distance(time: pl.Expr) -> pl.Expr:
+    """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
 
-    Parameters
-    ----------
-    frame
-        As of `TaskClocks.with_margins`, sorted by _ID, GROUP, CLOCK and REPORT.
+    Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it
+    can be: one comparison for each rank instead of one for each pair of ranks.
     """
-
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._start = frame["start"].to_numpy().astype(np.float64)
-        self._of_report = frame[OF_REPORT].to_numpy()
-        self._of_clock = frame[OF_CLOCK].to_numpy()
-        # Where the rows of each collective, and there of each group, clock and report, begin.
-        self._edges = []
-        is_new = np.zeros(frame.height, dtype=bool)
-        is_new[:1] = True
-        for column in (_ID, GROUP, CLOCK, REPORT):
-            number = frame[column].to_numpy()
-            is_new = is_new | np.concatenate([[True], number[1:] != number[:-1]])
-            self._edges.append(np.flatnonzero(is_new))
-
-    def known_distance(self, times: pl.Series) -> pl.Series:
-        """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
-
-        Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as
-        it can be: one comparison for each rank instead of one for each pair of ranks.
-        """
-        time = times.to_numpy().astype(np.float64)
-        _, of_group, of_clock, of_report = self._edges
-        distance = _largest(time, of_report) - time
-        for error, edges in ((self._of_report, of_clock), (self._of_report + self._of_clock, of_group)):
-            surely = _largest(time - error, edges)
-            latest = _largest(np.where(time - error == surely, time, -np.inf), edges)
-            distance = np.where(surely > time + error, np.maximum(distance, latest - time), distance)
-        return pl.Series(np.rint(distance).astype(np.int64))
-
-    def is_last(self) -> pl.Series:
-        """Whether each rank arrived after all others of its collective, by more than their clocks can be wrong."""
-        of_all, of_group, of_clock, of_report = self._edges
-        margin = self._of_report + self._of_clock
-        is_last = np.ones(len(self._start), dtype=bool)
-        # Of other groups nothing is known.
-        is_last &= _size(of_all, len(is_last)) == _size(of_group, len(is_last))
-        for latest, error, inner, outer in (
-            (self._start, np.zeros_like(margin), None, of_report),
-            (self._start + self._of_report, self._of_report, of_report, of_clock),
-            (self._start + margin, margin, of_clock, of_group),
-        ):
-            others = _largest_of_others(latest, inner, outer)
-            is_last &= (self._start - error > others) | np.isneginf(others)
-        return pl.Series(is_last)
+    distance = (time.max().over(_ID, GROUP, CLOCK, REPORT) - time).cast(pl.Float64)
+    of_report, of_clock = pl.col(OF_REPORT), pl.col(OF_REPORT) + pl.col(OF_CLOCK)
+    for error, key in ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP])):
+        surely = (time - error).max().over(key)
+        latest = pl.when(time - error == surely).then(time).max().over(key)
+        distance = pl.when(surely > time + error).then(pl.max_horizontal(distance, latest - time)).otherwise(distance)
+    return distance.round().cast(pl.Int64)
 
 
-def _size(edges: Ints, rows: int) -> Ints:
-    """Number of rows of the part that each row is in."""
-    lengths = np.diff(edges, append=rows)
-    return np.repeat(lengths, lengths)
-
-
-def _largest(values: Floats, edges: Ints) -> Floats:
-    """The largest value of the part that each row is in."""
-    return np.repeat(np.maximum.reduceat(values, edges), np.diff(edges, append=len(values)))
-
-
-def _largest_of_others(values: Floats, inner: Ints | None, outer: Ints) -> Floats:
-    """The largest value in the outer part that each row is in, outside of its inner part (None: of the row alone)."""
-    inner = np.arange(len(values)) if inner is None else inner
-    of_inner = np.maximum.reduceat(values, inner)
-    part = np.searchsorted(inner, outer)
-    first = np.maximum.reduceat(of_inner, part)
-    of_first = np.repeat(first, np.diff(part, append=len(inner)))
-    # Of several inner parts with the largest value, each has another one beside it.
-    is_first = of_inner == of_first
-    several = np.repeat(np.add.reduceat(is_first.astype(np.int64), part), np.diff(part, append=len(inner))) > 1
-    second = np.maximum.reduceat(np.where(is_first, -np.inf, of_inner), part)
-    others = np.where(is_first & ~several, np.repeat(second, np.diff(part, append=len(inner))), of_first)
-    return np.repeat(others, np.diff(inner, append=len(values)))
+def _is_last(ranks: pl.DataFrame) -> pl.Series:
+    """Whether each rank arrived after all others of its collective, by more than their clocks can be wrong."""
+    placed = ranks.with_row_index("place")
+    last = placed[placed.select(pl.col("place").get(pl.col("start").arg_max()).over(_ID)).to_series()]
+    pairs = pl.concat([placed, last.select(pl.all().name.prefix("last_"))], how="horizontal")
+    same_report, same_clock, same_group = (pl.col(name) == pl.col(f"last_{name}") for name in (REPORT, CLOCK, GROUP))
+    of_reports, of_clocks = (pl.col(name) + pl.col(f"last_{name}") for name in (OF_REPORT, OF_CLOCK))
+    margin = pl.when(same_report).then(0.0).when(same_clock).then(of_reports).otherwise(of_reports + of_clocks)
+    is_itself = pl.col("place") == pl.col("last_place")
+    # Of different groups nothing is known.
+    is_earlier = same_group & (pl.col("last_start") - pl.col("start") > margin)
+    return pairs.select(is_itself & (is_earlier | is_itself).all().over(_ID)).to_series()
 
 
 def _sums() -> list[pl.Expr]:
@@ -269,9 +211,8 @@ def _by_communicator(waits: pl.DataFrame) -> pl.DataFrame:
 
 def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl_stragglers`, with indices of tasks and devices."""
-    others = pl.col("waited").sum().over(_ID)
     return (
-        waits.with_columns(others=others)
+        waits.with_columns(waited_of_all=pl.col("waited").sum().over(_ID))
         .group_by("communicator", "communicator_name", "task", "device")
         .agg(
             *_sums(),
@@ -279,7 +220,7 @@ def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
             decided=pl.col("is_decided").sum(),
             last=pl.col("is_last").sum(),
             mean_wait_ns=pl.col("waited").mean(),
-            caused_ns=pl.col("others").filter(pl.col("is_last")).sum(),
+            caused_ns=pl.col("waited_of_all").filter(pl.col("is_last")).sum(),
         )
         .sort("communicator", "task", "device", nulls_last=True)
     )

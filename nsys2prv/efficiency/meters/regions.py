@@ -1,4 +1,5 @@
-"""NVTX ranges as regions (all ranges of one name) and as iterations (the n-th range of a name of each task)."""
+"""NVTX ranges: as regions (all ranges of a name), as iterations (the n-th range of a name of each task, or what repeats in the
+run), and as a tree of ranges inside of each other."""
 
 from __future__ import annotations
 
@@ -8,27 +9,34 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import RegionTimes, Trees
-from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.activity_times import Trees, times_in_ranges
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
+from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.merging import Sums
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import fits
 from nsys2prv.vocabulary.wording import did_you_mean_any, short
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
+MOST_ROWS, MOST_TREES = 100_000, 10_000
+"""Rows of tables of iterations, and iterations with efficiencies: the first ones."""
+MOST_NODES = 1_000
+"""Nodes of the tree that have a row: those with most time."""
+MOST_LEVELS = 12
+"""Ranges that are nested more deeply are part of the one around them."""
+_MOST_PATHS = 20_000
+"""Different paths of the tree; ranges of further ones are part of the one around them."""
+_NO_PARENT = -1
 
 _EVERY = "*"
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
-
-_KNOWN_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
-_REGION_SCHEMA = dict.fromkeys(("slot", "task", "count", "total", "longest"), pl.Int64)
-_ITERATION_SCHEMA = dict.fromkeys(("iteration", "start", "end", "tasks", "shortest", "longest"), pl.Int64)
+_NAME_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
 
 REGIONS = Table(
     "regions",
@@ -71,6 +79,37 @@ ITERATIONS = Table(
     ),
     by_nccl_policy=True,
 )
+TASK_ITERATIONS = Table(
+    "task_iterations",
+    "Iterations of each task",
+    "one iteration of one task on one device",
+    (
+        Column.count("iteration", "0, 1, ..., the same number on all tasks"),
+        Column.text("task", "name of the task"),
+        DEVICE,
+        Column.moment("begin_ns", "start of its first work there"),
+        Column.moment("end_ns", "where the next one begins; of the last one: end of its last work"),
+        Column.ns("length_ns", "its length"),
+        Column.number("ratio", "length / median over tasks"),
+    ),
+    when="Iterations that were found; with `--per-iteration` those of the ranges named",
+)
+NVTX_TREE = Table(
+    "nvtx_tree",
+    "NVTX ranges inside of each other",
+    "push/pop ranges of one name inside of the same ranges",
+    (
+        Column.count("node", "0, 1, ..., a node before those inside of it, and those with most time first"),
+        Column.count("parent", "the node of the range around it; null for the outermost"),
+        Column.count("level", "0 for the outermost"),
+        Column.text("range", "text of the ranges, `#` for its numbers"),
+        Column.count("count", "number of ranges"),
+        Column.ns("total_ns", "sum of their lengths over all host threads"),
+        Column.ns("own_ns", "of it, in no range that has a row inside of this one"),
+        Column.share("share", "`total_ns` / sum of the outermost"),
+    ),
+    when="NVTX push/pop ranges",
+)
 
 
 class NamedRanges:
@@ -101,20 +140,20 @@ class NamedRanges:
         for number, names in events.types.items():
             if not base_types([number], RANGES):
                 continue
-            found = _DOMAIN.fullmatch(names.label)
-            domain = found[1] if found else None
+            match = _DOMAIN.fullmatch(names.label)
+            domain = match[1] if match else None
             rows += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
-        known = pl.DataFrame(rows, schema=_KNOWN_SCHEMA, orient="row")
-        called = {name: known.select(_is_called(name)).to_series() for name in requested}
+        ranges = pl.DataFrame(rows, schema=_NAME_SCHEMA, orient="row")
+        called = {name: ranges.select(_is_called(name)).to_series() for name in requested}
         for name in requested:
             if name != _EVERY and not called[name].any():
-                names = known["text"].unique().sort()
+                names = ranges["text"].unique().sort()
                 raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-        chosen = known.filter(pl.any_horizontal(*called.values()))
-        self.names = list(dict.fromkeys(chosen.select("text", "domain").iter_rows()))
+        matches = ranges.filter(pl.any_horizontal(*called.values()))
+        self.names = list(dict.fromkeys(matches.select("text", "domain").iter_rows()))
         slots = {name: slot for slot, name in enumerate(self.names)}
-        of_chosen = [slots[name] for name in chosen.select("text", "domain").iter_rows()]
-        self.slots = chosen.select("number", "value", slot=pl.Series(of_chosen, dtype=pl.Int64))
+        of_matches = [slots[name] for name in matches.select("text", "domain").iter_rows()]
+        self.slots = matches.select("number", "value", slot=pl.Series(of_matches, dtype=pl.Int64))
 
 
 def _is_called(requested: str) -> pl.Expr:
@@ -125,105 +164,189 @@ def _is_called(requested: str) -> pl.Expr:
     return is_called
 
 
-class _RangeMeter(TableMeter):
-    """What regions and iterations have in common."""
-
-    def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
-        self._context = context
-        self._trees = trees
-        self._chosen = NamedRanges(context.events, names)
-        self._times = RegionTimes(context)
+class Regions(MeasuredTables):
+    """Times and lengths of all ranges of each name that `--regions` names."""
 
 
-class Regions(_RangeMeter):
-    """Times and lengths of all ranges of each name chosen."""
-
-    def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
-        super().__init__(context, trees, names)
-        self._lengths = Sums(_REGION_SCHEMA, ["slot", "task"], largest=["longest"])
-
-    def update(self, chunk: TimeChunk) -> None:
-        if self._chosen.slots.is_empty():
-            return
-        inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
-        if inside.is_empty():
-            return
-        inside = self._context.events.rows.located(inside)
-        self._times.update(chunk, *(inside[name].to_numpy() for name in ("slot", "task", "start", "end")))
-        length = pl.col("until") - pl.col("begin")
-        started = inside.filter(pl.col("begin") >= chunk.begin)
-        self._lengths.add(started.with_columns(count=pl.lit(1), total=length, longest=length))
-
-    def tables(self) -> Filled:
-        """The table `regions`, those that take most time first."""
-        by_slot = (
-            self._lengths.rows.group_by("slot")
-            .agg(pl.col("count", "total").sum(), pl.col("longest").max(), tasks=pl.col("task").n_unique())
-            .sort("total", "slot", descending=[True, False])
-            .head(MOST_REGIONS)
-        )
-        found = self._trees.of_slots(self._times.devices, self._times.threads, by_slot["slot"].to_list())
-        rows = [
-            {
-                "region": self._chosen.names[slot][0],
-                "domain": self._chosen.names[slot][1],
-                "count": count,
-                "tasks": tasks,
-                "total_ns": total,
-                "mean_ns": total / count,
-                "max_ns": longest,
-                **found.get(slot, {}),
-            }
-            for slot, count, total, longest, tasks in by_slot.iter_rows()
-        ]
-        return {REGIONS: rows}
+def nvtx_regions(run: MeasuredRun) -> Regions:
+    """The table `regions`, those that take most time first."""
+    ranges = NamedRanges(run.events, run.options.regions)
+    inside = _with_tasks(run, run.frame(RANGES).join(ranges.slots, on=["number", "value"], how="inner"))
+    length = pl.col("end") - pl.col("begin")
+    by_slot = (
+        inside.group_by("slot")
+        .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), max_ns=length.max(), tasks=pl.col("task").n_unique())
+        .sort("total_ns", "slot", descending=[True, False])
+        .head(MOST_REGIONS)
+    )
+    trees = Trees(run).of_slots(*times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
+    names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
+    for columns in (names.cast({"slot": pl.Int64}), trees):
+        by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
+    return Regions({REGIONS: by_slot})
 
 
-class Iterations(_RangeMeter):
+class Iterations(MeasuredTables):
     """Times in the n-th range of a name of each task."""
 
-    def __init__(self, context: SweepContext, trees: Trees, name: str) -> None:
-        super().__init__(context, trees, [name])
-        self._name = name
-        self._so_far = np.zeros(len(context.events.rows.tasks), dtype=np.int64)
-        self._open: pl.DataFrame | None = None
-        self._lengths = Sums(_ITERATION_SCHEMA, ["iteration"], smallest=["start", "shortest"], largest=["end", "longest"])
 
-    def update(self, chunk: TimeChunk) -> None:
-        rows = self._context.events.rows
-        started = chunk.started[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
-        task = rows.task[started["row"].to_numpy()]
-        numbered = started.select(
-            "start", "end", task=pl.Series(task, dtype=pl.Int64), before=pl.Series(self._so_far[task], dtype=pl.Int64)
-        ).with_columns(iteration=pl.col("before") + pl.int_range(pl.len()).over("task"))
-        np.add.at(self._so_far, task, 1)
-        inside = numbered.select("iteration", "task", "start", "end")
-        length = pl.col("end") - pl.col("start")
-        self._lengths.add(inside.with_columns(tasks=pl.lit(1), shortest=length, longest=length))
-        if self._open is not None:
-            inside = pl.concat([self._open, inside])
-        self._open = inside.filter(pl.col("end") > chunk.end)
-        begin, end = inside["start"].clip(lower_bound=chunk.begin), inside["end"].clip(upper_bound=chunk.end)
-        self._times.update(chunk, inside["iteration"].to_numpy(), inside["task"].to_numpy(), begin.to_numpy(), end.to_numpy())
+def range_iterations(run: MeasuredRun) -> Iterations:
+    """The table `iterations` of the ranges that `--per-iteration` names."""
+    name = run.options.per_iteration or ""
+    slots = NamedRanges(run.events, [name]).slots
+    started = run.frame(RANGES).join(slots, on=["number", "value"], how="semi").sort("start", "end")
+    numbered = _with_tasks(run, started).with_columns(slot=pl.int_range(pl.len()).over("task"))
+    length = pl.col("end") - pl.col("begin")
+    lengths = numbered.group_by("slot").agg(
+        pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
+    )
+    lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
+    kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
+    return Iterations({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
 
-    def tables(self) -> Filled:
-        """The table `iterations`."""
-        found = self._trees.of_slots(self._times.devices, self._times.threads)
-        kinds = iteration_kinds(self._lengths.rows.sort("iteration")["longest"].to_numpy())
-        rows = [
-            {
-                "kind": kind,
-                "region": self._name,
-                "iteration": slot,
-                "begin_ns": begin,
-                "end_ns": end,
-                "tasks": tasks,
-                "shortest_ns": shortest,
-                "longest_ns": longest,
-                **found.get(slot, {}),
-            }
-            for kind, (slot, begin, end, tasks, shortest, longest) in zip(
-                kinds, self._lengths.rows.sort("iteration").iter_rows(), strict=True
-            )
-        ]
-        return {ITERATIONS: rows}
+
+def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Iterations (`slot`, `begin`, `end`, `shortest`, `longest`) with trees from their times on each task (`slot`, `task`,
+    `begin`, `end`), as columns of the table `iterations`."""
+    columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
+    trees = Trees(run).of_slots(*times_in_ranges(run, ranges))
+    return columns.with_columns(iteration="slot").join(trees, on="slot", how="left", maintain_order="left")
+
+
+def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Columns `task`, `begin`, `end` of ranges, and `slot` where they have one."""
+    task = pl.Series("task", run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
+    return ranges.select(task, pl.col("start").alias("begin"), "end", pl.col("^slot$"))
+
+
+class FoundIterations(MeasuredTables):
+    """Times in the iterations of the run that lie in the window, and their lengths on each task."""
+
+
+def run_iterations(run: MeasuredRun) -> FoundIterations:
+    """The tables `task_iterations` and, unless `--per-iteration` names ranges, `iterations`."""
+    iterations, offset, window = run.window.iterations, run.events.offset, run.events.length
+    moved = iterations.iterations.with_columns(pl.col("begin", "end") - offset)
+    inside = moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= window))
+    length = pl.col("end") - pl.col("begin")
+    of_tasks = inside.head(MOST_ROWS).select(
+        run.task_names(pl.col("task")).alias("task"),
+        run.device_names(pl.col("device")).alias("device"),
+        iteration="number",
+        begin_ns="begin",
+        end_ns="end",
+        length_ns=length,
+        ratio=length / length.median().over("number"),
+    )
+    if run.options.per_iteration is not None:
+        return FoundIterations({TASK_ITERATIONS: of_tasks})
+    numbers = inside["number"].unique().sort()
+    measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
+    kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
+    lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
+        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
+    )
+    table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
+    return FoundIterations({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
+
+
+class NvtxTree(MeasuredTables):
+    """Times of ranges by the ranges around them."""
+
+
+def nvtx_tree(run: MeasuredRun) -> NvtxTree:
+    """The table `nvtx_tree`."""
+    types = run.events.types
+    numbers = [number for number, base in base_types(list(types), RANGES).items() if base == event_types.NVTX_PUSHPOP]
+    names = pl.DataFrame(
+        [(number, value, text) for number in numbers for value, text in (types[number].values or {}).items()],
+        schema={"number": pl.Int32, "value": pl.Int64, "text": pl.String},
+        orient="row",
+    ).with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
+    texts = names["text"].unique().sort()
+    names = names.with_columns(name=(pl.col("text").rank("dense") - 1).cast(pl.Int32))
+    # Of equal ranges, the one whose text comes first is around the other.
+    ranges = (
+        run.frame(RANGES)
+        .select("row", "start", "end", "number", "value")
+        .join(names.select("number", "value", "name"), on=["number", "value"], how="inner")
+        .select("row", "start", "end", "name")
+        .sort("row", "start", "end", "name", descending=[False, False, True, False])
+    )
+    if ranges.is_empty():
+        return NvtxTree({})
+    around = enclosing(*(ranges[name].to_numpy() for name in ("row", "start", "end")))
+    path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
+    sums = (
+        ranges.select(path=pl.Series(path), length=pl.col("end") - pl.col("start"))
+        .group_by("path")
+        .agg(count=pl.len(), total=pl.col("length").sum())
+    )
+    # A range is no longer than the one around it, and its texts follow those of that one: the nodes with most time are never
+    # without the nodes around them.
+    nodes = paths.join(sums, on="path").sort("total", "order", descending=[True, False]).head(MOST_NODES)
+    return NvtxTree({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
+
+
+def _paths(around: Numbers, names: Numbers, texts: int) -> tuple[Numbers, pl.DataFrame]:
+    """The path of each range (_NO_PARENT where it is left out), and all paths: `path`, `outer`, the one around it, `name`, and
+    `order`, their place in the order of all texts."""
+    path: Numbers = np.full(len(around), _NO_PARENT, dtype=np.int64)
+    outers: list[int] = []
+    of_paths: list[tuple[int, ...]] = []
+    level = np.flatnonzero(around == _NO_PARENT)
+    for _ in range(MOST_LEVELS):
+        outer = np.where(around[level] == _NO_PARENT, _NO_PARENT, path[around[level]])
+        distinct, place = np.unique(outer * texts + names[level], return_inverse=True)
+        new = np.arange(len(distinct)) + len(outers)
+        path[level] = np.where(new < _MOST_PATHS, new, _NO_PARENT)[place]
+        for outer_path, name in (divmod(key, texts) for key in distinct[new < _MOST_PATHS].tolist()):
+            outers.append(outer_path)
+            of_paths.append((*(of_paths[outer_path] if outer_path != _NO_PARENT else ()), name))
+        has_path = np.zeros(len(around) + 1, dtype=bool)
+        has_path[level[path[level] != _NO_PARENT]] = True
+        level = np.flatnonzero(has_path[around])
+        if not len(level):
+            break
+    order = np.argsort(sorted(range(len(of_paths)), key=of_paths.__getitem__))
+    columns = {"path": range(len(outers)), "outer": outers, "name": [of_path[-1] for of_path in of_paths], "order": order}
+    return path, pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+
+
+def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
+    """Rows of the table `nvtx_tree`: each node before those inside of it."""
+    inside: dict[int, list[dict[str, int]]] = {}
+    for node in nodes.to_dicts():
+        inside.setdefault(node["outer"], []).append(node)
+    total = sum(node["total"] for node in inside[_NO_PARENT])
+    rows: list[dict[str, object]] = []
+    waiting: list[tuple[dict[str, int], int | None, int]] = [(node, None, 0) for node in reversed(inside[_NO_PARENT])]
+    while waiting:
+        node, parent, level = waiting.pop()
+        below = inside.get(node["path"], [])
+        waiting += [(child, len(rows), level + 1) for child in reversed(below)]
+        rows.append({
+            "node": len(rows), "parent": parent, "level": level, "range": node["text"], "count": node["count"],
+            "total_ns": node["total"], "own_ns": max(node["total"] - sum(child["total"] for child in below), 0),
+            "share": node["total"] / total if total else None,
+        })  # fmt: skip
+    return rows
+
+
+def enclosing(group: Numbers, begin: Numbers, end: Numbers) -> Numbers:
+    """For intervals in the order of their groups, their starts, and backwards their ends: the place of the innermost one of the
+    group that encloses each; -1: none.
+
+    >>> enclosing(np.zeros(5, int), np.array([0, 1, 2, 5, 9]), np.array([8, 4, 3, 6, 10])).tolist()
+    [-1, 0, 1, 0, -1]
+    """
+    # Each starts with its neighbour. Where that ends earlier, nothing that the neighbour lies outside of encloses either: on to
+    # what is around the neighbour, as far as that is known. Each round doubles the steps.
+    around: Numbers = np.arange(len(group), dtype=np.int64) - 1
+    around[np.flatnonzero(np.diff(group, prepend=-1) != 0)] = _NO_PARENT
+    is_open = np.flatnonzero(around != _NO_PARENT)
+    while len(is_open):
+        is_open = is_open[end[around[is_open]] < end[is_open]]
+        around[is_open] = around[around[is_open]]
+        is_open = is_open[around[is_open] != _NO_PARENT]
+    return around

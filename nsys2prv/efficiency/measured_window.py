@@ -1,0 +1,93 @@
+"""Which window of a run is measured: the whole program, its steady part, or a part that the user chose."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.iterations import find_iterations
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES
+from nsys2prv.efficiency.window import MeasuredWindow, Span
+from nsys2prv.errors import NothingToTranslate, UsageError
+from nsys2prv.run.option_values import TimeRange
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
+
+START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
+"""Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
+_PHASE_SCHEMA = {"task": pl.Int64, "start": pl.Int64, "end": pl.Int64, "is_start_up": pl.Boolean}
+_OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)
+"""What the program does itself; samples, scheduling and what the profiler does go on before and after it."""
+
+
+def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
+    """The window that the options of a whole recording choose.
+
+    Raises
+    ------
+    UsageError
+        When the steady part is requested and nothing repeats.
+    NothingToTranslate
+        When the window is outside of the run.
+    """
+    events, options = recorded.events, recorded.options
+    program = _program(recorded, options.time)
+    iterations = find_iterations(recorded, options.per_iteration)
+    mpi_work = None if events.rows.devices else _between_phases(mpi_phases(recorded), program)
+    name, times = options.window.name, options.window.times
+    if name == CHOSEN and times is not None:
+        begin, end = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
+        if begin >= end:
+            raise NothingToTranslate(
+                f"the window lies outside of the run, which is from {time(program[0])} to {time(program[1])}"
+            )
+        return MeasuredWindow(CHOSEN, (begin, end), program, events.length, iterations, mpi_work)
+    if name == STEADY:
+        if iterations.steady is None:
+            raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
+        return MeasuredWindow(STEADY, iterations.steady, program, events.length, iterations)
+    return MeasuredWindow(ALL, program, program, events.length, iterations, mpi_work)
+
+
+def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
+    """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
+    length = recorded.events.length
+    frames = [frame for collection in _OF_PROGRAM if (frame := recorded.frame(collection)).height]
+    first = max(min((int(frame["start"].to_numpy().min()) for frame in frames), default=0), 0)
+    last = min(max((int(frame["end"].to_numpy().max()) for frame in frames), default=length), length)
+    begin = 0 if selected is not None and selected.begin is not None else first
+    end = length if selected is not None and selected.end is not None else last
+    return (begin, end) if end > begin else (0, length)
+
+
+def mpi_phases(run: MeasuredRun) -> pl.DataFrame:
+    """Calls that start or end MPI in a run: columns `task`, `start`, `end`, and `is_start_up`, in the order of time.
+
+    Times are those of the run, and of a call that reaches over an edge of its window the part inside counts.
+    """
+    kinds = [
+        (number, value, re.match(START_UP_CALLS, name) is not None)
+        for number in event_types.MPI_TYPES.values()
+        if (names := run.events.types.get(number)) is not None
+        for value, name in (names.values or {}).items()
+        if re.match(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}", name)
+    ]
+    if not kinds:
+        return pl.DataFrame(schema=_PHASE_SCHEMA)
+    schema = {"number": pl.Int32, "value": pl.Int64, "is_start_up": pl.Boolean}
+    calls = run.calls.filter((pl.col("end") > 0) & (pl.col("start") < run.events.length))
+    phases = calls.join(pl.DataFrame(kinds, schema, orient="row"), on=["number", "value"], how="inner")
+    located = run.events.rows.located(phases)
+    return located.select(pl.col(name).cast(dtype) for name, dtype in _PHASE_SCHEMA.items()).sort("start", "task", "end")
+
+
+def _between_phases(phases: pl.DataFrame, program: Span) -> Span | None:
+    """From the end of the last call that starts MPI to the start of the first one that ends it; None: they are not known, or
+    nothing is in between."""
+    starts, ends = (phases.filter(pl.col("is_start_up") == is_start_up) for is_start_up in (True, False))
+    begin = program[0] if starts.is_empty() else int(starts["end"].to_numpy().max())
+    end = program[1] if ends.is_empty() else int(ends["start"].to_numpy().min())
+    return (begin, end) if phases.height and begin < end else None

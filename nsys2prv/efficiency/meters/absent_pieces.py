@@ -1,0 +1,445 @@
+"""What time without computation is for: gaps of a device between compute kernels, cut into pieces of one part each.
+
+Such a gap ends with a compute kernel. Until that was launched, the device is launch-starved: what counts is what the launching
+thread did. From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's
+procedure for such profiles calls the three launch-starved, blocking, and dependency-stalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.intervals import Intervals, Numbers, Places, Segments, segments
+from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun, first_open
+from nsys2prv.efficiency.meters import absent_tables as parts
+from nsys2prv.efficiency.meters.gaps import UNKNOWN
+from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
+from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, RANGES, RECORDS
+from nsys2prv.efficiency.steps import NONE, Nested, Pieces, expanded
+from nsys2prv.vocabulary import event_types
+
+BLOCK_EVENTS = 500_000
+"""Events that are looked at together: it bounds the memory for what is only needed on the way."""
+PIECE_SCHEMA: dict[str, type[pl.DataType]] = {
+    "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": pl.Int8, "detail": pl.Int32, "operation": pl.Int32,
+    "task": pl.Int32,
+}  # fmt: skip
+_ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
+    "row": pl.Int32, "start": pl.Int64, "waited": pl.Int64, "undecided": pl.Int64, "task": pl.Int32,
+}  # fmt: skip
+_PART_OF_ACTIVITY = np.array(parts.PART_OF_ACTIVITY, dtype=np.int8)
+_PART_OF_KIND = np.array([parts.PART_OTHER_KERNEL, parts.PART_COMMUNICATION, parts.PART_COPY], dtype=np.int8)
+
+Mask = npt.NDArray[np.bool_]
+
+
+# -- what holds when ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What holds in groups (devices, tasks, threads) over time.
+
+    Attributes
+    ----------
+    segments
+        Of the groups, of which every time between two edges is in one.
+    columns
+        By name, the value of each segment, and what holds where there is no segment.
+    """
+
+    segments: Segments
+    columns: Mapping[str, tuple[npt.NDArray[np.integer], int]]
+
+    @classmethod
+    def covered(cls, name: str, group: Numbers, events: pl.DataFrame) -> Timeline:
+        """1 while any event (columns `start`, `end`) of a group is open, else 0; those of a negative group are left out."""
+        intervals = Intervals.of(group, events["start"], events["end"])
+        edges = segments(intervals.only(group >= 0))
+        return cls(edges, {name: ((edges.counts[0] > 0).astype(np.int8), 0)})
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.segments.group, self.segments.begin)
+
+    def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
+        """Pieces, cut where segments of their groups begin or end, with the columns of the segments.
+
+        Parameters
+        ----------
+        pieces
+            Columns `begin`, `end` (ns, each of some length), and the group.
+        by
+            Name of the column with the group.
+        """
+        edges = self.segments
+        if not len(edges.group) or pieces.is_empty():
+            outside = (pl.lit(value, pl.Series(column[:0]).dtype).alias(name) for name, (column, value) in self.columns.items())
+            return pieces.with_columns(outside)
+        group, since, until = (pieces[name].to_numpy().astype(np.int64) for name in (by, "begin", "end"))
+        piece, place = expanded(self._places.find(group, since), self._places.find(group, until - 1))
+        place = np.where((place >= 0) & (edges.group[place] == group[piece]), place, NONE)
+        begin = np.where(place == NONE, since[piece], np.maximum(since[piece], edges.begin[place]))
+        is_followed = np.append(piece[1:] == piece[:-1], [False] * min(len(piece), 1))
+        end = np.where(is_followed, np.roll(begin, -1), until[piece])
+        # Behind the last segment of a group.
+        last_end = np.where(place == NONE, end, edges.end[place])
+        if (is_behind := end > last_end).any():
+            behind = np.maximum(begin, last_end)[is_behind]
+            piece, begin = np.append(piece, piece[is_behind]), np.append(begin, behind)
+            end = np.append(np.where(is_behind, last_end, end), end[is_behind])
+            place = np.append(place, np.full(len(behind), NONE))
+        has_length = end > begin
+        piece, place = piece[has_length], place[has_length]
+        values = {
+            name: np.where(place == NONE, column.dtype.type(value), column[place])
+            for name, (column, value) in self.columns.items()
+        }
+        return pieces[piece].with_columns(begin=begin[has_length], end=end[has_length], **values)
+
+
+def calls_of_threads(run: MeasuredRun) -> Timeline:
+    """What calling threads do: `activity` (NO_CALL: none), and `call`, the place in `run.calls` of the innermost call of this
+    activity; NONE: none."""
+    on_threads = run.on_threads
+    activity: npt.NDArray[np.uint8] = first_open(on_threads).astype(np.uint8)
+    depth: npt.NDArray[np.int32] = np.zeros(len(activity), dtype=np.int32)
+    for category, counts in enumerate(on_threads.counts):
+        np.copyto(depth, counts, where=activity == category, casting="same_kind")
+
+    def groups(calls: pl.DataFrame) -> Numbers:
+        # Calls of one activity are nested in each other.
+        thread = run.place_of_caller[calls["row"].to_numpy()]
+        category = run.category(calls["number"].to_numpy(), calls["value"].to_numpy())
+        return np.where(thread >= 0, thread * NO_CALL + category, NONE)
+
+    call = _innermost(on_threads, NO_CALL, activity, depth, run.calls, groups)
+    return Timeline(on_threads, {"activity": (activity, NO_CALL), "call": (call, NONE)})
+
+
+def ranges_of_threads(run: MeasuredRun) -> Timeline:
+    """`range` of calling threads: the place in `run.frame(RANGES)` of the innermost NVTX range (push/pop); NONE: none."""
+    ranges = run.frame(RANGES)
+
+    def groups(block: pl.DataFrame) -> Numbers:
+        is_nested = (block["number"] != event_types.NVTX_RANGE).to_numpy()
+        return np.where(is_nested, run.place_of_caller[block["row"].to_numpy()], NONE)
+
+    thread = groups(ranges)
+    edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
+    nothing: npt.NDArray[np.uint8] = np.zeros(len(edges.group), dtype=np.uint8)
+    depth = edges.counts[0].astype(np.int32)
+    return Timeline(edges, {"range": (_innermost(edges, 1, nothing, depth, ranges, groups), NONE)})
+
+
+def _innermost(
+    edges: Segments,
+    kinds: int,
+    kind: npt.NDArray[np.uint8],
+    depth: npt.NDArray[np.int32],
+    events: pl.DataFrame,
+    groups: Callable[[pl.DataFrame], Numbers],
+) -> npt.NDArray[np.int32]:
+    """For each segment the place of the innermost open event; NONE: there is none.
+
+    Parameters
+    ----------
+    kinds, kind, depth
+        Number of kinds of events; of each segment the kind that counts, and how many of it are open.
+    events
+        Sorted by `start`.
+    groups
+        Of events the group of the segments times `kinds` plus the kind; NONE: they do not count.
+    """
+    innermost: npt.NDArray[np.int32] = np.full(len(edges.group), NONE, dtype=np.int32)
+    start, end = (events[name].to_numpy() for name in ("start", "end"))
+    bounds = [0, *start[BLOCK_EVENTS::BLOCK_EVENTS].tolist(), np.iinfo(np.int64).max]
+    for low, high in pairwise(bounds):
+        opened = np.flatnonzero((start < high) & (end > low) & (end > start))
+        group = groups(events[opened])
+        opened, group = opened[group >= 0], group[group >= 0]
+        segment = np.flatnonzero((edges.begin >= low) & (edges.begin < high) & (depth > 0))
+        of_segment, time = edges.group[segment] * kinds + kind[segment], edges.begin[segment]
+        place = Nested(group, start[opened], end[opened]).innermost(of_segment, time, depth[segment].astype(np.int64))
+        innermost[segment] = np.append(opened, NONE)[place]
+    return innermost
+
+
+# -- what an operation waited for --------------------------------------------------------------------
+
+
+class Predecessors:
+    """Operations of devices by the rows of their streams, and for each the one that it waited for.
+
+    Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
+    event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait.
+
+    Parameters
+    ----------
+    is_in_order
+        Which of `run.operations` run in the order of their stream.
+    events
+        What was awaited by events.
+    """
+
+    def __init__(self, run: MeasuredRun, is_in_order: Mask, events: EventEdges) -> None:
+        row, start, end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
+        place = np.flatnonzero(is_in_order & (end > start))
+        place = place[np.lexsort((start[place], end[place], row[place]))]
+        self.operation = place.astype(np.int32)
+        """Place of each in `run.operations`."""
+        self._row, self._start, self._end = row[place].astype(np.int64), start[place], end[place]
+        self._places = Places(self._row, self._end)
+        awaited_row, awaited_end = self._awaited(events)
+        self._predecessor: npt.NDArray[np.int32] = np.empty(len(place), dtype=np.int32)
+        for first in range(0, len(place), BLOCK_EVENTS):
+            block = slice(first, first + BLOCK_EVENTS)
+            self._predecessor[block] = self._waited_for(
+                self._row[block], self._start[block], awaited_row[block], awaited_end[block]
+            )
+        # Where the predecessor is the row before, a run of operations is one step of the walk.
+        order = np.arange(len(place), dtype=np.int32)
+        is_jump = self._predecessor != order - 1
+        self._former_jump = np.maximum.accumulate(np.where(is_jump, order, 0)) if len(place) else order
+
+    def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
+        """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
+        awaited = pl.concat([events.on_streams, events.inferred]).sort("awaited_end", "awaited_row")
+        if awaited.is_empty():
+            nothing = np.broadcast_to(np.int64(NONE), len(self._row))
+            return nothing, nothing
+        last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
+        operations = pl.DataFrame({"row": self._row, "start": self._start})
+        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
+        awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
+        return awaited_row, awaited_end
+
+    def _waited_for(self, row: Numbers, start: Numbers, awaited_row: Numbers, awaited_end: Numbers) -> Numbers:
+        """Place of what operations waited for; NONE: nothing."""
+        in_stream, awaited = self._last_before(row, start), self._last_before(awaited_row, awaited_end)
+        is_later = (awaited_row != NONE) & (awaited != NONE) & (self._end[awaited] == awaited_end) & (awaited_end <= start)
+        is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end[in_stream])
+        return np.where(is_later, awaited, in_stream)
+
+    def _last_before(self, row: Numbers, time: Numbers) -> Numbers:
+        """Place of the operation of each row that ended last until a time; NONE: there is none."""
+        place = self._places.find(row, time)
+        return np.where((place >= 0) & (self._row[place] == row), place, NONE)
+
+    def walk(self, row: Numbers, start: Numbers, end: Numbers, until: Numbers) -> Pieces:
+        """Pieces from `until` to the start of each operation (`row`, `start`, `end`), by the operations that it waited for.
+
+        `until` is the time before each start at which the walk ends, ns. The pieces are in no order. `key` is the place of an
+        operation in `operation`: the piece is a part of it; NONE: between two of them, or before all that are waited for.
+        """
+        if not len(self._row):
+            return Pieces(np.arange(len(row)), until, start, np.full(len(row), NONE))
+        itself = self._last_before(row, end)
+        is_itself = (itself != NONE) & (self._start[itself] == start)
+        place = np.where(is_itself, self._predecessor[itself], self._last_before(row, start))
+        window, at = np.arange(len(row)), start
+        walked = [Pieces(*(np.zeros(0, dtype=np.int64) for _ in range(4)))]
+        while len(window):
+            lower = until[window]
+            awaited_until = np.where(place == NONE, lower, np.maximum(self._end[place], lower))
+            walked.append(Pieces(window, awaited_until, at, np.full(len(window), NONE)))
+            goes_on = awaited_until > lower
+            window, at, place, lower = window[goes_on], at[goes_on], place[goes_on], lower[goes_on]
+            # A run of operations, each of which waited for the one before; the first ends after the lower bound.
+            first_of_row = np.searchsorted(self._row, self._row[place], side="left")
+            first = np.maximum(self._places.find(self._row[place], lower) + 1, first_of_row)
+            first = np.maximum(first, self._former_jump[place])
+            which, operation = expanded(first, place)
+            of_window = window[which]
+            walked.append(
+                Pieces(of_window, np.maximum(self._start[operation], until[of_window]), self._end[operation], operation)
+            )
+            follows = operation < place[which]
+            between = operation[follows]
+            nothing = np.full(len(between), NONE)
+            walked.append(Pieces(of_window[follows], self._end[between], self._start[between + 1], nothing))
+            at = self._start[first]
+            goes_on = at > lower
+            window, at, place = window[goes_on], at[goes_on], self._predecessor[first[goes_on]].astype(np.int64)
+        window, begin, finish, key = (
+            np.concatenate([getattr(pieces, name) for pieces in walked]) for name in ("window", "begin", "end", "key")
+        )
+        has_length = finish > begin
+        return Pieces(window[has_length], begin[has_length], finish[has_length], key[has_length])
+
+
+# -- pieces of gaps ----------------------------------------------------------------------------------
+
+
+class PiecesOfGaps:
+    """Cuts gaps without computation into pieces of one part each.
+
+    Parameters
+    ----------
+    nccl, events
+        Of the run: which NCCL kernels are one collective, and what awaited which operation by an event.
+    """
+
+    def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
+        self._run = run
+        on_devices, on_tasks = run.on_devices, run.on_tasks
+        works = np.logical_or.reduce([count > 0 for count in on_devices.counts])
+        self._first_work = int(on_devices.begin.min(where=works, initial=run.events.length))
+        self._last_work = int(on_devices.end.max(where=works, initial=0))
+        self._calls, self._ranges = calls_of_threads(run), ranges_of_threads(run)
+        off_cpu = run.frame(OFF_CPU_TIMES)
+        self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
+        nccl_runs, copies = (on_devices.counts[kind] > 0 for kind in (NCCL, MEMORY))
+        self._beside = Timeline(on_devices, {"detail": (nccl_runs + np.int8(2) * copies, 0)})
+        works = np.logical_or.reduce([count > 0 for count in on_tasks.counts])
+        self._work = Timeline(on_tasks, {"detail": (works + (on_tasks.counts[NCCL] > 0).astype(np.int8), 0)})
+        is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified")
+        moves = run.operations.filter(is_unified)
+        self._unified = Timeline.covered("unified", run.events.rows.device[moves["row"].to_numpy()], moves)
+        # Migrations of unified memory are on the row of a stream, but not in its order.
+        self._predecessors = Predecessors(run, ~is_unified.to_numpy(), events)
+        self._arrivals = _arrivals(run, nccl)
+        waits = run.calls.filter(_is_named(run, run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
+        tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
+        self._unrecorded: Numbers = tasks if RECORDS.name not in run.events.collections else tasks[:0]
+        """Tasks in which streams wait for events that were not recorded."""
+
+    def of_gaps(self, gaps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Pieces of gaps that end with compute kernels, or with the window: rows of `gaps_between`.
+
+        Returns
+        -------
+        All pieces, with the columns of PIECE_SCHEMA: `gap` is a place in `gaps`; `part` a place in PARTS; `detail` a place in
+        the texts of the part (REASONS, UNDIVIDED, BESIDE, WHILE); `operation`, a place in `run.operations`, what was waited
+        for; `task` the late rank.
+
+        Of the launch-starved ones whose thread is known also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
+        `detail`, `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU).
+        """
+        begin, end, thread = (gaps[name].to_numpy() for name in ("begin", "end", "thread"))
+        is_last, is_launched = (gaps["next"] == NONE).to_numpy(), gaps["launched"].is_not_null().to_numpy()
+        ready = np.clip(self._first_work, begin, end)
+        issued = np.where(is_launched, np.clip(gaps["launched"].fill_null(0).to_numpy(), ready, end), ready)
+        last = np.clip(self._last_work, ready, end)
+        starved = self._starved(gaps, ready, issued, is_launched & (thread != UNKNOWN))
+        pieces = [
+            _pieces(begin < ready, begin, ready, parts.PART_START_UP),
+            _pieces(is_last, ready, last, parts.PART_ENDED),
+            _pieces(is_last, last, end, parts.PART_SHUT_DOWN),
+            _pieces(~is_launched & ~is_last, ready, end, parts.PART_UNDECIDED, parts.NO_LAUNCH),
+            _pieces(is_launched & (thread == UNKNOWN), ready, issued, parts.PART_UNKNOWN),
+            starved.select("gap", "begin", "end", "part", pl.col("detail").cast(pl.Int32)),
+            *self._waits(gaps, issued, is_launched),
+        ]
+        return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
+
+    def _starved(self, gaps: pl.DataFrame, ready: Numbers, issued: Numbers, is_by_thread: Mask) -> pl.DataFrame:
+        windows = _pieces(is_by_thread, ready, issued, parts.PART_HOST).drop("detail")
+        windows = windows.with_columns(gaps.select("device", "thread")[windows["gap"]])
+        cut = self._ranges.cut(self._calls.cut(windows, "thread"), "thread")
+        # The thread is in no call while its access to memory that is on the device makes that memory move.
+        cut = self._off_cpu.cut(self._unified.cut(cut, "device"), "thread")
+        part = pl.Series(_PART_OF_ACTIVITY[cut["activity"].to_numpy()])
+        moves = (pl.lit(part) == parts.PART_HOST) & (pl.col("unified") > 0)
+        cut = cut.with_columns(part=pl.when(moves).then(pl.lit(parts.PART_STARVED_UNIFIED, pl.Int8)).otherwise(part))
+        return self._beside.cut(cut.drop("activity", "unified"), "device")
+
+    def _waits(self, gaps: pl.DataFrame, issued: Numbers, is_launched: Mask) -> list[pl.DataFrame]:
+        """Pieces from the launch of what ends gaps, by what that waited for."""
+        gap = np.flatnonzero(is_launched & (gaps["end"].to_numpy() > issued))
+        following = self._run.operations[gaps["next"].gather(gap)]
+        row, start, end = (following[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
+        walked = self._predecessors.walk(row, start, end, issued[gap])
+        waits = pl.DataFrame({"gap": gap[walked.window].astype(np.int32), "begin": walked.begin, "end": walked.end})
+        is_queued = walked.key == NONE
+        place = self._predecessors.operation[walked.key[~is_queued]]
+        kind = self._run.kind(self._run.operations["number"].gather(place).to_numpy())
+        awaited = waits.filter(~is_queued).with_columns(part=pl.Series(_PART_OF_KIND[kind]), operation=pl.Series(place))
+        is_communication = pl.col("part") == parts.PART_COMMUNICATION
+        task = self._run.events.rows.task[row[walked.window[is_queued]]]
+        queued = waits.filter(is_queued).with_columns(task=pl.Series(task, dtype=pl.Int32))
+        return [
+            awaited.filter(~is_communication),
+            *self._communication(awaited.filter(is_communication)),
+            self._queued(queued.with_columns(gaps["device"].gather(queued["gap"]))),
+        ]
+
+    def _queued(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Pieces in which nothing is known that was waited for: unified memory moves, or not."""
+        cut = self._unified.cut(self._work.cut(pieces, "task"), "device")
+        moves, works = pl.col("unified") > 0, pl.col("detail") > 0
+        # An event may have been awaited that was not recorded.
+        is_open = ~moves & works & pl.col("task").is_in(self._unrecorded.tolist())
+        part = (
+            pl.when(moves).then(parts.PART_UNIFIED).when(is_open).then(parts.PART_UNDECIDED).otherwise(parts.PART_QUEUED)
+        ).cast(pl.Int8)
+        detail = pl.when(is_open).then(pl.col("detail") + (parts.NO_EVENTS - 1)).when(~moves).then("detail").otherwise(0)
+        return cut.select("gap", "begin", "end", part=part, detail=detail.cast(pl.Int32))
+
+    def _communication(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
+        """Pieces in which NCCL kernels were waited for, as late ranks, transfer, and what is not decidable of these."""
+        kernels = self._run.operations.select(pl.col("row", "start").gather(pieces["operation"]))
+        joined = pieces.with_columns(kernels).join(self._arrivals, on=["row", "start"], how="left")
+        is_matched = pl.col("waited").is_not_null()
+        arrived = pl.col("start") + pl.col("waited")
+        decided = arrived + pl.col("undecided")
+        begin, end = pl.col("begin"), pl.col("end")
+        cuts: tuple[tuple[pl.Expr, pl.Expr, pl.Expr, int, int | None], ...] = (
+            (~is_matched, begin, end, parts.PART_COMMUNICATION, parts.UNMATCHED),
+            (is_matched, begin, pl.min_horizontal(end, arrived), parts.PART_LATE, None),
+            (is_matched, pl.max_horizontal(begin, arrived), pl.min_horizontal(end, decided), parts.PART_COMMUNICATION,
+             parts.CLOCKS),
+            (is_matched, pl.max_horizontal(begin, decided), end, parts.PART_TRANSFER, None),
+        )  # fmt: skip
+        return [
+            joined.filter(is_such)
+            .select(
+                "gap",
+                "operation",
+                begin=first,
+                end=last,
+                part=pl.lit(part, pl.Int8),
+                detail=pl.lit(reason, pl.Int32),
+                task="task" if part == parts.PART_LATE else pl.lit(None, pl.Int32),
+            )
+            .filter(pl.col("end") > pl.col("begin"))
+            for is_such, first, last, part, reason in cuts
+        ]
+
+
+def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: int, detail: int | None = None) -> pl.DataFrame:
+    """Pieces of those gaps where they have some length."""
+    gap = np.flatnonzero(is_such & (end > begin))
+    columns = pl.DataFrame({"gap": gap.astype(np.int32), "begin": begin[gap], "end": end[gap]})
+    return columns.with_columns(part=pl.lit(part, pl.Int8), detail=pl.lit(detail, pl.Int32))
+
+
+def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
+    """Which events are of a type, with a name that has a text in it."""
+    names = run.events.types.get(number)
+    values = [value for value, name in ((names.values if names else None) or {}).items() if part_of_name in name]
+    if not values:
+        return pl.repeat(False, events.height, dtype=pl.Boolean, eager=True)
+    return (events["number"] == number) & events["value"].is_in(values)
+
+
+def _arrivals(run: MeasuredRun, nccl: Nccl) -> pl.DataFrame:
+    """Of kernels in collectives whose ranks are all in the run: `row`, `start`, `waited`, `undecided` as of
+    `waits_of_ranks`, and `task`, the rank that arrived last (null: not decidable). One row for each kernel."""
+    late = pl.col("task").filter(pl.col("is_last")).first().over("collective")
+    arrivals = [
+        waits.with_columns(task=late).filter(is_complete(pl.col("ranks"), run))
+        for waits in (nccl.waits, nccl.waits_in_pairs)
+        if waits.height
+    ]
+    columns = [pl.col(name).cast(dtype) for name, dtype in _ARRIVAL_SCHEMA.items()]
+    kernels = pl.concat([pl.DataFrame(schema=_ARRIVAL_SCHEMA), *(waits.select(columns) for waits in arrivals)])
+    return kernels.unique(["row", "start"], keep="first", maintain_order=True)

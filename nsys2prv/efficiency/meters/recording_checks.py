@@ -1,0 +1,209 @@
+"""Whether the recording can be believed: times of devices that contradict their hosts, and work that was launched and is lost.
+
+nsys converts times of a GPU to those of its host, and sometimes wrongly: in a real report of a training all work is 325 ms
+late. But nothing starts before its call, and no synchronization ends before the work that it waits for. Where times contradict
+that, nothing that compares a device with its host is known: what the host did in a gap, or who waited for whom.
+
+nsys loses work of devices where its buffers are full or the recording ends too early, and work can be left out when a report is
+exported. Where calls launch what nobody recorded, a device that seems to be idle may be busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.run_events import WAITS
+from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM, SYNCHRONIZATION
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
+
+SMALLEST_ERROR = 1_000_000
+"""ns: an error that is smaller changes no finding."""
+FEWEST_CONTRADICTIONS = 3
+"""Operations whose times contradict those of their host: fewer may be odd times."""
+FEWEST_CALLS = 10
+"""Calls that launch something unrecorded: fewer may have failed, or launched functions of the host."""
+CALLS_OF_WORK = 4
+"""Calls that launch for each recorded kernel or graph from which on most of the work is not recorded. Usual is 1, or 2 where
+calls of the driver inside those of the runtime are recorded too."""
+_PARTS = 1_000
+"""Of the window, in which calls and work are counted."""
+_NOTHING = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class DeviceClocks(Measurement):
+    """Devices whose times contradict those of their hosts, and how."""
+
+    contradictions: Mapping[int, str]
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is not known because of them."""
+        return [
+            f"{text}; what compares both is not known: causes of gaps and of compute-absent time, the critical path"
+            for text in self.contradictions.values()
+        ]
+
+
+def device_clocks(run: MeasuredRun) -> DeviceClocks:
+    """Compare starts of work with their launches, and with ends of the synchronizations that wait for it."""
+    rows = run.events.rows
+    # Of calls before the window it is not known when they began.
+    launches = run.launches.filter(pl.col("time") >= 0)
+    device = rows.device[launches["to_row"].to_numpy()]
+    latency = (launches["to_time"] - launches["time"]).to_numpy()
+    least: Numbers = np.full(len(rows.devices), _NOTHING, dtype=np.int64)
+    np.minimum.at(least, device, latency)
+    launched = np.bincount(device, minlength=len(least))
+    early = np.bincount(device[latency <= -SMALLEST_ERROR], minlength=len(least))
+    may_be_late = least >= SMALLEST_ERROR
+    late: Numbers = np.zeros(len(least), dtype=np.int64)
+    # Hardly any device may: mostly there is nothing more to do.
+    if may_be_late[device].any():
+        late = _work_after_its_synchronization(run, launches.filter(may_be_late[device]))
+    contradictions = {}
+    for number, described in enumerate(rows.devices):
+        if early[number] >= FEWEST_CONTRADICTIONS and 2 * early[number] >= launched[number]:
+            how = f"most work starts before it was launched, by up to {time(-int(least[number]))}"
+        elif may_be_late[number] and late[number] >= FEWEST_CONTRADICTIONS:
+            how = (
+                f"nothing starts sooner than {time(int(least[number]))} after its launch, but synchronizations end before the "
+                "work that they wait for begins"
+            )
+        else:
+            continue
+        contradictions[number] = f"times of {described.name} contradict those of its host: {how}"
+    return DeviceClocks(contradictions)
+
+
+def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Numbers:
+    """Of each device: how much launched work begins after the end of the first synchronization that was called afterwards."""
+    rows = run.events.rows
+    streams = LogicalStreams(rows)
+    syncs = _synchronizations(run, streams)
+    row = launches["to_row"].to_numpy()
+    work = launches.select("time", "to_time", device=pl.Series(rows.device[row]))
+    late: Numbers = np.zeros(len(rows.devices), dtype=np.int64)
+    for key in (_key_of_task(rows.task[row]), streams.of_row[row]):
+        waited = work.with_columns(key=pl.Series(key)).sort("time").join_asof(
+            syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
+        )  # fmt: skip
+        after = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
+        late += np.bincount(after["device"].to_numpy(), minlength=len(late))
+    return late
+
+
+def _synchronizations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
+    """Columns `key` (a stream, or all streams of a task), `begin`, `until`, sorted by `begin`."""
+    names = run.events.types.get(SYNCHRONIZATION)
+    values = {name: value for value, name in ((names.values if names else None) or {}).items()}
+    # Synchronizations of whole devices say nothing of a task that has several.
+    of_one_device = [task for task, devices in run.events.rows.devices_of_task.items() if len(devices) == 1]
+    recorded = run.frame(WAITS)
+    waits = run.events.rows.located(recorded).with_columns(device=recorded["device"] - 1)
+    streams.note_devices(waits.select("task", "device").unique().iter_rows())
+    of_streams = waits.filter(pl.col("value") == values.get(SYNC_STREAM, -1))
+    of_tasks = waits.filter((pl.col("value") == values.get(SYNC_DEVICE, -1)) & pl.col("task").is_in(of_one_device))
+    keys = (streams.find(of_streams), pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
+    return pl.concat(
+        frame.select(key.cast(pl.Int64).alias("key"), begin="start", until="end").drop_nulls("key")
+        for frame, key in zip((of_streams, of_tasks), keys, strict=True)
+    ).sort("begin")
+
+
+def _key_of_task(task: Numbers) -> Numbers:
+    """What stands for all streams of a task, beside the numbers of streams."""
+    return -2 - task
+
+
+@dataclass(frozen=True)
+class LostWork(Measurement):
+    """Calls that launch what is not recorded.
+
+    Attributes
+    ----------
+    calls, launched
+        Calls that launch, and recorded kernels and graphs whose launch is recorded.
+    at_start
+        Calls that launch before the first launch of work of their task that is recorded; a few are not counted.
+    between
+        The same between the first and the last such launch, where none of their part of the window is recorded, and of tasks
+        without recorded work.
+    at_end
+        The same after the last such launch. What is launched just before the end may run after it, and is not lost.
+    """
+
+    calls: int
+    launched: int
+    at_start: int
+    between: int
+    at_end: int
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not known when devices are idle; None: it is."""
+        if self.calls < FEWEST_CALLS + CALLS_OF_WORK * self.launched:
+            return None
+        return f"of most launches no work is recorded: {self.calls:,} calls, {self.launched:,} kernels and graphs"
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is lost."""
+        if self.reason is not None:
+            return [f"{self.reason}; it is not known when devices are idle"]
+        where = {"before the first": self.at_start, "beside": self.between, "after the last": self.at_end}
+        return [
+            f"{lost:,} calls launch {place} work that is recorded: what they launched is lost"
+            for place, lost in where.items()
+            if lost
+        ]
+
+
+def lost_work(run: MeasuredRun) -> LostWork:
+    """Count launches and what they launched, of each task and part of the window."""
+    names = run.events.types.get(event_types.CUDA_CALL)
+    # These launch nothing on devices.
+    of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
+    calls = run.calls.filter((pl.col("number") == event_types.CUDA_CALL) & ~pl.col("value").is_in(of_host))
+    is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
+    calls_of = _by_task_and_part(run, calls.select("row", time="start").filter(is_launch))
+    work = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start")
+    launches = run.launches.filter(pl.col("time") >= 0)
+    latency = int((launches["to_time"] - launches["time"]).max() or 0)
+    launches = launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi")
+    launched = _by_task_and_part(run, launches)
+    length, part = max(run.events.length, 1), np.arange(_PARTS)[None, :]
+    # Without recorded work all parts of a task are between.
+    first = np.argmax(launched > 0, axis=1)[:, None]
+    last = _PARTS - 1 - np.argmax(launched[:, ::-1] > 0, axis=1)[:, None]
+    until = max(length - latency, 0) * _PARTS // length
+
+    def lost(parts: npt.NDArray[np.bool_]) -> int:
+        count = int(calls_of[parts & (launched == 0)].sum())
+        return count if count >= FEWEST_CALLS else 0
+
+    return LostWork(
+        int(calls_of.sum()),
+        int(launched.sum()),
+        lost(part < first),
+        lost((part >= first) & (part <= last)),
+        lost((part > last) & (part < until)),
+    )
+
+
+def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:
+    """Number of calls (`row`, `time`) of each task in each part of the window."""
+    rows = run.events.rows
+    part = np.clip(calls["time"].to_numpy() * _PARTS // max(run.events.length, 1), 0, _PARTS - 1)
+    key = rows.task[calls["row"].to_numpy()] * _PARTS + part
+    return np.bincount(key, minlength=len(rows.tasks) * _PARTS).reshape(len(rows.tasks), _PARTS)
