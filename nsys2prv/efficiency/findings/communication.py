@@ -18,10 +18,9 @@ from nsys2prv.efficiency.findings.finding import (
     Number,
     Threshold,
     least_share,
-    losses_by_device,
+    losses_of,
     losses_of_events,
     part_of,
-    summed,
 )
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
@@ -318,7 +317,7 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
     """Durations of kernels, alone and beside NCCL kernels. A run without NCCL kernels is not measured."""
     executions = _executions(run)
     slowed = _slowed(executions)
-    return NcclContention(slowed, losses_by_device(run, _losses(run, executions, slowed)))
+    return NcclContention(slowed, _losses(run, executions, slowed))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
@@ -326,17 +325,21 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
     before it on its row; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
     has_nccl = event_types.NCCL_KERNEL in run.events.types
     kernels = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES if has_nccl else ())).select(
-        "row", "start", "value", length=pl.col("end") - pl.col("start"), is_kernel=pl.col("number") == event_types.KERNEL
+        "row",
+        "start",
+        pl.col("value").cast(pl.Int32),
+        length=pl.col("end") - pl.col("start"),
+        is_kernel=pl.col("number") == event_types.KERNEL,
     )
     device = pl.lit(pl.Series(run.events.rows.device, dtype=pl.Int32)).gather("row")
-    kernels = kernels.sort("row", "start", "length", "value").with_columns(
-        device=device, former=pl.col("value").shift(1).over("row").fill_null(0)
-    )
+    # Operations are in the order of time: so are those of a row.
+    kernels = kernels.with_columns(device=device, former=pl.col("value").shift(1, fill_value=0).over("row"))
     kernels = kernels.filter(pl.col("is_kernel") & (pl.col("device") >= 0)).drop("row", "is_kernel")
     place = run.on_devices.place(kernels["device"].to_numpy().astype(np.int64), kernels["start"].to_numpy())
-    computing, communicating = (pl.Series(run.on_devices.counts[kind][place]) for kind in (KERNEL, NCCL))
+    counts = run.on_devices.counts
     # Several compute kernels at once are left out: together they may well be faster.
-    return kernels.with_columns(is_beside=communicating > 0).filter(pl.Series(place >= 0) & (computing == 1))
+    is_alone = (place >= 0) & (counts[KERNEL][place] == 1)
+    return kernels.with_columns(is_beside=pl.Series(counts[NCCL][place] > 0)).filter(pl.Series(is_alone))
 
 
 def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
@@ -371,8 +374,8 @@ def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     return slowed.with_columns(lost=lost).sort("lost", *_WORK, descending=[True, False, False])
 
 
-def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) -> pl.DataFrame:
-    """What executions of slowed work beside NCCL kernels lose, by device and part of the run (`finding.summed`)."""
+def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) -> Losses:
+    """What executions of slowed work beside NCCL kernels lose on each device."""
     extra = (pl.col("length").sum() - pl.col("alone_mean").first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
     costs = (
         executions.filter("is_beside")
@@ -380,7 +383,7 @@ def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) ->
         .group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length))
         .agg(count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + pl.col("length")).max())
     )
-    return summed([costs], ("device", "part"), ("count", "cost"))
+    return losses_of(run, costs)
 
 
 def _contention_slowdown(evidence: Evidence) -> Finding | None:

@@ -9,16 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_by_device,
-    part_of,
-    summed,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
 from nsys2prv.efficiency.graph.build import BuiltGraph
@@ -31,7 +22,6 @@ from nsys2prv.vocabulary import event_types
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
-_SUMS = ("count", "cost", "length", "bytes")
 _COPY: dict[str, type[pl.DataType]] = {
     "row": pl.Int32,
     "begin": pl.Int64,
@@ -60,15 +50,9 @@ class DeviceCopies(Measurement):
     def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
         """What some copies cost on each device: their time in which no kernel runs, or `beside_kernels`, too."""
         length = pl.col("end") - pl.col("begin")
-        occurrences = self.copies.filter(which).select(
-            "device", "row", "begin", "end",
-            part=part_of(pl.col("begin"), evidence.length),
-            count=pl.lit(1),
-            cost=length if beside_kernels else "alone",
-            length=length,
-            bytes="size",
-        )  # fmt: skip
-        losses = losses_by_device(self.run, summed([occurrences], ("device", "part"), _SUMS), _SUMS)
+        cost = length if beside_kernels else pl.col("alone")
+        occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
+        losses = losses_of(self.run, occurrences, ("length", "bytes"))
         devices = evidence.tables["devices"]
         column = devices["memory_ns" if beside_kernels else "memory_alone_ns"]
         # Copies that run at the same time are alone at the same time.

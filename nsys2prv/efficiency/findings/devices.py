@@ -9,16 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_by_device,
-    part_of,
-    summed,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.removals import scaled_kernels
@@ -385,16 +376,9 @@ def _clock_throttling(evidence: Evidence) -> Finding | None:
 def _of_bins(low: pl.DataFrame, evidence: Evidence) -> Losses:
     """What devices lose in bins with a low clock (columns of `_busy_clocks`, `cost`)."""
     index = {device.name: place for place, device in enumerate(evidence.run.events.rows.devices)}
-    occurrences = low.select(
-        "cost",
-        device=pl.col("device").replace_strict(index, return_dtype=pl.Int64),
-        begin="begin_ns",
-        end="end_ns",
-        part=part_of(pl.col("begin_ns"), evidence.length),
-        count=pl.lit(1),
-    )
-    by_part = summed([occurrences], ("device", "part"), ("count", "cost"))
-    losses = losses_by_device(evidence.run, by_part, worst="occurrence")
+    device = pl.col("device").replace_strict(index, return_dtype=pl.Int64)
+    bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
+    losses = losses_of(evidence.run, bins, worst="occurrence")
     costly = evidence.costly(losses, LEAST_THROTTLED, FEWEST_BINS)
     return Losses(replace(loss, rows=evidence.streams(loss.index), costs={}) for loss in costly)
 

@@ -320,14 +320,22 @@ def losses_by_device(
     return Losses(losses)
 
 
+def losses_of(
+    run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
+) -> Losses:
+    """What occurrences cost on each device: columns as of `summed`. Without a `part` it is that of `begin`, without a `count`
+    each counts once."""
+    missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
+    placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
+    return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+
+
 def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> Losses:
     """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
     count); all their rows show it."""
-    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", begin="start", end="end", count=pl.lit(1))
-    placed = costly.with_columns(part=part_of(pl.col("begin"), run.events.length))
-    losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost")))
+    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
     rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses)
+    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses_of(run, costly))
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

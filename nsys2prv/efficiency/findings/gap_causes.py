@@ -20,7 +20,6 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_GAPS = 5_000_000
 """Gaps that a change of the graph takes away one by one."""
-_BLOCK = 250_000
 _GAP: dict[str, type[pl.DataType]] = {
     "cause": pl.Int8,
     "device": pl.Int32,

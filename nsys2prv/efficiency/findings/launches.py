@@ -9,17 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_by_device,
-    part_of,
-    summed,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, losses_of, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed, launches_removed
 from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
@@ -230,18 +220,14 @@ def _full_queue(evidence: Evidence) -> Finding | None:
 def _blocked_launches(evidence: Evidence) -> Losses:
     """Launch calls that wait for a place in the queue of their stream; the cost is the time that they are blocked."""
     run, calls = evidence.run, evidence.measured(BlockedCalls).calls
-    blocked = calls.select(
-        "pending", "begin",
+    blocked = calls.with_columns(
         device=pl.Series(run.events.rows.device[calls["next_row"].to_numpy()], dtype=pl.Int64),
-        part=part_of(pl.col("begin"), evidence.length),
-        count=pl.lit(1),
         cost=pl.col("free_start") - pl.col("begin"),
         end="until",
         row="next_row",
         thread=pl.Series(run.place_of_caller[calls["row"].to_numpy()], dtype=pl.Int64),
-    )  # fmt: skip
-    sums = ("count", "cost", "pending")
-    return losses_by_device(run, summed([blocked], ("device", "part"), sums), sums)
+    )
+    return losses_of(run, blocked, ("pending",))
 
 
 FULL_QUEUE = FindingRule(
@@ -316,10 +302,8 @@ def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
     )
     work = operations.filter(~pl.col("is_default"))
     by_device = work.group_by("device").agg(work=pl.len(), beside=(pl.col("start") < pl.col("default_end")).sum())
-    waits = summed([_waits(run, work)], ("device", "part"), ("count", "cost"))
-    return DefaultStreamWaits(
-        losses_by_device(run, waits), *(dict(by_device.select("device", name).iter_rows()) for name in ("work", "beside"))
-    )
+    waits = losses_of(run, _waits(run, work))
+    return DefaultStreamWaits(waits, *(dict(by_device.select("device", name).iter_rows()) for name in ("work", "beside")))
 
 
 def _waits(run: MeasuredRun, work: pl.DataFrame) -> pl.DataFrame:
@@ -339,7 +323,6 @@ def _waits(run: MeasuredRun, work: pl.DataFrame) -> pl.DataFrame:
     return waits.select(
         "device", "row", "end",
         part=part_of(pl.col("start"), run.events.length),
-        count=pl.lit(1),
         cost=pl.min_horizontal(pl.col("start") - ready, pl.col("end") - pl.col("start")),
         begin=ready,
     )  # fmt: skip
