@@ -105,7 +105,7 @@ PART_LATE, PART_TRANSFER, PART_COMMUNICATION, PART_COPY, PART_UNIFIED, PART_OTHE
     for name in ("late_rank", "transfer", "communication", "copy", "unified_memory", "other_kernel", "queued", "undecided")
 )
 PART_OF_ACTIVITY = [_PLACE[f"starved_{name}"] for name in (*CAUSES, "host")]
-"""For each activity of a host thread (`sweep`) its part."""
+"""For each activity of a host thread (`measured_run`) its part."""
 PART_HOST, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "unified_memory"))
 
 REASONS = {
