@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,10 @@ from nsys2prv.vocabulary.version import __version__
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
-_JSON_START = b'{"format": "nsys2prv-'
-_TALP_START, _TALP_GENERATOR = b'{"dlbVersion": ', b'"nsys2prv": {"version": '
+_PAGE = re.compile(re.escape(GENERATOR))
+_JSON = re.compile(rb'\A{"format": "nsys2prv-')
+_TALP = re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL)
+"""How earlier outputs begin."""
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
 _PLACE = "another place"
@@ -48,7 +51,7 @@ def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, st
     return {
         path: table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv() if table.height else None
         for path, table in files.items()
-        if table.height or _starts(path, partial(_is_table, table.columns))
+        if table.height or _starts(path, _table(table.columns))
     }
 
 
@@ -189,42 +192,31 @@ def check_places(
     OutputExists
         When another file is there, unless `force`.
     """
-    files = [(page_path, _is_page), (json_path, _is_json), (talp_path, _is_talp)]
-    places: list[tuple[Path, Callable[[bytes], bool]]] = [(path, is_ours) for path, is_ours in files if path is not None]
+    files = ((page_path, _PAGE), (json_path, _JSON), (talp_path, _TALP))
+    places = [(path, start) for path, start in files if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
         _check_csv_folder(csv_folder)
-        places += [(csv_folder / f"{name}.csv", partial(_is_table, list(columns))) for name, columns in tables.items()]
+        places += [(csv_folder / f"{name}.csv", _table(columns)) for name, columns in tables.items()]
     check_kept([path for path, _ in places], inputs)
-    for path, is_ours in places:
+    for path, start in places:
         with output_errors(path, _PLACE):
-            if not force and os.path.lexists(path) and not _starts(path, is_ours):
+            if not force and os.path.lexists(path) and not _starts(path, start):
                 raise OutputExists(path)
 
 
-def _is_page(start: bytes) -> bool:
-    return GENERATOR in start
+def _table(columns: Iterable[str]) -> re.Pattern[bytes]:
+    """How a CSV file with these columns begins."""
+    return re.compile(rb"\A" + re.escape(",".join(columns).encode()) + rb"(\n|\Z)")
 
 
-def _is_json(start: bytes) -> bool:
-    return start.startswith(_JSON_START)
-
-
-def _is_talp(start: bytes) -> bool:
-    return start.startswith(_TALP_START) and _TALP_GENERATOR in start
-
-
-def _is_table(columns: Sequence[str], start: bytes) -> bool:
-    return start.partition(b"\n")[0].decode("utf-8", "replace") == ",".join(columns)
-
-
-def _starts(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
+def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
     """Whether a file starts as an earlier result does."""
     try:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return is_ours(file.read(_FIRST_BYTES))
+            return start.search(file.read(_FIRST_BYTES)) is not None
     except OSError as error:
         raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
 
