@@ -21,6 +21,8 @@ from nsys2prv.efficiency.run_events import SAMPLES
 
 _KERNEL = ["number", "value", "device", "task"]
 _BIN = ["metric", "device", "bin"]
+_BLOCK = 500_000
+"""Samples that are added up at a time."""
 MOST_KERNELS = 200
 """Kernels that have rows: those that take most time."""
 
@@ -102,13 +104,21 @@ def sampled_metrics(run: MeasuredRun) -> Sampled:
 
 def _in_bins(samples: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
     """Columns of the table `sampled_bins`, with numbers of metrics and devices."""
-    value = pl.col("value")
-    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
-    bins = pl.Series("bin", np.minimum(place, len(edges) - 2), dtype=pl.Int32)
-    by_bin = samples.group_by("metric", "device", bins).agg(
-        samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
+    sums = []
+    # Samples are in the order of time: the sums of one block are few.
+    for block in samples.iter_slices(_BLOCK):
+        place = np.searchsorted(edges, block["start"].to_numpy(), side="right") - 1
+        bins = pl.Series("bin", np.minimum(place, len(edges) - 2), dtype=pl.Int32)
+        value = pl.col("value")
+        sums.append(
+            block.group_by("metric", "device", bins).agg(
+                samples=pl.len(), total=value.sum(), minimum=value.min(), maximum=value.max()
+            )
+        )
+    by_bin = (
+        pl.concat(sums).group_by(_BIN).agg(pl.col("samples", "total").sum(), pl.col("minimum").min(), pl.col("maximum").max())
     )
-    return by_bin.sort(_BIN)
+    return by_bin.with_columns(mean=pl.col("total") / pl.col("samples")).sort(_BIN)
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
@@ -118,29 +128,34 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     kernels = run.events.rows.located(operations)
     times = kernels.group_by(_KERNEL).agg(time=(pl.col("end") - pl.col("start")).sum()).with_row_index("kernel")
     # All metrics have samples at the same moments: those inside a kernel are looked up once.
-    moments = samples.select("device", "start").unique().sort("device", "start").with_row_index("moment")
-    places = Places(moments["device"].to_numpy(), moments["start"].to_numpy())
-    first, behind = (places.find(kernels["device"].to_numpy(), kernels[edge].to_numpy() - 1) + 1 for edge in ("start", "end"))
+    device, start, metric, value = (samples[name].to_numpy() for name in ("device", "start", "metric", "value"))
+    order = np.lexsort((start, device))
+    device, start = device[order], start[order]
+    is_new = np.append(True, (device[1:] != device[:-1]) | (start[1:] != start[:-1]))
+    moment = np.empty(len(order), dtype=np.int32)
+    moment[order] = np.cumsum(is_new) - 1
+    moments = Places(device[is_new], start[is_new])
+    first, behind = (moments.find(kernels["device"].to_numpy(), kernels[edge].to_numpy() - 1) + 1 for edge in ("start", "end"))
     met = behind > first
     first, behind = first[met], behind[met]
     kernel = kernels.filter(met).join(times, on=_KERNEL, how="left", maintain_order="left")["kernel"].to_numpy()
     of_metrics = []
-    for (metric,), of_metric in samples.group_by("metric", maintain_order=True):
-        # Of several samples at one moment the first counts.
-        at_moments = of_metric.unique(["device", "start"], keep="first").join(moments, on=["device", "start"])
-        values, counts = np.zeros((2, len(moments) + 1), dtype=np.int64)
-        values[at_moments["moment"].to_numpy() + 1] = at_moments["value"].to_numpy()
-        counts[at_moments["moment"].to_numpy() + 1] = 1
+    # Of several samples of a metric at one moment the first counts: it is the last one backwards.
+    by_metric = np.argsort(metric, kind="stable")
+    for rows in np.split(by_metric, np.flatnonzero(np.diff(metric[by_metric])) + 1):
+        values, counts = np.zeros((2, int(is_new.sum()) + 1), dtype=np.int64)
+        values[moment[rows[::-1]] + 1] = value[rows[::-1]]
+        counts[moment[rows] + 1] = 1
         values, counts = values.cumsum(), counts.cumsum()
         total, number = (
             np.bincount(kernel, weights=sums[behind] - sums[first], minlength=times.height) for sums in (values, counts)
         )
         sampled = np.flatnonzero(number)
-        of_metrics.append(
-            pl.DataFrame(
-                {"kernel": sampled, "samples": number[sampled], "mean": total[sampled] / number[sampled]}
-            ).with_columns(pl.col("samples").cast(pl.Int64), metric=pl.lit(metric, pl.Int64))
+        columns = {"kernel": sampled, "samples": number[sampled], "mean": total[sampled] / number[sampled]}
+        of_metric = pl.DataFrame(columns).with_columns(
+            pl.col("samples").cast(pl.Int64), metric=pl.lit(int(metric[rows[0]]), pl.Int64)
         )
+        of_metrics.append(of_metric)
     # In one order: sums of means differ in their last digits where they are added up in another.
     return pl.concat(of_metrics).join(times.cast({"kernel": pl.Int64}), on="kernel").sort("metric", *_KERNEL)
 
