@@ -8,10 +8,10 @@ from typing import Any
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.rule_registry import RULES
-from nsys2prv.efficiency.graph import path_tables
-from nsys2prv.efficiency.graph.event_waits import EventEdges, EventWaits
+from nsys2prv.efficiency.graph import path
+from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
 from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
-from nsys2prv.efficiency.graph.path_tables import CriticalPath
+from nsys2prv.efficiency.graph.path import CriticalPath, critical_path
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Meter
 from nsys2prv.efficiency.meters import (
@@ -91,15 +91,6 @@ def _gap_causes(run: MeasuredRun) -> GapCauses:
     return gaps
 
 
-def _critical_path(run: MeasuredRun) -> CriticalPath:
-    assert run.folder is not None
-    path = CriticalPath(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls), run.folder / "graph")
-    # Edges of the graph compare devices with their hosts.
-    if not run.measured(DeviceClocks).contradictions:
-        path.update(run)
-    return path
-
-
 def _late_processes(run: MeasuredRun) -> LateProcesses:
     assert run.folder is not None
     late = LateProcesses(run, run.folder / "late")
@@ -114,7 +105,7 @@ def _of_rules() -> tuple[Meter, ...]:
 
 METERS: tuple[Meter, ...] = (
     Meter(Trees, _trees),
-    Meter(EventEdges, lambda run: EventWaits(run.events).update(run)),
+    Meter(EventEdges, event_edges),
     Meter(BlockedCalls, blocked_calls),
     Meter(DeviceClocks, _updated(DeviceClocks)),
     Meter(LostWork, _updated(LostWork), of_devices=True),
@@ -197,9 +188,9 @@ METERS: tuple[Meter, ...] = (
     ),
     Meter(
         CriticalPath,
-        _critical_path,
+        critical_path,
         (Nccl, EventEdges, BlockedCalls, DeviceClocks),
-        path_tables.TABLES,
+        path.TABLES,
         when=lambda run: not run.options.no_critical_path,
     ),
     Meter(LateProcesses, _late_processes, when=lambda run: not run.events.rows.devices),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nsys2prv.efficiency import clock_tables, closeups
 from nsys2prv.efficiency.findings import finding_tables
-from nsys2prv.efficiency.graph import path_tables
+from nsys2prv.efficiency.graph import path
 from nsys2prv.efficiency.meters import (
     absent_tables,
     calls,
@@ -86,7 +86,7 @@ TABLES: tuple[Table, ...] = (
     absent_tables.ABSENT_STRETCHES,
     gaps.GAPS,
     gaps.LONGEST_GAPS,
-    *path_tables.TABLES,
+    *path.TABLES,
     calls.MEMORY_OPERATIONS,
     calls.CUDA_CALLS,
     calls.MPI_CALLS,

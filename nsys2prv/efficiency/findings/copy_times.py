@@ -12,7 +12,7 @@ from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device, co
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import NO_VALUE, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, Threshold
-from nsys2prv.efficiency.graph.spans import SCHEMA
+from nsys2prv.efficiency.graph.changes import SCHEMA
 from nsys2prv.efficiency.sweep import MEMORY, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, size, time

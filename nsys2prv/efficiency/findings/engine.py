@@ -15,8 +15,7 @@ from nsys2prv.efficiency.findings.host_rule import HostEvidence
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.findings.saved_time import Saved, from_devices, from_graph, is_explained
-from nsys2prv.efficiency.graph.gains import MeasuredGraph
-from nsys2prv.efficiency.graph.path_tables import CriticalPath
+from nsys2prv.efficiency.graph.path import CriticalPath, MeasuredGraph
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.kernel_stats import Kernels

@@ -12,8 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, over_parts, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device
-from nsys2prv.efficiency.graph.moment_files import ColumnFiles
-from nsys2prv.efficiency.graph.removals import GAPS
+from nsys2prv.efficiency.graph.changes import GAPS
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext
@@ -26,7 +25,7 @@ NO_VALUE = -1
 MOST_GAPS = 5_000_000
 """Gaps that are looked at one by one."""
 _PENDING_ROWS = 20_000
-_EACH = {"cause": np.int8, "device": np.int32, "row": np.int32, "begin": np.int64, "end": np.int64}
+_EACH = {"cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class GapCauses:
 
     def __init__(self, context: SweepContext, causes: Mapping[str, GapCause], folder: Path | None = None) -> None:
         self._context = context
-        self._each = ColumnFiles(folder, _EACH) if folder is not None else None
+        self._each: list[pl.DataFrame] | None = [] if folder is not None else None
         self._causes = dict(causes)
         self._upload, self._download = (
             value_of(context.events.types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)
@@ -136,13 +135,13 @@ class GapCauses:
         )
         self._all.add(over_parts(occurrences, ("count", *CAUSE_COLUMNS), self._context.events.length))
 
-    def _keep(self, gaps: pl.DataFrame, files: ColumnFiles) -> None:
+    def _keep(self, gaps: pl.DataFrame, frames: list[pl.DataFrame]) -> None:
         thread = gaps["thread"].fill_null(NONE).to_numpy()
         row = (
             np.where(thread >= 0, self._context.callers[np.maximum(thread, 0)], NONE) if len(self._context.callers) else thread
         )
         columns = {name: gaps[name].to_numpy() for name in ("cause", "device", "begin")}
-        files.append({**columns, "row": row, "end": gaps["start"].to_numpy()})
+        frames.append(pl.DataFrame({**columns, "row": row, "end": gaps["start"].to_numpy()}, schema=_EACH))
 
     def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
         """The gaps (columns of `removals.GAPS`) of some causes (as of `all_gaps`), each on some devices.
@@ -151,15 +150,12 @@ class GapCauses:
         """
         if self._each is None:
             return None
-        self._each.flush()
-        cause, device = (self._each.column(name) for name in ("cause", "device"))
-        chosen = np.zeros(len(cause), dtype=bool)
-        for one, on in devices.items():
-            chosen |= (cause == one) & np.isin(device, on)
-        if chosen.sum() > MOST_GAPS:
-            return None
-        columns = {name: pl.Series(np.asarray(self._each.column(name)[chosen]), dtype=dtype) for name, dtype in GAPS.items()}
-        return pl.DataFrame(columns)
+        gaps = pl.concat([pl.DataFrame(schema=_EACH), *self._each])
+        of_causes = [(pl.col("cause") == cause) & pl.col("device").is_in(list(on)) for cause, on in devices.items()]
+        matching = gaps.filter(pl.any_horizontal(of_causes))
+        return (
+            None if matching.height > MOST_GAPS else matching.select(pl.col(name).cast(dtype) for name, dtype in GAPS.items())
+        )
 
     @property
     def kinds(self) -> Sequence[str]:

@@ -12,8 +12,8 @@ from nsys2prv.efficiency.findings.aggregate import PARTS
 from nsys2prv.efficiency.findings.device_stats import DeviceStats
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
-from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.run_events import STREAM

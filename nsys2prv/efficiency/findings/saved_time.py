@@ -15,7 +15,7 @@ import numpy as np
 
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.gains import Gain, MeasuredGraph
+from nsys2prv.efficiency.graph.path import Gain, MeasuredGraph
 
 BY_REPLAY = "by replay"
 REPLAY_BOUND = "at most, by replay"

@@ -8,8 +8,8 @@ import polars as pl
 
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.rule import Evidence, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_gaps, without_launches, without_waits
+from nsys2prv.efficiency.graph.changes import without_gaps, without_launches, without_waits
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 
 WithoutFinding = Callable[[Evidence, Finding, BuiltGraph], Without | None]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
+from nsys2prv.efficiency.graph.event_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import WAITS
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.efficiency.graph.mpi_collectives import MpiCollectives
+from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
 from nsys2prv.efficiency.run_events import ON_HOSTS
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.task_clocks import margin_of_group
@@ -48,7 +48,6 @@ class LateProcesses:
 
     def __init__(self, context: SweepContext, folder: Path) -> None:
         self._context = context
-        self._collectives = MpiCollectives(context.events, folder)
         self._sums = Sums(_SUM_SCHEMA, ["task", "late"], smallest=["first"], largest=["last"])
         self._longest = Merging(_longest, pl.DataFrame(schema=_LONGEST_SCHEMA), 100_000)
         self.calls = 0
@@ -76,7 +75,7 @@ class LateProcesses:
         return row["task"], row["begin"], row["end"]
 
     def _in_collectives(self, chunk: TimeChunk) -> pl.DataFrame:
-        members = self._collectives.members_in(chunk)
+        members = mpi_collectives(chunk)
         self.calls += members.height
         known = members.filter(pl.col("awaited_row").is_not_null())
         return _waits(known, "row", "awaited_row", pl.col("start"), pl.min_horizontal("awaited_start", "end"))

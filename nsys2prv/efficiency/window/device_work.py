@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
+from nsys2prv.efficiency.graph.event_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM, RunEvents
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows

@@ -9,8 +9,8 @@ from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_calls
+from nsys2prv.efficiency.graph.changes import without_calls
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.sweep import ALLOCATION
 from nsys2prv.vocabulary.wording import time
 

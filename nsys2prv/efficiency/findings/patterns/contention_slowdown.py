@@ -17,8 +17,8 @@ from nsys2prv.efficiency.findings.aggregate import NONE, PARTS
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import scaled_kernels
+from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.kernel_stats import bar_of
 from nsys2prv.efficiency.run_events import ON_DEVICES

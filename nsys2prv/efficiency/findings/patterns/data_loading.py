@@ -10,8 +10,8 @@ from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Nu
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.patterns.host_bound import HOST_PART
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import loading_times
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.vocabulary.wording import time
 
 KIND = "data-loading"

@@ -15,8 +15,8 @@ from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_transfers
+from nsys2prv.efficiency.graph.changes import without_transfers
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, NCCL, SweepContext, TimeChunk
 from nsys2prv.execution.row_order import one_of_each

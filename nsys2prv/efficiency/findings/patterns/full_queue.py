@@ -12,9 +12,9 @@ from nsys2prv.efficiency.findings.aggregate import OccurrenceSums, part_of
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.changes import without_launch_queue
 from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
-from nsys2prv.efficiency.graph.removals import without_launch_queue
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary.wording import time
 

@@ -9,8 +9,8 @@ from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.nccl_costs import by_collective, nccl_devices
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_collectives
+from nsys2prv.efficiency.graph.changes import without_collectives
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.vocabulary.wording import time
 
 FEWEST_KERNELS = Threshold("fewest such NCCL kernels on a device", 10, "", "few are a start: broadcasts of parameters")

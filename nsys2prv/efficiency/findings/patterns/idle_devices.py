@@ -12,8 +12,8 @@ from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.patterns import full_queue
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_gaps
+from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.vocabulary.wording import percent, time
 

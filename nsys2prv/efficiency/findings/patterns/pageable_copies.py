@@ -10,8 +10,8 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.copy_times import FEWEST_COPIES, SMALLEST_COPY, CopyTimes, exposed_copies
 from nsys2prv.efficiency.findings.finding import Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import faster_copies
+from nsys2prv.efficiency.graph.changes import faster_copies
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 
 LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
 

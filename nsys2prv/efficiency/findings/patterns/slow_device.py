@@ -9,8 +9,8 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gpu_clocks import clock_ratio
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import scaled_kernels
+from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import time
 

@@ -9,9 +9,8 @@ from nsys2prv.efficiency.findings.device_stats import cost, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.nccl_costs import by_collective, nccl_devices
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_gaps
-from nsys2prv.efficiency.graph.spans import Spans
+from nsys2prv.efficiency.graph.changes import Spans, without_gaps
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.vocabulary.wording import percent, time
 
 STARVED_PART = Threshold(

@@ -18,8 +18,8 @@ from nsys2prv.efficiency.findings.device_stats import DeviceStats
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
+from nsys2prv.efficiency.graph.changes import no_late_ranks
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.vocabulary.wording import short, time
 
 KIND = "straggler"
