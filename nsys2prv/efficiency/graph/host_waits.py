@@ -29,9 +29,8 @@ from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
     NO_WAIT,
     STREAM_WAIT,
-    EdgeCollector,
     GraphLabels,
-    RunMoments,
+    GraphParts,
     class_code,
 )
 from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
@@ -101,51 +100,29 @@ class TimesWithoutWaits:
         return distinct, kind[last], np.concatenate([np.zeros(0, dtype=np.int64), *weights])[last].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Launches:
-    """Of each operation the launch: row of the thread (-1: not known) and time, ns."""
-
-    thread: Places
-    time: Numbers
-
-
 class HostWaits:
-    """Finds what calls waited for: adds the edges, and sets what these calls take by themselves.
+    """Finds what calls waited for: adds the edges to those of a graph, and sets what these calls take by themselves."""
 
-    Parameters
-    ----------
-    edges
-        To which edges are added.
-    """
-
-    def __init__(self, run: MeasuredRun, points: RunMoments, labels: GraphLabels, edges: EdgeCollector) -> None:
-        self._run, self._points, self._labels, self._edges = run, points, labels, edges
+    def __init__(self, parts: GraphParts) -> None:
+        self._parts, self._run = parts, parts.run
+        self._points, self._labels, self._edges = parts.points, parts.labels, parts.edges
         self.alone = TimesWithoutWaits()
 
     # -- devices ------------------------------------------------------------------------------------------------------------
 
-    def wait_for_devices(self, launches: Launches, by_events: pl.DataFrame) -> None:
-        """Add waits for operations.
-
-        Parameters
-        ----------
-        by_events
-            Recorded waits of threads for events (`EventEdges.on_hosts`).
-        """
+    def wait_for_devices(self, by_events: pl.DataFrame) -> None:
+        """Add waits for operations; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
         points, labels = self._points, self._labels
         kinds = labels.waits[points.label[points.devices :]] if len(labels) else np.zeros(0, dtype=np.int64)
         calls = np.flatnonzero(kinds != NO_WAIT) + points.devices
-        awaited = _awaited(self._run, points, launches, calls, kinds[calls - points.devices], by_events)
+        kinds = kinds[calls - points.devices]
+        awaited = _awaited(self._parts, calls, kinds, by_events)
         begin, until = points.times(calls)
-        waited = awaited != NO_MOMENT
-        label = points.label[calls]
-        code = class_code(edge_kinds.SYNCHRONIZATION, label[waited])
-        ended = awaited[waited]
-        self._edges.add(edge_kinds.SYNCHRONIZATION, ended, points.end[calls[waited]], code)
-        self._edges.takes(code, until[waited] - points.moments.time[ended])
+        label, waited = points.label[calls], awaited != NO_MOMENT
+        length = until - points.moments.time[np.maximum(awaited, 0)] if len(calls) else until
+        self._edges.add_class(edge_kinds.SYNCHRONIZATION, awaited, points.end[calls], length, label)
         # Calls that did not wait show what such a call takes by itself; a copy always waits.
-        code = class_code(edge_kinds.BLOCKED_CALL, label)
-        free = ~waited & (kinds[calls - points.devices] != COPY)
+        code, free = class_code(edge_kinds.BLOCKED_CALL, label), ~waited & (kinds != COPY)
         self._edges.takes(code[free], (until - begin)[free])
         self.alone.set(calls[waited], edge_kinds.BLOCKED_CALL, code[waited])
 
@@ -161,12 +138,10 @@ class HostWaits:
             for name in ("row", "time", "to_row", "to_begin", "to_time", "size")
         )
         sent, received = points.starts(row, sent_at), points.ends(to_row, to_time)
-        is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
         # Messages of like sizes take like times.
-        code = class_code(edge_kinds.MESSAGE, np.log2(size + 1.0).astype(np.int64))
-        self._edges.add(edge_kinds.MESSAGE, sent[is_complete], received[is_complete], code[is_complete])
-        waited = is_complete & (sent_at > called)
-        self._edges.takes(code[waited], (to_time - sent_at)[waited])
+        of_size = np.log2(size + 1.0).astype(np.int64)
+        self._edges.add_class(edge_kinds.MESSAGE, sent, received, to_time - sent_at, of_size, sent_at > called)
+        is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
         calls = points.interval(received[is_complete])
         self.alone.set(calls, edge_kinds.BLOCKED_CALL, class_code(edge_kinds.BLOCKED_CALL, points.label[calls]))
         # A call whose messages were sent long ago shows what it takes alone.
@@ -194,9 +169,9 @@ class HostWaits:
             pl.col("called") <= pl.col("until"),
         )
         posted = points.starts(long["to_row"].to_numpy(), long["called"].to_numpy())
-        send = long["send"].to_numpy()[posted != NO_MOMENT]
-        self._edges.add(edge_kinds.MESSAGE, posted[posted != NO_MOMENT], points.end[send], 0)
-        self.alone.set(send, edge_kinds.BLOCKED_CALL, 0)
+        send = long["send"].to_numpy()
+        self._edges.add(edge_kinds.MESSAGE, posted, points.end[send], 0)
+        self.alone.set(send[posted != NO_MOMENT], edge_kinds.BLOCKED_CALL, 0)
 
     def wait_for_members(self) -> None:
         """Add collective calls of MPI."""
@@ -210,20 +185,19 @@ class HostWaits:
         )
         ended = points.ends(row, end)
         has_waited = last_row != NO_MOMENT
-        hub: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
-        hub[has_waited] = points.starts(last_row[has_waited], last_start[has_waited])
+        hub = np.where(has_waited, points.starts(last_row, last_start), NO_MOMENT)
         is_alone, is_matched = (ended != NO_MOMENT) & ~has_waited, (ended != NO_MOMENT) & (hub != NO_MOMENT)
         call = points.interval(ended)
         transfer = class_code(edge_kinds.TRANSFER, points.label[call])
         self.alone.set(call[is_alone], edge_kinds.TRANSFER, WHOLE)
         edges.takes(transfer[is_alone], (end - start)[is_alone])
         self.alone.set(call[is_matched], edge_kinds.TRANSFER, transfer[is_matched])
-        edges.add(edge_kinds.COLLECTIVE, hub[is_matched], ended[is_matched], transfer[is_matched])
+        edges.add(edge_kinds.COLLECTIVE, hub, ended, transfer)
         # In a replay another member may be the last; a root that sends does not wait.
         names = self._run.events.types.get(event_types.MPI_COLLECTIVE)
         from_root = [value for value, name in _values(names) if "cast" in name or "catter" in name]
         arrived = points.starts(row, start)
-        of_all = is_matched & (arrived != NO_MOMENT) & (start <= last_start) & ~np.isin(kind, from_root)
+        of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
         edges.add(edge_kinds.ARRIVAL, arrived[of_all], hub[of_all], 0)
 
     # -- threads ------------------------------------------------------------------------------------------------------------
@@ -235,10 +209,8 @@ class HostWaits:
             pairs[name].to_numpy().astype(np.int64) for name in ("row", "end", "signal_row", "signal_start")
         )
         signal, woken = self._points.starts(signal_row, signal_start), self._points.ends(row, end)
+        self._edges.add_class(edge_kinds.WAKE_UP, signal, woken, end - signal_start)
         is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
-        code = int(class_code(edge_kinds.WAKE_UP))
-        self._edges.add(edge_kinds.WAKE_UP, signal[is_complete], woken[is_complete], code)
-        self._edges.takes(code, (end - signal_start)[is_complete])
         self.alone.set(self._points.interval(woken[is_complete]), edge_kinds.BLOCKED_CALL, 0)
 
 
@@ -250,10 +222,9 @@ def _values(names: Any) -> list[tuple[int, str]]:
 # -- waits for devices --------------------------------------------------------------------------------------------------
 
 
-def _awaited(
-    run: MeasuredRun, points: RunMoments, launches: Launches, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame
-) -> Numbers:
+def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
     """The moment at which the operation ended that each call waited for; NO_MOMENT: none."""
+    run, points = parts.run, parts.points
     awaited: Numbers = np.full(len(calls), NO_MOMENT, dtype=np.int64)
     ends = np.sort(points.end[: points.devices])
     if not len(calls) or not len(ends):
@@ -279,16 +250,16 @@ def _awaited(
 
     def last_of_thread(which: Numbers) -> Numbers:
         """What the thread launched last before each call."""
-        is_launched = np.flatnonzero(launches.thread[operation] >= 0)
-        by_launch = is_launched[np.argsort(launches.time[operation[is_launched]], kind="stable")]
-        thread, launched = launches.thread[operation[by_launch]], launches.time[operation[by_launch]]
+        is_launched = np.flatnonzero(parts.thread[operation] >= 0)
+        by_launch = is_launched[np.argsort(parts.launched[operation[is_launched]], kind="stable")]
+        thread, launched = parts.thread[operation[by_launch]], parts.launched[operation[by_launch]]
         return _taken(ends[by_launch], _latest(thread, launched, of_row[which], begin[which]))
 
     columns = {"place": np.arange(len(calls)), "row": of_row, "begin": begin, "until": until}
     of_kind = {kind: np.flatnonzero(kinds == kind) for kind in (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, COPY)}
     frame = pl.DataFrame(columns)
     if len(of_kind[COPY]):
-        wait(*_own_copies(frame[of_kind[COPY]], launches, ends, operation, time))
+        wait(*_own_copies(parts, frame[of_kind[COPY]], ends, operation))
     if len(of_kind[DEVICE_WAIT]):
         wait(of_kind[DEVICE_WAIT], last_of_task(of_kind[DEVICE_WAIT]))
     stream = _first_inside(frame[of_kind[STREAM_WAIT]], _named_streams(run, streams), "stream")
@@ -337,30 +308,27 @@ def _named_streams(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
     """For each call a column of the first wait on its row that starts in it; null: none does."""
     if calls.is_empty() or waits.is_empty():
-        return pl.Series(column, [None], dtype=waits.schema[column]).new_from_index(0, calls.height)
+        return pl.repeat(None, calls.height, dtype=waits.schema[column], eager=True)
     first = waits.select(pl.col("row").cast(pl.Int64), "start", column).sort("start", maintain_order=True)
     joined = calls.with_columns(pl.col("row").cast(pl.Int64)).sort("begin").join_asof(
         first, left_on="begin", right_on="start", by="row", strategy="forward", check_sortedness=False, coalesce=False
     )  # fmt: skip
     is_inside = pl.col("start") <= pl.col("until")
-    first_inside: pl.Series = joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
-    return first_inside
+    return joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
 
 
-def _own_copies(
-    calls: pl.DataFrame, launches: Launches, ends: Places, operation: Places, time: Numbers
-) -> tuple[Numbers, Numbers]:
+def _own_copies(parts: GraphParts, calls: pl.DataFrame, ends: Places, operation: Places) -> tuple[Numbers, Numbers]:
     """Places of calls that copy, and the end of what they launched last, if it ended before they did."""
-    is_launched = launches.thread[operation] >= 0
+    is_launched = parts.thread[operation] >= 0
     launched = pl.DataFrame(
         {
-            "row": launches.thread[operation[is_launched]],
-            "begin": launches.time[operation[is_launched]],
+            "row": parts.thread[operation[is_launched]],
+            "begin": parts.launched[operation[is_launched]],
             "end": ends[is_launched],
         }
     )
     pairs = calls.join(launched, on=["row", "begin"], how="inner")
-    ended = pl.Series(time[pairs["end"].to_numpy()])
+    ended = pl.Series(parts.points.moments.time[pairs["end"].to_numpy()])
     in_time = pairs.filter((ended > pl.col("begin")) & (ended <= pl.col("until")))
     last = in_time.group_by("place").agg(pl.col("end").max())
     return last["place"].to_numpy(), last["end"].to_numpy().astype(np.int64)

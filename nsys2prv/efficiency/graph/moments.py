@@ -17,7 +17,7 @@ import polars as pl
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.replay import BLOCK, Mask, Moments, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, call_categories
+from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
@@ -304,14 +304,29 @@ class EdgeCollector:
     _lengths: list[pl.DataFrame] = field(default_factory=list)
 
     def add(self, kind: int, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
-        """Edges of a kind: moments, and the least time between them, ns, or a class (`class_code`)."""
-        is_forward = source < target
-        if not is_forward.all():
-            self.leave_out(kind, len(source) - int(np.count_nonzero(is_forward)))
-            source, target = source[is_forward], target[is_forward]
+        """Edges of a kind: moments (NO_MOMENT: there is no edge), and the least time between them, ns, or a class."""
+        has_both = (source != NO_MOMENT) & (target != NO_MOMENT)
+        is_forward = has_both & (source < target)
+        self.leave_out(kind, int(np.count_nonzero(has_both)) - int(np.count_nonzero(is_forward)))
+        if is_forward.any():
             weight = weight if isinstance(weight, int) else weight[is_forward]
-        if len(source):
-            self._columns[kind].append((source.astype(np.int32), target.astype(np.int32), weight))
+            self._columns[kind].append((source[is_forward].astype(np.int32), target[is_forward].astype(np.int32), weight))
+
+    def add_class(
+        self,
+        kind: int,
+        source: npt.NDArray[Any],
+        target: npt.NDArray[Any],
+        length: Numbers,
+        label: npt.NDArray[Any] | int = NOTHING,
+        shows: Mask | None = None,
+    ) -> None:
+        """Edges that take what the shortest of their class take; those that nothing else delayed (`shows`; None: all) show by
+        their lengths, ns, what that is."""
+        code = class_code(kind, label)
+        self.add(kind, source, target, code)
+        shows = (source != NO_MOMENT) & (target != NO_MOMENT) & (True if shows is None else shows)
+        self.takes(code if isinstance(code, int) else code[shows], length[shows])
 
     def leave_out(self, kind: int, count: int) -> None:
         """Count edges that would go back in time."""
@@ -322,22 +337,16 @@ class EdgeCollector:
         """What edges of a class were seen to take that nothing else delayed, ns."""
         if len(length):
             bar = np.floor(np.log2(np.maximum(length, 0) + 1.0) * _BARS_PER_DOUBLING).astype(np.int16)
-            seen = pl.DataFrame({"bar": bar}).with_columns(code=pl.lit(code) if isinstance(code, int) else pl.Series(code))
-            self._lengths.append(seen.group_by(pl.col("code").cast(pl.Int64), "bar").agg(count=pl.len().cast(pl.Int64)))
+            of_class = pl.lit(code) if isinstance(code, int) else pl.Series(code)
+            lengths = pl.DataFrame({"bar": bar}).with_columns(code=of_class.cast(pl.Int64))
+            self._lengths.append(lengths.group_by("code", "bar").agg(count=pl.len().cast(pl.Int64)))
 
     def _least_weights(self) -> tuple[Numbers, Numbers]:
         """Codes of classes in their order, and their weights, ns."""
         empty = pl.DataFrame(schema={"code": pl.Int64, "bar": pl.Int16, "count": pl.Int64})
-        least = (
-            pl.concat([empty, *self._lengths])
-            .group_by("code", "bar")
-            .agg(pl.col("count").sum())
-            .sort("code", "bar")
-            .with_columns(until=pl.col("count").cum_sum().over("code"), total=pl.col("count").sum().over("code"))
-            .filter(pl.col("until") >= pl.col("total") * _CLASS_QUANTILE)
-            .group_by("code", maintain_order=True)
-            .agg(pl.col("bar").first())
-        )
+        counts = pl.concat([empty, *self._lengths]).group_by("code", "bar").agg(pl.col("count").sum()).sort("code", "bar")
+        until, total = pl.col("count").cum_sum().over("code"), pl.col("count").sum().over("code")
+        least = counts.filter(until >= total * _CLASS_QUANTILE).group_by("code", maintain_order=True).agg(pl.col("bar").first())
         weight = np.ceil(np.exp2(least["bar"].to_numpy() / _BARS_PER_DOUBLING) - 1).astype(np.int64)
         return least["code"].to_numpy(), weight
 
@@ -398,3 +407,21 @@ def _weights(weight: npt.NDArray[Any] | int, size: int, codes: Numbers, least: N
     has_weight = np.append(codes, 0)[place] == resolved[is_class]
     resolved[is_class] = np.where(has_weight, np.append(least, 0)[place], 0)
     return resolved
+
+
+@dataclass(frozen=True)
+class GraphParts:
+    """What the graph of a run is built of.
+
+    Attributes
+    ----------
+    thread, launched
+        Of each operation its launch: row of the thread (-1: not known) and time, ns.
+    """
+
+    run: MeasuredRun
+    labels: GraphLabels
+    points: RunMoments
+    thread: Places
+    launched: Numbers
+    edges: EdgeCollector = field(default_factory=EdgeCollector)

@@ -189,27 +189,24 @@ def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
 
 
 def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
-    begin, end = replayed.time[path.source], replayed.time[path.target]
-    numbers = np.append(built.labels.number, NOTHING)
-    kind_of_work = np.full(len(numbers), _KERNEL, dtype=np.int8)
-    for number, kind_of_number in _KIND_OF_WORK.items():
-        kind_of_work[numbers == number] = kind_of_number
+    has_length = replayed.time[path.target] > replayed.time[path.source]
+    path = Edges(path.graph, path.number[has_length])
+    number, label = np.append(built.labels.number, NOTHING), path.label
     kind = np.array([_KIND_OF_EDGE[kind] for kind in edge_kinds.KINDS], dtype=np.int8)[path.kind]
-    kind = np.where(kind == _KERNEL, kind_of_work[path.label], kind)
-    cause = np.where(kind == _HOST, built.labels.causes[path.label], NOTHING)
+    for event_type, kind_of_work in _KIND_OF_WORK.items():
+        kind[(kind == _KERNEL) & (number == event_type)[label]] = kind_of_work
+    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
-    kind = np.where((kind == _HOST) & waits_in_os(built.labels)[path.label], np.int8(_UNKNOWN_WAIT), kind)
-    has_length = np.flatnonzero(end > begin)
-    row, kind, label = path.row[has_length], kind[has_length], path.label[has_length]
-    is_first = differ_from_before(row, kind, label)
+    kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
+    is_first = differ_from_before(path.row, kind, label)
     is_last = np.append(is_first[1:], True)[: len(is_first)]
     columns = {
-        "begin": begin[has_length][is_first],
-        "end": end[has_length][is_last],
-        "row": row[is_first],
+        "begin": replayed.time[path.source[is_first]],
+        "end": replayed.time[path.target[is_last]],
+        "row": path.row[is_first],
         "kind": kind[is_first],
         "label": label[is_first],
-        "cause": cause[has_length][is_first].astype(np.int8),
+        "cause": cause[is_first],
     }
     return pl.DataFrame(columns, schema=SEGMENT_SCHEMA)
 
@@ -242,10 +239,12 @@ class PathTotals:
     """Sums of segments of a path (SEGMENT_SCHEMA)."""
 
     def __init__(self, segments: pl.DataFrame) -> None:
-        length = pl.col("end") - pl.col("begin")
-        self._sums = segments.group_by("row", "kind", "label", "cause").agg(
-            total_ns=length.sum(), segments=pl.len().cast(pl.Int64)
-        )
+        length, key = pl.col("end") - pl.col("begin"), ["row", "kind", "label", "cause"]
+        sums = [
+            block.group_by(key).agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
+            for block in (segments.clear(), *segments.iter_slices(BLOCK))
+        ]
+        self._sums = pl.concat(sums).group_by(key).agg(pl.col("total_ns", "segments").sum())
 
     @property
     def length(self) -> int:

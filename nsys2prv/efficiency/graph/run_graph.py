@@ -22,16 +22,15 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
-from nsys2prv.efficiency.graph.host_waits import HostWaits, Launches
+from nsys2prv.efficiency.graph.host_waits import HostWaits
 from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
 from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
     NO_WAIT,
     NOTHING,
-    EdgeCollector,
     GraphLabels,
+    GraphParts,
     RunMoments,
-    class_code,
     run_moments,
 )
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, Mask, Places, RunGraph, latest_before
@@ -134,39 +133,38 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
         Waits for CUDA events, and for places in launch queues.
     """
     by_thread = _calls_by_thread(run)
-    on_streams = run.events.rows.of_kind(STREAM)[run.operations["row"].to_numpy()]
-    operations, launches = _only(run.operations, on_streams), _launches(run, on_streams)
-    calls = _only(run.calls, _is_outside_calls(run, by_thread))
+    counted = run.events.rows.of_kind(STREAM)
+    on_streams = counted[run.operations["row"].to_numpy()]
+    operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
     labels = GraphLabels(run.events, (operations, calls))
     points = _moments(run, labels, operations, calls)
-    counted = run.events.rows.of_kind(STREAM)
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
-    edges = EdgeCollector()
-    waits = HostWaits(run, points, labels, edges)
-    waits.wait_for_devices(launches, by_events.on_hosts)
+    parts = GraphParts(run, labels, points, *_launches(run, on_streams))
+    waits = HostWaits(parts)
+    waits.wait_for_devices(by_events.on_hosts)
     waits.wait_for_messages()
     waits.wait_for_members()
     waits.wait_for_signals()
     alone = waits.alone.columns()
-    # What is inferred where no events were recorded, too: without it streams would be independent.
-    is_held = _add_event_waits(points, pl.concat([by_events.on_streams, by_events.inferred]), edges)
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
-    _add_device_edges(points, labels, launches, before, is_held, edges)
-    unmatched = _add_nccl_kernels(points, labels, nccl, edges)
-    open_calls = _open_calls(run, points, labels, alone)
-    is_replaced = _add_calls_that_wait(points, alone, before, blocked.calls, edges)
-    _add_host_edges(run, points, labels, launches, before, is_replaced, edges)
+    # What is inferred where no events were recorded, too: without it streams would be independent.
+    _add_device_edges(parts, before, _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])))
+    unmatched = _add_nccl_kernels(parts, nccl)
+    open_calls = _open_calls(parts, alone)
+    _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
     is_pair = labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series().to_numpy()
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
-    moments, loading, kinds = points.moments, _loading(run, by_thread), edges.kinds
+    moments, edges, loading = points.moments, parts.edges, _loading(run, by_thread)
+    kinds = edges.kinds
     # The edges are put in order when nothing else takes memory.
-    del points, waits, launches, before, by_thread, is_held, is_replaced
-    graph = edges.graph(moments)
-    return BuiltGraph(graph, labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives)
+    del points, parts, waits, before, by_thread
+    return BuiltGraph(
+        edges.graph(moments), labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives
+    )  # fmt: skip
 
 
 def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
@@ -212,14 +210,14 @@ def _is_outside_calls(run: MeasuredRun, by_thread: _CallsByThread) -> Mask:
     return np.ones(len(is_outside), dtype=bool)
 
 
-def _launches(run: MeasuredRun, is_part: Mask) -> Launches:
+def _launches(run: MeasuredRun, is_part: Mask) -> tuple[Places, Numbers]:
+    """Threads and times of the launches of some operations; -1: not known."""
     place = run.launch_of if is_part.all() else run.launch_of[is_part]
     is_launched = place != NO_LAUNCH
-    thread = np.full(len(place), -1, dtype=np.int32)
-    time = np.full(len(place), -1, dtype=np.int64)
+    thread, time = np.full(len(place), -1, dtype=np.int32), np.full(len(place), -1, dtype=np.int64)
     thread[is_launched] = run.launches["row"].to_numpy()[place[is_launched]]
     time[is_launched] = run.launches["time"].to_numpy()[place[is_launched]]
-    return Launches(thread, time)
+    return thread, time
 
 
 def _moments(run: MeasuredRun, labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame) -> RunMoments:
@@ -247,11 +245,9 @@ def _loading(run: MeasuredRun, by_thread: _CallsByThread) -> pl.DataFrame:
         & pl.col("value").is_in(to_device)
         & (pl.col("size") >= LEAST_LOADING_BYTES)
     )
-    launches = _launches(run, np.ones(run.operations.height, dtype=bool))
+    thread, time = _launches(run, np.ones(run.operations.height, dtype=bool))
     launched = (
-        run.operations.select(
-            pl.Series("row", launches.thread), pl.Series("launched", launches.time), is_batch=is_batch.fill_null(False)
-        )
+        run.operations.select(pl.Series("row", thread), pl.Series("launched", time), is_batch=is_batch.fill_null(False))
         .filter(pl.col("row").is_in(pauses["row"].unique().cast(pl.Int32).implode()))
         .with_columns(pl.col("row").cast(pl.Int64))
         .sort("launched", "is_batch")
@@ -270,70 +266,54 @@ def _blocks(size: int) -> Iterator[slice]:
         yield slice(low, min(low + BLOCK, size))
 
 
-def _add_event_waits(points: RunMoments, waits: pl.DataFrame, edges: EdgeCollector) -> Mask:
+def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
     moments are their starts."""
     row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
-    source, target = points.ends(awaited_row, awaited_end), points.starts(row, start)
-    is_complete = (source != NO_MOMENT) & (target != NO_MOMENT)
-    code = int(class_code(edge_kinds.EVENT_WAIT))
-    edges.add(edge_kinds.EVENT_WAIT, source[is_complete], target[is_complete], code)
-    edges.takes(code, (start - awaited_end)[is_complete])
-    is_held = np.zeros(len(points.moments), dtype=bool)
-    is_held[target[is_complete]] = True
+    source, target = parts.points.ends(awaited_row, awaited_end), parts.points.starts(row, start)
+    parts.edges.add_class(edge_kinds.EVENT_WAIT, source, target, start - awaited_end)
+    is_held = np.zeros(len(parts.points.moments), dtype=bool)
+    is_held[target[(source != NO_MOMENT) & (target != NO_MOMENT)]] = True
     return is_held
 
 
-def _add_device_edges(
-    points: RunMoments, labels: GraphLabels, launches: Launches, before: Places, is_held: Mask, edges: EdgeCollector
-) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch."""
-    is_nccl = labels.is_of(event_types.NCCL_KERNEL)
-    of_device = np.flatnonzero(~points.is_host)
+def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch.
+
+    Parameters
+    ----------
+    before
+        Of each moment of a device the end before it on its stream.
+    is_held
+        Which starts waited for an event.
+    """
+    points, edges = parts.points, parts.edges
+    is_nccl = parts.labels.is_of(event_types.NCCL_KERNEL)
+    of_device, time = np.flatnonzero(~points.is_host), points.moments.time
     for block in _blocks(len(of_device)):
         moments = of_device[block]
-        is_end = points.is_end[moments]
-        ends = moments[is_end]
-        work = points.interval(ends)
-        is_plain = ~is_nccl[points.label[work]]
-        edges.add(edge_kinds.DEVICE_WORK, points.start[work[is_plain]], ends[is_plain], WHOLE)
-        _add_stream_order(points, labels, launches, before, is_held, edges, moments[~is_end])
+        is_end, operation = points.is_end[moments], points.interval(moments)
+        is_work = is_end & ~is_nccl[points.label[operation]]
+        edges.add(edge_kinds.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
+        start, operation = moments[~is_end], operation[~is_end]
+        former, begin, thread, launched = before[start], time[start], parts.thread[operation], parts.launched[operation]
+        is_later = launched > begin
+        edges.leave_out(edge_kinds.LAUNCH, int(is_later.sum()))
+        is_launched = (thread >= 0) & ~is_later
+        call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
+        call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
+        # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
+        former_time = np.where(former != NO_MOMENT, time[np.maximum(former, 0)], NO_MOMENT)
+        shows = (call != NO_MOMENT) & ~is_held[start]
+        edges.add_class(edge_kinds.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
+        number = parts.labels.number[points.label[operation]]
+        edges.add_class(edge_kinds.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
 
 
-def _add_stream_order(
-    points: RunMoments,
-    labels: GraphLabels,
-    launches: Launches,
-    before: Places,
-    is_held: Mask,
-    edges: EdgeCollector,
-    start: Numbers,
-) -> None:
-    time, operation, former = points.moments.time, points.interval(start), before[start]
-    has_former = former != NO_MOMENT
-    in_order = int(class_code(edge_kinds.STREAM_ORDER))
-    edges.add(edge_kinds.STREAM_ORDER, former[has_former], start[has_former], in_order)
-    begin, thread, launched = time[start], launches.thread[operation], launches.time[operation]
-    is_later = launched > begin
-    edges.leave_out(edge_kinds.LAUNCH, int(is_later.sum()))
-    is_launched = (thread >= 0) & ~is_later
-    call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
-    call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
-    has_call = call != NO_MOMENT
-    code = class_code(edge_kinds.LAUNCH, labels.number[points.label[operation]])
-    edges.add(edge_kinds.LAUNCH, call[has_call], start[has_call], code[has_call])
-    # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
-    former_time = np.where(has_former, time[np.maximum(former, 0)], NO_MOMENT)
-    shows = has_call & ~is_held[start]
-    is_queued = shows & has_former & (launched < former_time)
-    edges.takes(in_order, (begin - former_time)[is_queued])
-    is_free = shows & (former_time < launched)
-    edges.takes(code[is_free], (begin - launched)[is_free])
-
-
-def _add_nccl_kernels(points: RunMoments, labels: GraphLabels, nccl: Nccl, edges: EdgeCollector) -> Numbers:
+def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
-    kernels = np.flatnonzero(labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
+    points, edges = parts.points, parts.edges
+    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
     if not len(kernels):
         return np.zeros(0, dtype=np.int64)
     start, end = (moments[kernels].astype(np.int64) for moments in (points.start, points.end))
@@ -355,17 +335,18 @@ def _add_nccl_kernels(points: RunMoments, labels: GraphLabels, nccl: Nccl, edges
     return unmatched
 
 
-def _open_calls(run: MeasuredRun, points: RunMoments, labels: GraphLabels, alone: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+def _open_calls(parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers]) -> Numbers:
     """Ends of calls of MPI that may wait for ranks which are not in the run."""
-    if not run.events.missing_ranks:
+    points, labels = parts.points, parts.labels
+    if not parts.run.events.missing_ranks:
         return np.zeros(0, dtype=np.int64)
     name = pl.col("name")
-    parts = message_parts(name).cast(pl.Int64)
+    phases = message_parts(name).cast(pl.Int64)
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
     waits = (
-        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((parts & several) > 0)).then(_FOR_SEVERAL)
-        .when(((parts & moves) > 0) & ((parts & later) == 0)).then(_FOR_ONE)
+        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0)).then(_FOR_SEVERAL)
+        .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
         .otherwise(_FOR_NOBODY)
     )  # fmt: skip
     by_name = labels.names.to_frame("name").select(waits).to_series().to_numpy()
@@ -380,15 +361,12 @@ def _open_calls(run: MeasuredRun, points: RunMoments, labels: GraphLabels, alone
 
 
 def _add_calls_that_wait(
-    points: RunMoments,
-    alone: tuple[Numbers, Numbers, Numbers],
-    before: Places,
-    in_queue: pl.DataFrame,
-    edges: EdgeCollector,
+    parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers], before: Places, in_queue: pl.DataFrame
 ) -> Mask:
-    """Edges inside of calls that waited for something; at which moments these end."""
+    """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
+    points, edges = parts.points, parts.edges
     calls, kind, weight = alone
-    start, end = points.start[calls], points.end[calls]
+    start, end = (moments[calls].astype(np.int64) for moments in (points.start, points.end))
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
     is_alone = before[end] == start
     for of_kind in (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER):
@@ -396,32 +374,23 @@ def _add_calls_that_wait(
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
-    # Calls that are blocked by a full queue until an operation makes place.
-    columns = {name: in_queue[name].to_numpy() for name in in_queue.columns}
-    free = points.starts(columns["free_row"], columns["free_start"])
-    begin, until = points.starts(columns["row"], columns["begin"]), points.ends(columns["row"], columns["until"])
-    is_complete = (free != NO_MOMENT) & (begin != NO_MOMENT) & (until != NO_MOMENT)
-    free, begin, until = free[is_complete], begin[is_complete], until[is_complete]
-    code = int(class_code(edge_kinds.LAUNCH_QUEUE))
-    edges.add(edge_kinds.LAUNCH_QUEUE, free, until, code)
-    edges.takes(code, (columns["until"] - columns["free_start"])[is_complete])
+    row, begin, until, usual, free_row, free_start = (
+        in_queue[name].to_numpy() for name in ("row", "begin", "until", "usual", "free_row", "free_start")
+    )
+    free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
+    is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
+    end = np.where(is_complete, end, NO_MOMENT)
+    edges.add_class(edge_kinds.LAUNCH_QUEUE, free, end, until - free_start)
     # Without the wait it takes as long as others.
-    edges.add(edge_kinds.BLOCKED_CALL, begin, until, columns["usual"][is_complete])
-    is_replaced[until] = True
+    edges.add(edge_kinds.BLOCKED_CALL, start, end, usual)
+    is_replaced[end[is_complete]] = True
     return is_replaced
 
 
-def _add_host_edges(
-    run: MeasuredRun,
-    points: RunMoments,
-    labels: GraphLabels,
-    launches: Launches,
-    before: Places,
-    is_replaced: Mask,
-    edges: EdgeCollector,
-) -> None:
+def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> None:
     """Edges between moments of host threads that follow each other, and from threads that woke them."""
-    woken, waker = _wakers(run, points, labels, launches, before)
+    points, labels, edges = parts.points, parts.labels, parts.edges
+    woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
     for block in _blocks(len(points.moments)):
@@ -435,15 +404,15 @@ def _add_host_edges(
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
     creates = labels.is_of(event_types.PTHREAD_CALL) & (labels.names == "pthread_create").fill_null(False).to_numpy()
     creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]]).astype(np.int64)
-    cause = np.maximum(_last_creation(run, points, creations, first), _value_at(first, woken, waker))
+    cause = np.maximum(_last_creation(parts, creations, first), _value_at(first, woken, waker))
     edges.add(edge_kinds.WAKE_UP, cause[cause != NO_MOMENT], first[cause != NO_MOMENT], 0)
 
 
-def _last_creation(run: MeasuredRun, points: RunMoments, creations: Numbers, moments: Numbers) -> Numbers:
+def _last_creation(parts: GraphParts, creations: Numbers, moments: Numbers) -> Numbers:
     """The last call that creates a thread before each moment in its task; NO_MOMENT: there is none."""
-    task, size = run.events.rows.task, len(points.moments)
-    keys = np.sort(task[points.moments.row[creations]] * size + creations)
-    of_task = task[points.moments.row[moments]]
+    task, row, size = parts.run.events.rows.task, parts.points.moments.row, len(parts.points.moments)
+    keys = np.sort(task[row[creations]] * size + creations)
+    of_task = task[row[moments]]
     place = np.searchsorted(keys, of_task * size + moments) - 1
     last = keys[np.maximum(place, 0)] - of_task * size if len(keys) else np.full(len(moments), NO_MOMENT)
     return np.where((place >= 0) & (last >= 0), last, NO_MOMENT)
@@ -457,12 +426,10 @@ def _value_at(moments: Numbers, places: Numbers, values: Numbers) -> Numbers:
     return np.where(places[place] == moments, values[place], NO_MOMENT)
 
 
-def _wakers(
-    run: MeasuredRun, points: RunMoments, labels: GraphLabels, launches: Launches, before: Places
-) -> tuple[Numbers, Numbers]:
+def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
-    row = points.moments.row
-    threads = pl.DataFrame({"thread": launches.thread, "stream": row[points.start[: points.devices]]})
+    points, row = parts.points, parts.points.moments.row
+    threads = pl.DataFrame({"thread": parts.thread, "stream": row[points.start[: points.devices]]})
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
@@ -470,9 +437,9 @@ def _wakers(
     nothing: Numbers = np.zeros(0, dtype=np.int64)
     if shared.is_empty():
         return nothing, nothing
-    stream = np.full(len(run.events.rows.names), -1, dtype=np.int32)
+    stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = labels.is_of(*HOST_CALLS)[points.label[points.event % np.int32(len(points.label))]]
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
     last = latest_before(stream[row], points.is_end & is_call, len(stream))
     woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
     pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
