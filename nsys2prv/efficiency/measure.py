@@ -15,7 +15,7 @@ from nsys2prv.efficiency.closeups import closeup_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import NO_DEVICES, findings_of
-from nsys2prv.efficiency.graph.path_tables import CriticalPath
+from nsys2prv.efficiency.graph.path import CriticalPath
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all

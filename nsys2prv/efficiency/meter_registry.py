@@ -8,11 +8,10 @@ from nsys2prv.efficiency.findings.engine import gaps_by_rule
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.launches import DefaultStreamWaits, default_stream_waits
 from nsys2prv.efficiency.findings.memory import FaultTimes, fault_times
-from nsys2prv.efficiency.graph import path_tables
-from nsys2prv.efficiency.graph.event_waits import EventEdges, EventWaits
+from nsys2prv.efficiency.graph import path
+from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
 from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
-from nsys2prv.efficiency.graph.path_tables import CriticalPath
-from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.graph.path import CriticalPath, critical_path
 from nsys2prv.efficiency.meter import Meter
 from nsys2prv.efficiency.meters import (
     absent_tables,
@@ -48,18 +47,8 @@ from nsys2prv.efficiency.meters.regions import (
 from nsys2prv.efficiency.meters.run_totals import Bins, Overlap, Totals, WindowTimes, kernel_overlap, time_bins, window_times
 from nsys2prv.efficiency.meters.sampled_metrics import Sampled
 
-
-def _critical_path(run: MeasuredRun) -> CriticalPath:
-    assert run.folder is not None
-    path = CriticalPath(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls), run.folder / "graph")
-    # Edges of the graph compare devices with their hosts.
-    if not run.measured(DeviceClocks).contradictions:
-        path.update(run)
-    return path
-
-
 METERS: tuple[Meter, ...] = (
-    Meter(EventEdges, lambda run: EventWaits(run.events).update(run)),
+    Meter(EventEdges, event_edges),
     Meter(BlockedCalls, blocked_calls),
     Meter(DeviceClocks, device_clocks),
     Meter(LostWork, lost_work, of_devices=True),
@@ -83,9 +72,9 @@ METERS: tuple[Meter, ...] = (
     Meter(Sampled, sampled_metrics.sampled_metrics, (Bins, Kernels), sampled_metrics.TABLES, of_devices=True),
     Meter(
         CriticalPath,
-        _critical_path,
+        critical_path,
         (Nccl, EventEdges, BlockedCalls, DeviceClocks),
-        path_tables.TABLES,
+        path.TABLES,
         when=lambda run: not run.options.no_critical_path,
     ),
     Meter(LateProcesses, late_processes, when=lambda run: not run.events.rows.devices),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,10 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
-from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
-from nsys2prv.efficiency.graph.path_segments import PathReader
-from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, longest_segments, segment_rows
-from nsys2prv.efficiency.graph.path_totals import PathTotals
+from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.path import CRITICAL_PATH, PathTotals, path_segments, replayed_length, segment_rows
 from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
-from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.run_graph import release, windows_of
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
@@ -127,8 +124,8 @@ class WhatIfResult(Results):
         lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}), width)
         lines += [f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()]
         iterations = [
-            f"  iteration {one['iteration']}: {time(one['measured_ns'])} -> {_interval(one)}"
-            for one in self.tables[ITERATIONS.name].head(max(rows, 0)).iter_rows(named=True)
+            f"  iteration {row['iteration']}: {time(row['measured_ns'])} -> {_interval(row)}"
+            for row in self.tables[ITERATIONS.name].head(max(rows, 0)).iter_rows(named=True)
         ]
         if iterations:
             lines += ["", *iterations]
@@ -179,29 +176,26 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
             "whatif: nothing is changed; give --ideal-network, --no-late-ranks, --no-launch-cost, --data-loading, --scale or "
             "--rank"
         )
-    own, _ = memory.allotments(options.memory, 0)
-    with memory.limited(own), scratch_alone(options.scratch) as folder:
+    limit, _ = memory.allotments(options.memory, 0)
+    with memory.limited(limit), scratch_alone(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
         if not events.rows.devices:
             raise NoDevices(events.inputs)
         with progress_bar("replaying", shown=options.progress):
-            return replayed_events(events, options, folder)
+            return replayed_events(events, options)
 
 
-def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> WhatIfResult:
+def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     """The run of some events with changes; its collections are used up."""
     # As for `efficiency`: not what the profiler does before and after the program.
     window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
-    whole = length_interval(events)
-    recorded, iterations, events = events.length, window.iterations, window.cut(events)
-    interval = whole.of_part(events.length, recorded)
-    built = built_graph(events, folder / "graph")
-    measured = as_measured(built.graph)
-    change = changes.combined(steps(built, options, folder))
-    replayed = replay(built.graph, change, folder)
-    bounds = _bounds(built, change, options, folder)
-    frames = frames_by_name(_tables(built, measured, replayed, bounds, iterations, interval), TABLES)
-    tables = {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES}
+    recorded, interval = events.length, length_interval(events)
+    events = window.cut(events)
+    built = graph_of_events(events)
+    change = changes.combined(steps(built, options))
+    replays = _Replays(built, replay(built.graph, change), _bounds(built, change, options))
+    tables = _tables(replays, window.iterations, interval.of_part(events.length, recorded))
+    frames = frames_by_name(tables, TABLES)
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -209,93 +203,88 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
         "inputs": list(events.inputs),
         "title": events.title,
         "changes": options.changes,
-        "iterations": iterations.how,
+        "iterations": window.iterations.how,
         "warnings": [*events.warnings, *window.warnings, *built.warnings],
     }
-    return WhatIfResult(head, tables)
+    return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 
 
-def _bounds(built: BuiltGraph, change: Change, options: WhatIfOptions, folder: Path) -> ReplayBounds:
+@dataclass(frozen=True)
+class _Replays:
+    """The graph of a run, its replay with the changes, and what bounds that."""
+
+    built: BuiltGraph
+    replayed: Replay
+    bounds: ReplayBounds
+
+
+def _bounds(built: BuiltGraph, change: Change, options: WhatIfOptions) -> ReplayBounds:
     """The bounds of the replay with options; what compares ranks needs all of them."""
     events = built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
-    return replay_bounds(built, change, folder)
+    return replay_bounds(built, change)
 
 
-def steps(built: BuiltGraph, options: WhatIfOptions, folder: Path) -> list[changes.Step]:
-    """The changes of options, one after the other; `folder` is for files of replays that they need.
+def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
+    """The changes of options, one after the other.
 
     Raises
     ------
     UsageError
         When one fits nothing of the run.
     """
-    found: list[changes.Step] = []
+    selected: list[changes.Step] = []
     if options.scale:
-        found.append(changes.scaled_work(built, options.scale))
+        selected.append(changes.scaled_work(built, options.scale))
     if options.rank:
-        found.append(changes.median_of_ranks(built, options.median_of))
+        selected.append(changes.median_of_ranks(built, options.median_of))
     if options.data_loading is not None:
-        found.append(changes.loading_times(built, options.data_loading))
+        selected.append(changes.loading_times(built, options.data_loading))
     if options.no_launch_cost:
-        found.append(changes.no_launch_cost(built))
+        selected.append(changes.no_launch_cost(built))
     if options.ideal_network:
-        found.append(changes.ideal_network)
+        selected.append(changes.ideal_network)
     if options.no_late_ranks:
-        found.append(no_late_ranks(built, list(found), folder))
-    return found
+        selected.append(changes.no_late_ranks(built, list(selected)))
+    return selected
 
 
-def _tables(
-    built: BuiltGraph,
-    measured: Replay,
-    replayed: Replay,
-    bounds: ReplayBounds,
-    iterations: RunIterations,
-    interval: LengthInterval,
-) -> Filled:
-    readers = {"measured_ns": PathReader(built, measured), "replayed_ns": PathReader(built, replayed)}
-    totals = {name: PathTotals() for name in readers}
-    longest = longest_segments()
-    for name, reader in readers.items():
-        for piece in reader.segments():
-            totals[name].add(piece)
-            if name == "replayed_ns":
-                longest.add(piece)
-    key = ["by", "name"]
-    of_path = [total.rows(built).select(*key, pl.col("total_ns").alias(name)) for name, total in totals.items()]
-    both = of_path[1].join(of_path[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
+def _tables(replays: _Replays, iterations: RunIterations, interval: LengthInterval) -> Filled:
+    built = replays.built
+    key, totals = ["by", "name"], []
+    for name, path_of in (("measured_ns", as_measured(built.graph)), ("replayed_ns", replays.replayed)):
+        segments = path_segments(built, path_of)
+        totals.append(PathTotals(segments).rows(built).select(*key, pl.col("total_ns").alias(name)))
+    of_both = totals[1].join(totals[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
     return {
-        LENGTHS: _lengths(built, replayed, bounds, iterations, interval),
-        ITERATIONS: _iterations(built, replayed, bounds, iterations),
-        PATH_TOTALS: both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
-        CRITICAL_PATH: segment_rows(built, longest.rows),
+        LENGTHS: _lengths(replays, iterations, interval),
+        ITERATIONS: _iterations(replays, iterations),
+        PATH_TOTALS: of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
+        CRITICAL_PATH: segment_rows(built, segments),
     }
 
 
-def _lengths(
-    built: BuiltGraph, replayed: Replay, bounds: ReplayBounds, iterations: RunIterations, interval: LengthInterval
-) -> pl.DataFrame:
-    length = built.context.events.length
-    parts = [("window", 0, length)]
+def _lengths(replays: _Replays, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
+    events = replays.built.context.events
+    rows = [("window", 0, events.length)]
     if iterations.steady is not None:
-        offset = built.context.events.offset
-        parts.append(("steady", iterations.steady[0] - offset, iterations.steady[1] - offset))
-    found = pl.DataFrame(parts, schema={"part": pl.String, "begin_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
-    whole = pl.col("part") == "window"
+        rows.append(("steady", iterations.steady[0] - events.offset, iterations.steady[1] - events.offset))
+    parts = pl.DataFrame(rows, schema={"part": pl.String, "begin_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
 
-    def lengths(of: Replay) -> pl.Series:
-        return found.select(pl.when(whole).then(PathReader(built, of).length).otherwise(_between(built, of, found))).to_series()
+    def lengths(replayed: Replay) -> pl.Series:
+        length = pl.lit(replayed_length(replays.built, replayed), pl.Int64)
+        between = _between(replays.built, replayed, parts)
+        return parts.select(pl.when(pl.col("part") == "window").then(length).otherwise(between)).to_series()
 
     # Its first and its last event can be of different clocks.
-    most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - length)
-    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - events.length)
+    least = (pl.col("least_ns") - (events.length - interval.least)).clip(lower_bound=0)
     is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    reasons = "; ".join(bounds.reasons) or CLOCKS
+    reasons = "; ".join(replays.bounds.reasons) or CLOCKS
     return (
-        _with_replays(found, lengths, replayed, bounds)
+        _with_replays(parts, lengths, replays)
         .with_columns(least_ns=least, most_ns=most)
         .with_columns(
             reason=pl.when(is_exact).then(None).otherwise(pl.lit(reasons, pl.String)),
@@ -305,26 +294,24 @@ def _lengths(
     )
 
 
-def _iterations(built: BuiltGraph, replayed: Replay, bounds: ReplayBounds, iterations: RunIterations) -> pl.DataFrame:
-    offset = built.context.events.offset
-    found = iterations.lengths.select(
+def _iterations(replays: _Replays, iterations: RunIterations) -> pl.DataFrame:
+    offset = replays.built.context.events.offset
+    parts = iterations.lengths.select(
         begin_ns=pl.col("begin") - offset,
         end_ns=pl.col("end") - offset,
         iteration="number",
         warm_up=pl.col("is_warm_up").cast(pl.Int64),
     )
-    return _with_replays(found, lambda of: _between(built, of, found), replayed, bounds)
+    return _with_replays(parts, lambda replayed: _between(replays.built, replayed, parts), replays)
 
 
-def _with_replays(
-    found: pl.DataFrame, lengths: Callable[[Replay], pl.Series], replayed: Replay, bounds: ReplayBounds
-) -> pl.DataFrame:
+def _with_replays(parts: pl.DataFrame, lengths: Callable[[Replay], pl.Series], replays: _Replays) -> pl.DataFrame:
     """Parts of the run (`begin_ns`, `end_ns`) with their measured lengths, those in a replay, and their bounds."""
-    measured = found.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
+    measured, bounds = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns")), replays.bounds
     if not bounds.is_known:
         return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
-    new = lengths(replayed).alias("replayed_ns")
-    of_bounds = [lengths(one) for one in (bounds.least, bounds.most) if one is not None]
+    new = lengths(replays.replayed).alias("replayed_ns")
+    of_bounds = [lengths(replayed) for replayed in (bounds.least, bounds.most) if replayed is not None]
     all_replays = pl.DataFrame([new, *(series.alias(f"bound {place}") for place, series in enumerate(of_bounds))])
     most = pl.lit(None, pl.Int64) if bounds.is_open else all_replays.max_horizontal()
     return measured.with_columns(new, least_ns=all_replays.min_horizontal(), most_ns=most)
@@ -342,23 +329,13 @@ def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbe
 
     Without a change these are the times themselves.
     """
-    order = np.argsort(times, kind="stable")
-    found: Numbers = np.zeros(len(times), dtype=np.int64)
-    latest = measured = 0
-    behind = np.searchsorted(built.graph.moments.time, times[order], side="right")
-    place = 0
-    for inside in windows_of(len(built.graph.moments)):
-        counted = built.counted_rows[np.asarray(built.graph.moments.row[inside])]
-        new = np.maximum.accumulate(np.where(counted, np.asarray(replayed.time[inside]), latest))
-        old = np.maximum.accumulate(np.where(counted, np.asarray(built.graph.moments.time[inside]), measured))
-        new, old = np.maximum(new, latest), np.maximum(old, measured)
-        while place < len(order) and behind[place] <= inside.stop:
-            at = behind[place] - inside.start - 1
-            done, until = (int(new[at]), int(old[at])) if at >= 0 else (latest, measured)
-            found[order[place]] = done + int(times[order[place]]) - until
-            place += 1
-        latest, measured = int(new[-1]), int(old[-1])
-        release(built.graph.moments.row, built.graph.moments.time, replayed.time)
-    for rest in order[place:]:
-        found[rest] = latest + int(times[rest]) - measured
-    return found
+    moments = built.graph.moments
+    before = np.searchsorted(moments.time, times, side="right")
+    is_counted = built.counted_rows[moments.row]
+
+    def done(time: Numbers) -> Numbers:
+        latest = np.where(is_counted, time, 0)
+        np.maximum.accumulate(latest, out=latest)
+        return np.append(latest, 0)[np.where(before > 0, before - 1, -1)]
+
+    return times + done(replayed.time) - done(moments.time)

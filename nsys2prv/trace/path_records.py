@@ -10,15 +10,39 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.event_input import events_of_session
-from nsys2prv.efficiency.graph.measured_path import NEEDED, measured_path
+from nsys2prv.efficiency.graph.path import HOST_CAUSES, KINDS, path_segments
+from nsys2prv.efficiency.graph.replay import as_measured
+from nsys2prv.efficiency.graph.run_graph import NEEDED, graph_of_events
+from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.merging import Sums
 from nsys2prv.run.session import RunSession
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.rows_of_types import RowsOfTypes
 from nsys2prv.trace.merge import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
+
+_OF_KIND = {
+    "collective": "collective whose members are not known",
+    "transfer": "transfer of a collective",
+    "wake-up": "wake-up of a thread",
+    "launch queue": "full launch queue",
+    "unknown wait": "host: OS",
+    # Where the cause is not known; each cause has its own part.
+    "host": "host: in no call",
+}
+_OF_CAUSE = {
+    "launch": "host: launching",
+    "synchronization": "host: synchronizing",
+    "memory": "host: copying",
+    "allocation": "host: allocating",
+    "other_cuda": "host: other CUDA calls",
+    "mpi": "host: MPI",
+    "os": "host: OS",
+    "host": "host: in no call",
+}
+_PART_OF_KIND = [CRITICAL_PATH_PARTS.index(_OF_KIND.get(kind, kind)) for kind in KINDS]
+_PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(_OF_CAUSE[cause]) for cause in HOST_CAUSES]
 
 
 @dataclass(frozen=True)
@@ -88,27 +112,30 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
         record_sort(RecordKind.INTERVALS, folder / "path"),
         record_sort(RecordKind.MESSAGES, folder / "path-lines"),
     )
-    totals = Sums({"part": pl.Int64, "total": pl.Int64}, ["part"])
     on_rows = RowsOfTypes()
-    later: pl.DataFrame | None = None
-    for segments in measured_path(events, folder / "graph"):
-        if segments.is_empty():
-            continue
-        value = pl.col("part") + 1
-        path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=value)
-        intervals.add(path)
-        on_rows.add_events(path)
-        totals.add(segments.select("part", total=pl.col("end") - pl.col("start")))
-        # Pieces, and the segments in them, come from the last to the first.
-        both = segments if later is None else pl.concat([later, segments])
-        lines.add(_lines(both))
-        later = segments.tail(1)
-    return CriticalPathRecords(intervals, lines, dict(totals.rows.select("part", "total").iter_rows()), on_rows)
+    segments = _measured_path(events)
+    path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=pl.col("part") + 1)
+    intervals.add(path)
+    on_rows.add_events(path)
+    lines.add(_lines(segments))
+    totals = segments.group_by("part").agg(total=(pl.col("end") - pl.col("start")).sum())
+    return CriticalPathRecords(intervals, lines, dict(totals.iter_rows()), on_rows)
+
+
+def _measured_path(events: RunEvents) -> pl.DataFrame:
+    """Segments of the critical path of a run, from the first to the last: columns `row`, `start`, `end` (ns), `part` (place in
+    CRITICAL_PATH_PARTS). They follow each other without a hole from the start of the run to its end."""
+    built = graph_of_events(events)
+    of_kind, of_cause = pl.Series(_PART_OF_KIND), pl.Series(_PART_OF_CAUSE)
+    cause = pl.when(pl.col("cause") >= 0).then("cause").cast(pl.UInt32)
+    part = pl.coalesce(pl.lit(of_cause).gather(cause), pl.lit(of_kind).gather(pl.col("kind").cast(pl.UInt32)))
+    segments = path_segments(built, as_measured(built.graph))
+    return segments.select(pl.col("row").cast(pl.Int64), "end", start="begin", part=part.cast(pl.Int64))
 
 
 def _lines(segments: pl.DataFrame) -> pl.DataFrame:
-    """Lines between segments of different rows that follow each other, given from the last to the first."""
-    to_row = pl.col("row").shift(1)
+    """Lines between segments of different rows that follow each other."""
+    to_row = pl.col("row").shift(-1)
     return (
         segments.with_columns(to_row=to_row)
         .filter(pl.col("to_row") != pl.col("row"))

@@ -114,7 +114,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         collected = session.read(partial(TraceRecords, options, sources), attrgetter("rows"), "translating")
         path = None
         if options.critical_path:
-            # Its graph takes scipy, which is slow to load.
+            # Modules of the measurement take long to load.
             from nsys2prv.trace.path_records import critical_path_records
 
             path = critical_path_records(session, arguments, collected.folder)

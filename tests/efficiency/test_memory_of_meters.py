@@ -10,12 +10,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
-from nsys2prv.execution import external_sort, merging
+from nsys2prv.execution import merging
 from nsys2prv.execution.merging import MergingOnDisk
 
 US = 1_000
@@ -57,20 +53,3 @@ def test_durations_of_kernels_are_the_same_in_windows_from_disk(tmp_path: Path, 
     other = expected["kernels"].filter(pl.col("kernel") == "other(int)").row(0, named=True)
     lengths = sorted((30 + 37 * index % 101) * US + index for index in range(101, 200))
     assert (other["median_ns"], other["p95_ns"]) == (lengths[49], lengths[94])
-
-
-def test_operations_that_no_call_can_have_waited_for_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, kernels = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0), 2_000
-    for index in range(kernels):
-        call = index * 10 * US
-        made.kernel("k(int)", call + 5 * US, call + 9 * US, launch=(call, call + 3 * US))
-    monkeypatch.setattr(external_sort, "WINDOW_ROWS", 300)
-    monkeypatch.setattr(external_sort, "_BATCH_ROWS", 50)
-    events = read_events([made.write(tmp_path / "rank0.sqlite")], EfficiencyOptions(), tmp_path, with_dependencies=True)
-    queue, kept = LaunchQueue(SweepContext(events)), []
-    for chunk in time_chunks(SweepContext(events)):
-        queue.update(chunk)
-        kept.append(sum(len(one.start) for one in queue._operations))
-
-    assert len(kept) > 10
-    assert max(kept) < kernels / 5

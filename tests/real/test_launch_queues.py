@@ -16,8 +16,8 @@ from support.real_reports import RUNS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import launch_queue
-from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, LaunchQueue
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, blocked_calls
+from nsys2prv.efficiency.measured_run import MeasuredRun
 
 from .conftest import in_make_test
 
@@ -85,9 +85,7 @@ def calls_of(path: Path) -> list[Call]:
 def found_in(name: str, folder: Path) -> pl.DataFrame:
     """Blocked calls as the graph of the run and the rule of findings have them."""
     events = read_events(RUNS[name], EfficiencyOptions(align="utc"), folder)  # type: ignore[arg-type]
-    context = SweepContext(events)
-    queue = context.followed_once(LaunchQueue)
-    return pl.concat([queue.update(chunk) for chunk in time_chunks(context)])
+    return blocked_calls(MeasuredRun(events)).calls
 
 
 @pytest.mark.parametrize("report", [pytest.param(name, marks=in_make_test(name)) for name in WITH_LAUNCHES])

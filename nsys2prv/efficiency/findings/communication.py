@@ -23,8 +23,8 @@ from nsys2prv.efficiency.findings.finding import (
     part_of,
 )
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import scaled_kernels, without_collectives, without_gaps, without_transfers
+from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement

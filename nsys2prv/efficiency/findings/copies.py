@@ -12,8 +12,8 @@ from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import faster_copies, without_waits
+from nsys2prv.efficiency.graph.changes import faster_copies, without_waits
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement

@@ -11,8 +11,8 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import scaled_kernels
+from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted

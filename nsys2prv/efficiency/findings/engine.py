@@ -41,8 +41,7 @@ from nsys2prv.efficiency.findings.finding_tables import (
 )
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
-from nsys2prv.efficiency.graph.gains import Gain, MeasuredGraph
-from nsys2prv.efficiency.graph.path_tables import CriticalPath
+from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.vocabulary.wording import time

@@ -12,8 +12,7 @@ from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
-from nsys2prv.efficiency.graph.changes import loading_times
-from nsys2prv.efficiency.graph.removals import without_waits
+from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.vocabulary.wording import percent, short, time

@@ -18,8 +18,8 @@ from nsys2prv.efficiency.findings.finding import (
 )
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_gaps
+from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, time

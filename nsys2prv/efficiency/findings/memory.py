@@ -13,8 +13,8 @@ from nsys2prv.efficiency.findings.copies import OF_UNIFIED_MEMORY, DeviceCopies
 from nsys2prv.efficiency.findings.finding import PARTS, Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import without_calls
+from nsys2prv.efficiency.graph.changes import without_calls
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ALLOCATION, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement

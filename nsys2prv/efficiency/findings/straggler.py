@@ -15,8 +15,8 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, losses_of_events
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
+from nsys2prv.efficiency.graph.changes import no_late_ranks
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.vocabulary.wording import short, time
 

@@ -1,4 +1,4 @@
-"""Changes of a run for a what-if: which edges of its graph get which weights."""
+"""Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.replay import REMOVED, Change
-from nsys2prv.efficiency.graph.run_graph import GraphWindow
+from nsys2prv.efficiency.graph.replay import REMOVED, Change, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
-from nsys2prv.efficiency.sweep import LAUNCH
+from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
+from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
@@ -22,64 +23,142 @@ from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
 from nsys2prv.vocabulary.wording import did_you_mean_any
 
+GAPS = {"device": pl.Int64, "row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
+"""Columns of gaps: device, row of the thread that launched what comes after (-1: not known), times in ns."""
+SCHEMA = {"group": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
+"""Columns of `Spans`: any number, and times in ns."""
+
 _WORK = (edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE)
-_ON_HOST = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
+_CALLS = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
+_ON_THREADS = (
+    *_CALLS, edge_kinds.SYNCHRONIZATION, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE, edge_kinds.WAKE_UP
+)  # fmt: skip
 TRANSFERS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
 """Kinds of edges that take the time of a network."""
+_OF_ALL = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE)
+_OF_OTHER_RANKS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.ARRIVAL, edge_kinds.MESSAGE)
+_USED_OFTEN = 0.1
+"""Part of the waits in gaps that are of a function that copies: fewer are others."""
+_MOST_PASSES = 8
+"""Where a rank is late for two reasons at once, or waits for messages of a late one, that shows when the first is gone."""
+_LEAST_LESS = 0.001
+"""Passes end when all that takes less time is less than this part of the run."""
 
-Step = Callable[[GraphWindow, Numbers], Numbers]
-"""Gives edges of a window other weights than those so far."""
+Step = Callable[[Edges, Numbers], Numbers]
+"""Gives edges other weights than those so far."""
 
 
 def combined(steps: Sequence[Step]) -> Change:
     """Several changes, one after the other."""
 
-    def change(window: GraphWindow) -> Numbers:
-        weight = window.weight
+    def change(edges: Edges) -> Numbers:
+        weight = edges.weight
         for step in steps:
-            weight = step(window, weight)
+            weight = step(edges, weight)
         return weight
 
     return change
 
 
-def ideal_network(window: GraphWindow, weight: Numbers) -> Numbers:
+class Spans:
+    """Stretches of time by group; those of a group that overlap are one.
+
+    Parameters
+    ----------
+    frame
+        Columns of SCHEMA, in any order.
+    length
+        Larger than all times.
+    """
+
+    def __init__(self, frame: pl.DataFrame, length: int) -> None:
+        self._stride = length + 2
+        spans = frame.filter(pl.col("end") > pl.col("begin"))
+        group = spans["group"].to_numpy().astype(np.int64) * self._stride
+        # Groups follow each other: a number per group keeps them apart.
+        keys, ends = group + spans["begin"].to_numpy(), group + spans["end"].to_numpy()
+        order = np.argsort(keys, kind="stable")
+        keys, ends = keys[order], np.maximum.accumulate(ends[order])
+        is_first = np.ones(len(keys), dtype=bool)
+        is_first[1:] = keys[1:] > ends[:-1]
+        self._keys: Numbers = keys[is_first]
+        self._ends: Numbers = ends[np.append(is_first[1:], True)] if len(ends) else ends
+        self._before: Numbers = np.concatenate([[0], np.cumsum(self._ends - self._keys)]).astype(np.int64)
+
+    def inside(self, group: npt.NDArray[np.integer], begin: Numbers, end: Numbers) -> Numbers:
+        """Time of the spans of a group from a begin to an end, ns: columns of equal length."""
+        if not len(self._keys):
+            return np.zeros(len(group), dtype=np.int64)
+        return self._until(group, end) - self._until(group, begin)
+
+    def _until(self, group: npt.NDArray[np.integer], time: Numbers) -> Numbers:
+        """Time of the spans of all groups before, and of this one until a time."""
+        # Rows and devices may be numbers of 32 bits.
+        at = group.astype(np.int64) * self._stride + time
+        place = np.searchsorted(self._keys, at, side="right") - 1
+        last = np.maximum(place, 0)
+        return np.where(place >= 0, self._before[last + 1] - np.clip(self._ends[last] - at, 0, None), 0)
+
+
+def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: npt.NDArray[np.integer]) -> Numbers:
+    """Weights of some edges without the time of spans: an edge needs no more than the rest of what was measured."""
+    place = np.flatnonzero(which & (weight != REMOVED))
+    begin, end = edges.begin[place], edges.end[place]
+    time = spans.inside(group[place], begin, end)
+    shorter: Numbers = weight.copy()
+    shorter[place] = np.where(time > 0, np.minimum(weight[place], end - begin - time), weight[place])
+    return shorter
+
+
+def _longer(weight: Numbers, factors: float | npt.NDArray[np.float64]) -> Numbers:
+    """Weights times factors, as far as a replay can be that long."""
+    longer: Numbers = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
+    return longer
+
+
+def _scaled(weight: Numbers, which: Mask, factors: npt.NDArray[np.float64]) -> Numbers:
+    return np.where(which & (factors != 1) & (weight != REMOVED), _longer(weight, factors), weight)
+
+
+# -- what-ifs -----------------------------------------------------------------------------------------------------------
+
+
+def ideal_network(edges: Edges, weight: Numbers) -> Numbers:
     """Transfers of collectives and messages take no time."""
-    return np.where(np.isin(window.kind, TRANSFERS), 0, weight)
+    return np.where(np.isin(edges.kind, TRANSFERS), 0, weight)
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:
     """Calls that launch take no time, and what they launch can start at once."""
-    of_label = built.labels.causes == LAUNCH
+    is_launch = built.labels.causes == LAUNCH
 
-    def step(window: GraphWindow, weight: Numbers) -> Numbers:
-        in_launch = np.isin(window.kind, _ON_HOST) & of_label[window.label[window.target]]
-        return np.where(in_launch | (window.kind == edge_kinds.LAUNCH), 0, weight)
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        in_launch = np.isin(edges.kind, _CALLS) & is_launch[edges.label]
+        return np.where(in_launch | (edges.kind == edge_kinds.LAUNCH), 0, weight)
 
     return step
 
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    found = built.loading.sort("row", "begin")
+    loading = built.loading.sort("row", "begin")
     if tasks is not None:
-        of_task = built.context.events.rows.task[found["row"].to_numpy()]
-        found = found.filter(pl.Series(np.isin(of_task, tasks), dtype=pl.Boolean))
-    row, begin, end = (found[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
+        of_task = built.context.events.rows.task[loading["row"].to_numpy()]
+        loading = loading.filter(pl.Series(np.isin(of_task, tasks), dtype=pl.Boolean))
+    row, begin, end = (loading[name].to_numpy() for name in ("row", "begin", "end"))
     span = built.context.events.length + 2
     keys = row * span + begin
 
-    def step(window: GraphWindow, weight: Numbers) -> Numbers:
+    def step(edges: Edges, weight: Numbers) -> Numbers:
         if not len(keys):
             return weight
-        of_row = window.row[window.target]
-        place = np.searchsorted(keys, of_row * span + window.time[window.target], side="left") - 1
-        known = np.maximum(place, 0)
-        inside = (place >= 0) & (row[known] == of_row) & (window.time[window.target] <= end[known])
-        own = inside & (window.source_row == of_row) & (window.source_time >= begin[known]) & np.isin(window.kind, _ON_HOST)
-        changed = np.where(own, _longer(weight, times), weight)
+        place = np.searchsorted(keys, edges.row.astype(np.int64) * span + edges.end, side="left") - 1
+        last = np.maximum(place, 0)
+        inside = (place >= 0) & (row[last] == edges.row) & (edges.end <= end[last])
+        of_thread = inside & (edges.source_row == edges.row) & (edges.begin >= begin[last]) & np.isin(edges.kind, _CALLS)
+        changed = np.where(of_thread, _longer(weight, times), weight)
         # Without loading nothing wakes who waits for it.
-        return np.where(inside & (window.kind == edge_kinds.WAKE_UP) & (times < 1), REMOVED, changed)
+        return np.where(inside & (edges.kind == edge_kinds.WAKE_UP) & (times < 1), REMOVED, changed)
 
     return step
 
@@ -94,20 +173,16 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
     """
     names = names_of_work(built)
     factors = np.ones(len(built.labels) + 1)
-    for one in scalings:
+    for scaling in scalings:
         # Upper and lower case are the same.
-        of_pattern = [fits(pl.col(column).str.to_lowercase(), one.pattern.lower()) for column in ("name", "family")]
+        of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("name", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
         if not len(scaled):
-            known = [name for column in ("family", "name") for name in names[column].drop_nulls().unique().sort()]
-            near = did_you_mean_any(one.pattern, known, "efficiency REPORT... --csv DIR")
-            raise UsageError(f"--scale {one.pattern}: no kernel, kernel family or copy of the run has this name{near}")
-        factors[scaled] *= one.factor
-
-    def step(window: GraphWindow, weight: Numbers) -> Numbers:
-        return _times(window, weight, np.isin(window.kind, _WORK), factors[window.label[window.target]])
-
-    return step
+            possible = [name for column in ("family", "name") for name in names[column].drop_nulls().unique().sort()]
+            near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
+            raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
+        factors[scaled] *= scaling.factor
+    return lambda edges, weight: _scaled(weight, np.isin(edges.kind, _WORK), factors[edges.label])
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
@@ -122,59 +197,294 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:
         raise UsageError(f"--rank {missing[0]}=median: the run has no rank {missing[0]}")
-    sums = _work_of_tasks(built)
     mean = pl.col("total") / pl.col("count")
-    ratios = sums.with_columns(ratio=mean.median().over("label") / mean).filter(
-        pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite()
+    ratios = (
+        _work_of_tasks(built)
+        .with_columns(ratio=mean.median().over("label") / mean)
+        .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
     )
-    size = len(built.labels) + 1
-    factors = np.ones(len(rows.tasks) * size)
-    factors[ratios["task"].to_numpy() * size + ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
+    factors = np.ones((len(rows.tasks), len(built.labels) + 1))
+    factors[ratios["task"].to_numpy(), ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
 
-    def step(window: GraphWindow, weight: Numbers) -> Numbers:
-        label = window.label[window.target]
-        place = rows.task[window.row[window.target]] * size + np.where(label < 0, size - 1, label)
-        return _times(window, weight, window.kind == edge_kinds.DEVICE_WORK, factors[place])
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        return _scaled(weight, edges.kind == edge_kinds.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
 
     return step
 
 
-def _times(window: GraphWindow, weight: Numbers, chosen: npt.NDArray[np.bool_], factors: npt.NDArray[np.float64]) -> Numbers:
-    changed = chosen & (factors != 1) & (weight != REMOVED)
-    return np.where(changed, _longer(weight, factors), weight)
-
-
-def _longer(weight: Numbers, factors: float | npt.NDArray[np.float64]) -> Numbers:
-    """Weights times factors, as far as a replay can be that long."""
-    longer: Numbers = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
-    return longer
-
-
 def _work_of_tasks(built: BuiltGraph) -> pl.DataFrame:
     """Durations of kernels: columns `label`, `task`, `total` (ns), `count`."""
-    labels, tasks = len(built.labels), len(built.context.events.rows.tasks)
-    total, count = np.zeros(labels * tasks), np.zeros(labels * tasks)
-    of_kernels = built.labels.is_of(event_types.KERNEL)
-    for window in built.graph.windows():
-        work = np.flatnonzero(window.kind == edge_kinds.DEVICE_WORK)
-        label = window.label[window.target[work]]
-        work, label = work[of_kernels[label]], label[of_kernels[label]]
-        key = label * tasks + built.context.events.rows.task[window.row[window.target[work]]]
-        total += np.bincount(key, weights=window.weight[work], minlength=labels * tasks)
-        count += np.bincount(key, minlength=labels * tasks)
-    there = np.flatnonzero(count)
-    return pl.DataFrame({"label": there // tasks, "task": there % tasks, "total": total[there], "count": count[there]})
+    is_kernel = np.append(built.labels.is_of(event_types.KERNEL), False)
+    sums = [pl.col("length").sum(), pl.col("count").sum()]
+    schema = {"label": pl.Int64, "task": pl.Int64, "length": pl.Int64, "count": pl.Int64}
+    parts = [pl.DataFrame(schema=schema)]
+    for edges in built.graph.blocks():
+        work = (edges.kind == edge_kinds.DEVICE_WORK) & is_kernel[edges.label]
+        task = built.context.events.rows.task[edges.row[work]]
+        columns = {"label": edges.label[work].astype(np.int64), "task": task, "length": edges.weight[work]}
+        kernels = pl.DataFrame(columns).with_columns(count=pl.lit(1, pl.Int64))
+        parts.append(kernels.group_by("label", "task").agg(sums).select(list(schema)))
+    return pl.concat(parts).group_by("label", "task").agg(sums).sort("label", "task").rename({"length": "total"})
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `name`, `family` of what runs on devices."""
     labels = built.labels
     numbers = (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.GRAPH_EXECUTION, event_types.MEMORY_OPERATION)
-    label = np.flatnonzero(labels.is_of(*numbers)) if len(labels) else np.zeros(0, dtype=np.int64)
-    columns = {"number": labels.number, "value": labels.value, "family": labels.family}
-    frame = pl.DataFrame({name: pl.Series(values, dtype=pl.Int64).gather(label) for name, values in columns.items()})
+    frame = pl.DataFrame({"number": labels.number, "value": labels.value, "family": labels.family}).with_row_index("label")
+    frame = frame.filter(pl.col("number").is_in(numbers))
     named = with_names(frame, built.context.events)
-    is_kernel = pl.col("number") != event_types.MEMORY_OPERATION
+    family = pl.when(pl.col("number") != event_types.MEMORY_OPERATION).then("family")
     return named.with_columns(family=family_names(named, built.context.events)).select(
-        pl.Series("label", label), name="kernel", family=pl.when(is_kernel).then("family")
+        pl.col("label").cast(pl.Int64), name="kernel", family=family
     )
+
+
+# -- without what a finding speaks of -----------------------------------------------------------------------------------
+
+
+def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
+    """Gaps by the row of the thread, and by device: groups as of `_groups`."""
+    rows = built.context.events.rows
+    threads = gaps.filter(pl.col("row") >= 0).select("begin", "end", group="row")
+    devices = gaps.select("begin", "end", group=pl.col("device") + len(rows.names))
+    return Spans(pl.concat([threads, devices]), built.context.events.length)
+
+
+def _groups(rows: RunRows) -> Numbers:
+    """Group of each row: rows of a device have that of the device."""
+    return np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
+
+
+def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
+    """In gaps (GAPS) the threads that launch what comes after take no time, and devices wait for nothing else."""
+    spans, groups = _of_gaps(built, gaps), _groups(built.context.events.rows)
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        # A launch is a matter of the thread, and the order in a stream of the device.
+        of_source = edges.kind == edge_kinds.LAUNCH
+        row = np.where(of_source, edges.source_row, edges.row)
+        which = of_source | np.isin(edges.kind, (*_ON_THREADS, edge_kinds.STREAM_ORDER))
+        return _shortened(edges, weight, which, spans, groups[row])
+
+    return step
+
+
+def without_launches(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
+    """Calls that launch take no time in gaps (GAPS) of their thread."""
+    spans, is_launch = _of_gaps(built, gaps), built.labels.causes == LAUNCH
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        return _shortened(edges, weight, np.isin(edges.kind, _CALLS) & is_launch[edges.label], spans, edges.row)
+
+    return step
+
+
+def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
+    """Calls that end in gaps (GAPS) of their thread don't wait for devices: results are read later. Functions that copy, and
+    wait in gaps, wait nowhere in these threads: their copies are asynchronous."""
+    spans, causes = _of_gaps(built, gaps), built.labels.causes
+    waits = np.isin(causes, (MEMORY_CALL, SYNCHRONIZATION))
+    threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
+
+    def ending_inside(edges: Edges) -> Mask:
+        is_sync = np.flatnonzero(edges.kind == edge_kinds.SYNCHRONIZATION)
+        end = edges.end[is_sync]
+        ends = np.zeros(len(edges), dtype=bool)
+        ends[is_sync] = spans.inside(edges.row[is_sync], end - 1, end) > 0
+        return ends
+
+    counts: Numbers = np.zeros(len(causes), dtype=np.int64)
+    for edges in built.graph.blocks():
+        counts += np.bincount(edges.label[ending_inside(edges)], minlength=len(causes))
+    copying = (causes == MEMORY_CALL) & (counts >= _USED_OFTEN * counts.sum())
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        shorter = _shortened(edges, weight, np.isin(edges.kind, _CALLS) & waits[edges.label], spans, edges.row)
+        copies = (edges.kind == edge_kinds.SYNCHRONIZATION) & copying[edges.label] & threads[edges.row]
+        return np.where(ending_inside(edges) | copies, REMOVED, shorter)
+
+    return step
+
+
+def without_calls(built: BuiltGraph, cause: int, tasks: Sequence[int], begin: int, end: int) -> Step:
+    """Calls of a category (a place in CAUSES) in some tasks, from a begin to an end, ns, take no time and wait for nothing."""
+    is_cause, of_task = built.labels.causes == cause, np.isin(built.context.events.rows.task, tasks)
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        inside = of_task[edges.row] & is_cause[edges.label] & (edges.begin >= begin) & (edges.end <= end)
+        shorter = np.where(inside & np.isin(edges.kind, _CALLS), 0, weight)
+        return np.where(inside & (edges.kind == edge_kinds.SYNCHRONIZATION), REMOVED, shorter)
+
+    return step
+
+
+def without_launch_queue(edges: Edges, weight: Numbers) -> Numbers:
+    """Launches never wait for a place in the queue."""
+    return np.where(edges.kind == edge_kinds.LAUNCH_QUEUE, REMOVED, weight)
+
+
+def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
+    """NCCL kernels of some devices take no time, once all members are there."""
+    on_devices = np.isin(built.context.events.rows.device, devices)
+    return _without_nccl(built, lambda edges: on_devices[edges.row])
+
+
+def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
+    """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
+    spans = Spans(kernels, built.context.events.length)
+    return _without_nccl(built, lambda edges: spans.inside(edges.row, edges.end - 1, edges.end) > 0)
+
+
+def _without_nccl(built: BuiltGraph, which: Callable[[Edges], Mask]) -> Step:
+    is_nccl = np.append(built.labels.is_of(event_types.NCCL_KERNEL), False)
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        return np.where(which(edges) & is_nccl[edges.label] & np.isin(edges.kind, _WORK), 0, weight)
+
+    return step
+
+
+def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
+    """Copies (columns `group`: row of the stream, `begin`, `end`) take so many times as long, and calls that copy don't take
+    the time of the copies: they don't wait for them, nor move their data themselves."""
+    length, rows = built.context.events.length, built.context.events.rows
+    spans = Spans(copies, length)
+    of_tasks = Spans(copies.with_columns(group=pl.Series(rows.task[copies["group"].to_numpy()], dtype=pl.Int64)), length)
+    copying = built.labels.causes == MEMORY_CALL
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        is_copy = (edges.kind == edge_kinds.DEVICE_WORK) & (spans.inside(edges.row, edges.begin, edges.end) > 0)
+        shorter = np.where(is_copy, np.rint(weight * factor), weight).astype(np.int64)
+        in_call = np.isin(edges.kind, _CALLS) & copying[edges.label]
+        shorter = _shortened(edges, shorter, in_call, of_tasks, rows.task[edges.row])
+        awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin) > 0
+        return np.where((edges.kind == edge_kinds.SYNCHRONIZATION) & awaited, REMOVED, shorter)
+
+    return step
+
+
+def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
+    """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
+    labels, rows = built.labels, built.context.events.rows
+    of_labels = pl.DataFrame({"number": labels.number, "value": labels.value}).with_row_index("label")
+    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(of_labels, on=["number", "value"], how="inner")
+    # Rows of no device, and moments without a label, are behind the last one: -1.
+    factors = np.ones((len(rows.devices) + 1, len(labels) + 1))
+    factors[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        is_work = (edges.kind == edge_kinds.DEVICE_WORK) & (weight != REMOVED)
+        return np.where(is_work, np.rint(weight * factors[rows.device[edges.row], edges.label]), weight).astype(np.int64)
+
+    return step
+
+
+# -- late ranks ---------------------------------------------------------------------------------------------------------
+
+
+def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
+    """Collectives start when their typical member arrives.
+
+    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits.
+    Its own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of
+    an even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less
+    time: the edges that determine when it arrives, all by one share, so that it takes as long as the typical member. Ranks
+    that take less still wait.
+
+    Parameters
+    ----------
+    former
+        Changes that are made before.
+    tasks
+        Only these become as fast as the typical member; None: all.
+    """
+    arrivals = _arrivals(built)
+    reductions = pl.DataFrame(schema={"edge": pl.Int64, "less": pl.Int64})
+    if arrivals.is_empty():
+        return _reduced(reductions)
+    for _ in range(_MOST_PASSES):
+        alone = replay(built.graph, combined([*former, _reduced(reductions), _without_waits]))
+        less = _reductions(built, alone, arrivals, tasks)
+        reductions = pl.concat([reductions, less]).group_by("edge").agg(pl.col("less").sum()).sort("edge")
+        if int(less["less"].sum()) <= _LEAST_LESS * built.context.events.length:
+            break
+    return _reduced(reductions)
+
+
+def _without_waits(edges: Edges, weight: Numbers) -> Numbers:
+    """No member of a collective waits for another one."""
+    return np.where(np.isin(edges.kind, _OF_ALL), REMOVED, weight)
+
+
+def _reduced(reductions: pl.DataFrame) -> Step:
+    """Edges (`edge`, in order) take less time by some ns (`less`)."""
+    numbers, by = (reductions[name].to_numpy() for name in ("edge", "less"))
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        if not len(numbers):
+            return weight
+        place = np.minimum(np.searchsorted(numbers, edges.number), len(numbers) - 1)
+        less = np.where(numbers[place] == edges.number, by[place], 0)
+        # Times of replays are whole ns.
+        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less, 0))
+
+    return step
+
+
+def _arrivals(built: BuiltGraph) -> pl.DataFrame:
+    """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
+    graph = built.graph
+    arrival, transfer = (Edges(graph, np.flatnonzero(graph.kind == kind)) for kind in (edge_kinds.ARRIVAL, edge_kinds.TRANSFER))
+    members = pl.DataFrame({"moment": arrival.source, "hub": arrival.target}, schema={"moment": pl.Int64, "hub": pl.Int64})
+    members = pl.concat([members, members.select("hub", moment="hub").unique().select("moment", "hub")])
+    task = built.context.events.rows.task[transfer.row]
+    labelled = pl.DataFrame({"moment": transfer.source.astype(np.int64), "label": transfer.label, "task": task})
+    # Who receives waits for what is sent, which is no matter of being late.
+    sends = np.flatnonzero(built.labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series())
+    joined = members.join(labelled.unique("moment", keep="any"), on="moment")
+    return joined.filter(~pl.col("label").is_in(sends.tolist())).drop("label")
+
+
+def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:
+    """Edges that take less time: columns `edge`, `less` (ns).
+
+    Parameters
+    ----------
+    alone
+        The run in which no member waits.
+    """
+    timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
+    timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task"))
+    length = pl.col("time") - pl.col("since")
+    typical = length.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
+    late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0)
+    if tasks is not None:
+        late = late.filter(pl.col("task").is_in(list(tasks)))
+    ways = _ways(built, alone, late)
+    # What took the time of each way, without what belongs to other ranks, is shorter by one share of it.
+    ways = ways.filter(pl.Series(~np.isin(built.graph.kind[ways["edge"].to_numpy()], _OF_OTHER_RANKS)))
+    share = pl.min_horizontal(pl.col("excess") / pl.col("length").sum().over("way"), 1.0)
+    less = ways.with_columns(less=(pl.col("length") * share).floor().cast(pl.Int64))
+    return less.group_by("edge").agg(pl.col("less").sum()).filter(pl.col("less") > 0)
+
+
+def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
+    """What determined when each late rank arrived, back to its former arrival: `way` (place in `late`), `edge`, `length` (ns of
+    the way that the edge takes), `excess` (of the way)."""
+    graph, task_of_row = built.graph, built.context.events.rows.task
+    since, task, moment = (late[name].to_numpy() for name in ("since", "task", "moment"))
+    way = np.arange(late.height)
+    parts = [pl.DataFrame(schema={"way": pl.Int64, "edge": pl.Int64, "length": pl.Int64})]
+    # A round for each edge of the longest way; all ways at once.
+    while len(way):
+        edge = alone.edge[moment]
+        way, moment, edge = way[edge >= 0], moment[edge >= 0], edge[edge >= 0]
+        source = graph.source[edge]
+        begin = alone.time[source]
+        length = alone.time[moment] - np.maximum(begin, since[way])
+        parts.append(pl.DataFrame({"way": way, "edge": edge.astype(np.int64), "length": length}))
+        goes_on = (begin > since[way]) & (task_of_row[graph.moments.row[source]] == task[way])
+        way, moment = way[goes_on], source[goes_on]
+    ways = pl.concat(parts)
+    return ways.with_columns(excess=late["excess"].gather(ways["way"]))

@@ -50,6 +50,8 @@ NAMES = (
     "launch queue",
 )
 """Names of the kinds for people."""
+KINDS = range(len(NAMES))
+"""All kinds."""
 
 PREFERENCE = (0, 1, 10, 3, 7, 6, 5, 2, 8, 9, 2, 2, 4)
 """Which edge counts where several of them determine a moment equally: the kind with the lowest number. An order in a stream,

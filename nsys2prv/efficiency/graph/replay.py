@@ -1,38 +1,293 @@
-"""When everything happens if durations change: the graph replayed.
+"""The graph of a run, and passes over it: a replay with other durations, the critical path, and slack.
 
-A moment is as early as the edges that end at it allow: the longest way to it. With t the measured time of a moment and w the
-weight of an edge from u to v, the slack t_v - t_u - w is not negative, and the gain of a moment (how much earlier it is than
-measured) is the smallest sum of slacks on any way to it: a shortest way with lengths that are not negative, which Dijkstra's
-algorithm finds in compiled code. Where edges become longer, the times are first moved later by the sum of what all edges up to
-there grow by: then no slack is negative.
+A graph has moments in the order of time, and edges from lower to higher numbers of moments: nothing depends on what is later.
+So a moment is as early as the longest way to it allows, and one loop over all moments gives the times of a replay; one loop
+back gives the slack. These loops are compiled by numba where a graph is large. Small graphs take less time than that: for
+them the same functions go over lists as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.graph.run_graph import Column, GraphWindow, RunGraph, new_column
+from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.threads import map_ahead
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
-Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int32]
+"""Numbers of moments, rows, labels or edges."""
 
 REMOVED = -1
 """Weight of an edge that no longer is."""
 ANCHOR = -1
 """Edge that determines a moment which no edge ends at: it happens when it was measured."""
+WHOLE = 1 << 62
+"""Least weight of an edge that takes as long as was measured, whatever else changes."""
+BLOCK = 500_000
+"""Edges, or moments, for which temporary columns are made at a time."""
+FEWEST_COMPILED = 200_000
+"""Rows from which on a loop is compiled: numba takes 1 s to load, and 0.5 s for each loop that is compiled the first time."""
 
-_EDGES = "measured_edge"
 
-Change = Callable[[GraphWindow], Numbers]
-"""New weights of the edges of a window, ns, 0 or more; REMOVED where an edge no longer is."""
+# -- loops --------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., None]:
+    import numba
+
+    compiled: Callable[..., None] = numba.njit(cache=with_cache, nogil=True)(function)
+    return compiled
+
+
+def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tuple[npt.NDArray[Any], ...]) -> None:
+    """Call a function that loops over arrays: compiled where they are long, else on lists.
+
+    Parameters
+    ----------
+    function
+        It may use numbers and items of its arguments, and nothing else.
+    inputs, outputs
+        Its arguments: numbers and arrays; the function changes `outputs` alone, whose arrays have the results.
+    """
+    arrays = [value for value in (*inputs, *outputs) if isinstance(value, np.ndarray)]
+    if max(map(len, arrays)) >= FEWEST_COMPILED:
+        try:
+            _compiled(function, True)(*inputs, *outputs)
+        except (RuntimeError, OSError):
+            # There is no folder in which compiled code can be kept, or it is full: nothing has run then.
+            _compiled(function, False)(*inputs, *outputs)
+        return
+    results = [values.tolist() for values in outputs]
+    function(*(value.tolist() if isinstance(value, np.ndarray) else value for value in inputs), *results)
+    for output, values in zip(outputs, results, strict=True):
+        output[:] = values
+
+
+def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) -> None:
+    for moment in range(len(time)):
+        latest, last = -2, -1
+        for edge in range(first[moment], first[moment + 1]):
+            begin = time[source[edge]]
+            weight[edge] = min(weight[edge], time[moment] - begin)
+            # The last member of a collective starts when it likes: the others only wait for it.
+            allowed = -1 if is_arrival[edge] else begin + weight[edge]
+            if allowed >= latest:
+                latest, last = allowed, edge
+        if last >= 0:
+            weight[last] = time[moment] - time[source[last]]
+
+
+def _replay(low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, held: Any, time: Any, edge: Any) -> None:
+    before = first[low]
+    for moment in range(low, high):
+        latest, last = -1, ANCHOR
+        for place in range(first[moment], first[moment + 1]):
+            if weight[place - before] != REMOVED:
+                allowed = time[source[place]] + weight[place - before]
+                # Of several the last one counts.
+                if allowed >= latest:
+                    latest, last = allowed, place
+        if len(held) > 0 and held[moment - low] >= 0:
+            if held[moment - low] != latest:
+                latest, last = held[moment - low], ANCHOR
+        elif last == ANCHOR:
+            latest = measured[moment]
+        time[moment] = latest
+        edge[moment] = last
+
+
+def _slack(first: Any, source: Any, weight: Any, time: Any, slack: Any) -> None:
+    for moment in range(len(time) - 1, -1, -1):
+        for edge in range(first[moment], first[moment + 1]):
+            before = source[edge]
+            allowed = slack[moment] + time[moment] - time[before] - weight[edge]
+            if allowed < slack[before]:
+                slack[before] = allowed
+
+
+def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
+    moment = last
+    while edge[moment] >= 0:
+        on_path[moment] = 1
+        moment = source[edge[moment]]
+
+
+def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
+    for place in range(len(group)):
+        if group[place] >= 0:
+            latest[place] = last[group[place]]
+            if counts[place]:
+                last[group[place]] = place
+
+
+def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
+    """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
+    latest = np.full(len(group), -1, dtype=np.int32)
+    if len(group):
+        run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
+    return latest
+
+
+# -- the graph ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Points of time on rows: columns of equal length, in the order of time.
+
+    Attributes
+    ----------
+    time
+        ns from the start of the window.
+    row
+        Row of the trace.
+    label
+        Place in the labels of the run: what the row did until this moment; -1: nothing that has a name.
+    """
+
+    time: Numbers
+    row: Places
+    label: Places
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True)
+class RunGraph:
+    """Moments of a run, and edges in the order of the moments at which they end; of those at one moment those come later that
+    count rather (`edge_kinds.PREFERENCE`).
+
+    Attributes
+    ----------
+    first
+        Of each moment its first edge; one more at the end, the number of edges.
+    source
+        Of each edge: the moment where it begins.
+    weight
+        Time by which the source must be before the target at least, ns: never more than was measured.
+    kind
+        One of `edge_kinds`.
+    """
+
+    moments: Moments
+    first: Places
+    source: Places
+    weight: Numbers
+    kind: npt.NDArray[np.int8]
+
+    def settle(self) -> RunGraph:
+        """The graph with weights, which may have been more than was measured, with which a replay gives the measured times.
+
+        Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
+        least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
+        """
+        if len(self.moments):
+            inputs = (self.first, self.source, self.kind == edge_kinds.ARRIVAL, self.moments.time)
+            run_loop(_settle, inputs, (self.weight,))
+        return self
+
+    def edges(self) -> Edges:
+        """All edges."""
+        return Edges(self, slice(0, len(self.source)))
+
+    def blocks(self) -> Iterator[Edges]:
+        """All edges, in blocks of moments with about so many edges as BLOCK."""
+        cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
+        for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
+            if high > low:
+                yield Edges(self, slice(int(self.first[low]), int(self.first[high])), (low, high))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Some edges of a graph: columns of equal length, made when they are asked for.
+
+    Attributes
+    ----------
+    places
+        Which they are.
+    moments
+        If these are all edges of some moments that follow each other: from which one to before which.
+    """
+
+    graph: RunGraph
+    places: slice | npt.NDArray[np.integer[Any]]
+    moments: tuple[int, int] = (0, 0)
+
+    def __len__(self) -> int:
+        return self.places.stop - self.places.start if isinstance(self.places, slice) else len(self.places)
+
+    @cached_property
+    def number(self) -> Numbers:
+        """Their numbers in the graph."""
+        if isinstance(self.places, slice):
+            return np.arange(self.places.start, self.places.stop)
+        return self.places.astype(np.int64)
+
+    @cached_property
+    def kind(self) -> npt.NDArray[np.int8]:
+        """One of `edge_kinds`."""
+        return self.graph.kind[self.places]
+
+    @cached_property
+    def weight(self) -> Numbers:
+        """As measured, ns."""
+        return self.graph.weight[self.places]
+
+    @cached_property
+    def source(self) -> Places:
+        """Moments where they begin."""
+        return self.graph.source[self.places]
+
+    @cached_property
+    def target(self) -> Places:
+        """Moments at which they end."""
+        low, high = self.moments
+        if high > low:
+            return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(self.graph.first[low : high + 1]))
+        return (np.searchsorted(self.graph.first, self.number, side="right") - 1).astype(np.int32)
+
+    @cached_property
+    def begin(self) -> Numbers:
+        """Measured time of the source, ns."""
+        return self.graph.moments.time[self.source]
+
+    @cached_property
+    def end(self) -> Numbers:
+        """Measured time of the target, ns."""
+        return self.graph.moments.time[self.target]
+
+    @cached_property
+    def source_row(self) -> Places:
+        """Row of the source."""
+        return self.graph.moments.row[self.source]
+
+    @cached_property
+    def row(self) -> Places:
+        """Row of the target."""
+        return self.graph.moments.row[self.target]
+
+    @cached_property
+    def label(self) -> Places:
+        """Label of the target."""
+        return self.graph.moments.label[self.target]
+
+
+# -- replays ------------------------------------------------------------------------------------------------------------
+
+Change = Callable[[Edges], Numbers]
+"""New weights of edges, ns, 0 or more; REMOVED where an edge no longer is."""
 
 
 @dataclass(frozen=True)
@@ -43,197 +298,94 @@ class Replay:
     ----------
     time
         Of each moment, ns.
-    change
-        Of its weights; None: there is none.
-    edges
-        The edge that determines each moment, if it is kept: a number of all edges; ANCHOR: none.
+    edge
+        The edge that determines each moment; ANCHOR: none.
     """
 
     graph: RunGraph
-    time: Column
-    change: Change | None = None
-    edges: Column | None = None
+    time: Numbers
+    edge: Places
 
-    def weights(self, window: GraphWindow) -> Numbers:
-        """Weights of the edges of a window."""
-        return window.weight if self.change is None else self.change(window)
-
-    def determining(self, window: GraphWindow) -> Numbers:
-        """The edge that determines each moment of a window: its place among those of the window; ANCHOR: none."""
-        if self.edges is None:
-            return _determining(window, self.time, self.weights(window))
-        edge = np.asarray(self.edges[window.first : window.behind], dtype=np.int64)
-        return np.where(edge == ANCHOR, ANCHOR, edge - window.first_edge)
-
-    def edges_of(self, moments: Numbers) -> Numbers:
-        """The kept edges that determine some moments; ANCHOR: none."""
-        if self.edges is None:
-            raise ValueError("the edges of this replay are not kept")
-        return np.asarray(self.edges[moments], dtype=np.int64)
-
-    def with_edges(self, folder: Path | None = None, moments_of_window: int | None = None) -> Replay:
-        """The same, in which the edge that determines each moment is kept: in a file of the folder; None: in memory."""
-        if self.edges is not None:
-            return self
-        edges = new_column(folder, _EDGES, len(self.graph.moments))
-
-        def determined(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
-            return window, self.determining(window)
-
-        for window, edge in map_ahead(determined, self.graph.windows(moments_of_window, [self.time, edges])):
-            _keep_edges(edges, window, edge)
-        return replace(self, edges=edges)
+    def path(self, last: int) -> Edges:
+        """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
+        on_path = np.zeros(len(self.time), dtype=np.int8)
+        if last >= 0:
+            run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
+        return Edges(self.graph, self.edge[np.flatnonzero(on_path)])
 
 
-def _determining(window: GraphWindow, time: Column, weight: Numbers) -> Numbers:
-    """The edges of `Replay.determining`, from the times of all moments and the weights of the edges of the window."""
-    inside = time[window.first : window.behind]
-    # No edge allows a moment later than it is; of those that allow it just then the last one counts.
-    is_latest = window.of_sources(time, inside) + weight == inside[window.target]
-    latest = np.flatnonzero(is_latest & (weight != REMOVED))
-    edge = np.full(len(window), ANCHOR, dtype=np.int64)
-    # Of several values for one place, numpy keeps the last one.
-    edge[window.target[latest]] = latest
-    return edge
+def last_moment(graph: RunGraph, time: Numbers, rows: Mask | None = None, until: int | None = None) -> int:
+    """The moment that is last in a replay with some times: of those on some rows (None: all) that were measured until a time.
 
-
-def _keep_edges(edges: Column, window: GraphWindow, edge: Numbers) -> None:
-    edges[window.first : window.behind] = np.where(edge == ANCHOR, ANCHOR, edge + window.first_edge)
+    Of several it is the last one; -1: there is none.
+    """
+    behind = len(time) if until is None else int(np.searchsorted(graph.moments.time, until, side="right"))
+    latest, last = -1, -1
+    # Measured times are in order: most are found in the first block from behind.
+    for low in range((behind - 1) // BLOCK * BLOCK, -1, -BLOCK):
+        times = time[low : min(low + BLOCK, behind)]
+        if rows is not None:
+            times = np.where(rows[graph.moments.row[low : low + len(times)]], times, -1)
+        place = len(times) - 1 - int(np.argmax(times[::-1]))
+        if times[place] > latest:
+            latest, last = int(times[place]), low + place
+        if last >= 0 and time is graph.moments.time:
+            break
+    return last
 
 
 def as_measured(graph: RunGraph) -> Replay:
-    """The graph with its measured times."""
-    return Replay(graph, graph.moments.time)
+    """The settled graph with its measured times."""
+    return Replay(graph, graph.moments.time, replay(graph).edge)
 
 
-def replay(
-    graph: RunGraph,
-    change: Change | None = None,
-    folder: Path | None = None,
-    moments_of_window: int | None = None,
-    held: Callable[[GraphWindow], Numbers] | None = None,
-    *,
-    keep_edges: bool = False,
-) -> Replay:
-    """Replay a graph.
+def replay(graph: RunGraph, change: Change | None = None, held: Callable[[Edges], Numbers] | None = None) -> Replay:
+    """Replay a settled graph.
 
     Parameters
     ----------
-    graph
-        Settled: `run_graph.settle`.
     change
         New weights; None: all stay as they are.
-    folder
-        Where times are written; None: they stay in memory.
-    moments_of_window
-        Moments that are worked on at once (None: as many as the memory allows); the result does not depend on it.
     held
-        Moments of a window (counted from its first one) that become no earlier than measured, whatever becomes shorter, and
-        later by what becomes longer before them.
-    keep_edges
-        Keep the edge that determines each moment (`Replay.edges`): then the path is read without the change.
+        Of edges: moments that become no earlier than measured, whatever becomes shorter, and later by what becomes longer
+        before them.
 
     Raises
     ------
     UsageError
         When all times that become longer add up to more than 104 days.
     """
-    time = new_column(folder, "replayed_time", len(graph.moments))
-    edges = new_column(folder, "replayed_edge", len(graph.moments)) if keep_edges else None
-    found = Replay(graph, time, change, edges)
+    measured = graph.moments.time
+    time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
     growth = 0
-
-    def weighed(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
-        return window, found.weights(window)
-
-    windows = graph.windows(moments_of_window, [time] if edges is None else [time, edges])
-    # New weights need no new times: those of the next window are found meanwhile.
-    for window, weight in map_ahead(weighed, windows, most=1):
-        inside = slice(window.first, window.behind)
-        if change is not None and not growth and _is_as_measured(window, time, weight):
-            time[inside] = window.time
-            if edges is not None:
-                _keep_edges(edges, window, _determining(window, time, weight))
-            continue
-        is_there = weight != REMOVED
-        grown = np.where(is_there, np.maximum(weight - window.weight, 0), 0)
-        if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
-            raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
-        moved = growth + np.cumsum(_sums(window.target, grown, len(window)))
-        growth = int(moved[-1])
-        later = window.time + moved
-        kept = held(window) if held is not None else np.zeros(0, dtype=np.int64)
-        time[inside] = later - _gains(window, time, later, moved, weight, is_there, kept)
-        if edges is not None:
-            _keep_edges(edges, window, _determining(window, time, weight))
-    return found
+    for edges in graph.blocks():
+        low, high = edges.moments
+        weight = edges.weight if change is None else change(edges)
+        times_held: Numbers = np.zeros(0, dtype=np.int64)
+        if change is not None:
+            grown = np.where(weight != REMOVED, np.maximum(weight - edges.weight, 0), 0)
+            if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+                raise UsageError(
+                    "with these changes the run would be longer than can be counted (104 days); take smaller factors"
+                )
+            if held is not None:
+                # Doubles are exact up to 2^53 ns.
+                by_moment = np.bincount(edges.target - low, weights=grown, minlength=high - low).astype(np.int64)
+                place = held(edges) - low
+                times_held = np.full(high - low, -1, dtype=np.int64)
+                times_held[place] = (measured[low:high] + growth + np.cumsum(by_moment))[place]
+            growth += int(grown.sum())
+        run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, times_held), (time, edge))
+    return Replay(graph, time, edge)
 
 
-def _is_as_measured(window: GraphWindow, time: Column, weight: Numbers) -> bool:
-    """Whether nothing changes in a window, nor before it where something in it depends on it: then its times are measured."""
-    outside = ~window.is_inside
-    return bool((weight == window.weight).all() and (time[window.source[outside]] == window.source_time[outside]).all())
+def slacks(graph: RunGraph) -> Numbers:
+    """How much later each moment of a settled graph may be without the run becoming longer, ns.
 
-
-def _gains(
-    window: GraphWindow,
-    time: Column,
-    later: Numbers,
-    moved: Numbers,
-    weight: Numbers,
-    is_there: npt.NDArray[np.bool_],
-    held: Numbers,
-) -> Numbers:
-    """How much earlier each moment of a window is than `later`: its measured time, moved by `moved`.
-
-    `time` has the new times of all moments before the window; those that are `held` are not earlier.
+    It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
     """
-    size = len(window)
-    inside, outside = is_there & window.is_inside, is_there & ~window.is_inside
-    # Ways into the window start from what is known: moments before it, and moments that nothing determines.
-    entry = np.full(size, np.inf)
-    of_outside = window.target[outside]
-    np.minimum.at(entry, of_outside, later[of_outside] - time[window.source[outside]] - weight[outside])
-    has_edge = np.zeros(size, dtype=bool)
-    has_edge[window.target[is_there]] = True
-    entry[~has_edge] = moved[~has_edge]
-    entry[held] = 0
-    source = window.source[inside] - window.first
-    target = window.target[inside]
-    slack = later[target] - later[source] - weight[inside]
-    gain = shortest(source, target, slack.astype(np.float64), entry)
-    return gain.astype(np.int64)
-
-
-def shortest(source: Numbers, target: Numbers, length: Floats, entry: Floats, *, backwards: bool = False) -> Floats:
-    """Length of the shortest way to each node.
-
-    Parameters
-    ----------
-    source, target, length
-        Edges in the order of their targets; lengths are not negative.
-    entry
-        Of each node: length of the way to it from outside; infinite: none.
-    backwards
-        Edges are gone from target to source.
-    """
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import dijkstra
-
-    size = len(entry)
-    by_target = csr_matrix((length, source, np.searchsorted(target, np.arange(size + 1))), shape=(size, size))
-    edges = by_target if backwards else by_target.T.tocsr()
-    # One more node, from which all ways start.
-    enters = np.flatnonzero(np.isfinite(entry))
-    length = np.concatenate([edges.data, entry[enters]])
-    matrix = csr_matrix(
-        (length, np.concatenate([edges.indices, enters]), np.append(edges.indptr, len(length))), shape=(size + 1, size + 1)
-    )
-    found: Floats = dijkstra(matrix, indices=size)[:size]
-    return found
-
-
-def _sums(target: Numbers, values: Numbers, size: int) -> Numbers:
-    """Sum of values by target."""
-    # Doubles are exact up to 2^53 ns.
-    return np.bincount(target, weights=values, minlength=size).astype(np.int64)
+    time = graph.moments.time
+    slack = time[-1] - time if len(time) else time
+    if len(time):
+        run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
+    return slack

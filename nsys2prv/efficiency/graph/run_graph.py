@@ -1,296 +1,445 @@
-"""The graph of a run as columns: moments in the order of time, and edges between them.
+"""The graph of a run is made of its events.
 
-Moments and edges are numbered by their places. An edge goes from a lower to a higher number: nothing depends on what is later.
-The columns may be files that are mapped into memory: everything reads them in windows of moments, one after the other.
+Rows are streams and host threads. Moments are the starts and ends of their intervals; edges say what each waited for:
+
+- an interval on a device takes its duration, and starts after what was before it on its stream, and after its launch;
+- a host thread does one thing after the other, each for as long as was measured, but in calls that wait for a device;
+- such a call ends after the operation that it waited for;
+- a member of a collective ends when all have arrived, and it takes the transfer from there.
+
+Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
+those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
+for the last call of that.
 """
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
 from nsys2prv.efficiency.graph import edge_kinds
+from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
+from nsys2prv.efficiency.graph.host_waits import HostWaits
+from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
+from nsys2prv.efficiency.graph.moments import (
+    NO_MOMENT,
+    NO_WAIT,
+    NOTHING,
+    GraphLabels,
+    GraphParts,
+    RunMoments,
+    run_moments,
+)
+from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, Mask, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.execution import memory
-from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.execution.threads import map_ahead
+from nsys2prv.efficiency.intervals import Places as GroupPlaces
+from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
+from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
+from nsys2prv.execution.keys import order_of_keys
+from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
 
-_MOMENTS_OF_WINDOW = 200_000
-"""Moments that are worked on at once where memory is not short."""
-NO_NUMBER = -1
-"""Number of the edges of a window that has only some of them."""
-WHOLE = 1 << 62
-"""Least weight of an edge that takes as long as was measured, whatever else changes."""
+LEAST_PAUSE = 100_000
+"""ns in which a thread is in no call before it can have waited for another one: between launches it takes less."""
+LEAST_LOADING_NS = 1_000_000
+"""Shortest time in no call that can be loading of data: a batch that is ready is copied within some 100 us."""
+LEAST_LOADING_BYTES = 16 << 10
+"""Smallest copy after it: smaller ones are flags and parameters, and no batch."""
+_TO_DEVICE = event_types.COPY_KINDS[1]
 
-Column = npt.NDArray[Any]
+_FOR_NOBODY, _FOR_ONE, _FOR_SEVERAL = range(3)
+_MPI_COLLECTIVE = r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?|Bcast|Scatterv?|Reduce|Gatherv?)$"
+"""Collectives that wait; others are not looked at in the graph."""
 
-_PREFERENCE = np.array(edge_kinds.PREFERENCE, dtype=np.int64)
+_NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
+NEEDED = tuple(collection for collection in COLLECTIONS if collection not in _NOT_IN_GRAPH and not collection.samples)
+"""Collections that the graph of a recording is made of."""
+
+LOADING = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
+"""Times in which a host loads data: row of the thread, ns."""
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Points of time on rows: a row per moment, in the order of time.
+class BuiltGraph:
+    """The graph of a run with what its numbers mean.
 
     Attributes
     ----------
-    time
-        ns from the start of the trace; never smaller than the one before.
-    row
-        Row of the trace.
-    label
-        Place in the labels of the run: what the row did until this moment; -1: nothing that has a name.
-    """
-
-    time: Column
-    row: Column
-    label: Column
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-
-@dataclass(frozen=True)
-class Edges:
-    """Edges in the order of their targets; at one target those come later that count rather (`edge_kinds.PREFERENCE`).
-
-    Attributes
-    ----------
-    source, target
-        Moments; the source is the lower number.
-    weight
-        Time by which the source must be before the target at least, ns: never more than was measured.
-    kind
-        One of `edge_kinds`.
-    """
-
-    source: Column
-    target: Column
-    weight: Column
-    kind: Column
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-
-@dataclass(frozen=True)
-class RunGraph:
-    """Moments and edges of a run; `settle` gives edges their weights."""
-
-    moments: Moments
-    edges: Edges
-
-    def windows(self, moments_of_window: int | None = None, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
-        """All moments with the edges that end at them, in windows, from first to last.
-
-        Windows have so many moments (None: as many as the memory allows); nothing depends on it.
-
-        Files of the graph, and those of columns that are read or written `beside` it, take memory for one window at a time.
-        """
-        for inside in windows_of(len(self.moments), moments_of_window):
-            yield self.window(inside.start, inside.stop)
-            self._release(beside)
-
-    def windows_backwards(self, moments_of_window: int | None = None, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
-        """The same windows from last to first."""
-        for inside in reversed(windows_of(len(self.moments), moments_of_window)):
-            yield self.window(inside.start, inside.stop)
-            self._release(beside)
-
-    def _release(self, beside: Sequence[Column]) -> None:
-        moments, edges = self.moments, self.edges
-        release(moments.time, moments.row, moments.label, edges.source, edges.target, edges.weight, edges.kind, *beside)
-
-    def window(self, first: int, behind: int) -> GraphWindow:
-        """The moments from `first` to before `behind`, and the edges that end at them."""
-        low, high = np.searchsorted(self.edges.target, [first, behind]).tolist()
-        return GraphWindow(self, first, behind, low, high)
-
-
-@dataclass(frozen=True)
-class GraphWindow:
-    """Some moments that follow each other, and the edges that end at them.
-
-    Attributes
-    ----------
-    first, behind
-        The first moment, and the one after the last.
-    first_edge, behind_edge
-        Likewise, of edges.
+    graph
+        Settled.
+    labels
+        Of its moments.
+    left_out
+        Edges that would have gone back in time, by kind of edge.
+    context
+        The run.
+    counted_rows
+        Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
+        for is often not known.
+    loading
+        Times in which hosts load data (LOADING): they are in no CUDA or MPI call for long, and then first copy to the device.
+    kinds
+        Kinds of edges that the graph has.
+    open_ends
+        Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
+        matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
+    open_collectives
+        How many of these are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
-    first: int
-    behind: int
-    first_edge: int
-    behind_edge: int
+    labels: GraphLabels
+    left_out: dict[int, int]
+    context: MeasuredRun
+    counted_rows: Mask
+    loading: pl.DataFrame
+    kinds: frozenset[int]
+    open_ends: Numbers
+    open_collectives: int
 
-    def __len__(self) -> int:
-        return self.behind - self.first
-
-    @cached_property
-    def time(self) -> Numbers:
-        """Time of each moment."""
-        return _loaded(self.graph.moments.time[self.first : self.behind])
-
-    @cached_property
-    def row(self) -> Numbers:
-        """Row of each moment."""
-        return _loaded(self.graph.moments.row[self.first : self.behind])
-
-    @cached_property
-    def label(self) -> Numbers:
-        """Label of each moment."""
-        return _loaded(self.graph.moments.label[self.first : self.behind])
-
-    @cached_property
-    def source(self) -> Numbers:
-        """Source of each edge, a number of all moments."""
-        return _loaded(self.graph.edges.source[self.first_edge : self.behind_edge])
-
-    @cached_property
-    def target(self) -> Numbers:
-        """Target of each edge, counted from the first moment of the window."""
-        return _loaded(self.graph.edges.target[self.first_edge : self.behind_edge]) - self.first
-
-    @cached_property
-    def weight(self) -> Numbers:
-        """Weight of each edge, ns."""
-        return _loaded(self.graph.edges.weight[self.first_edge : self.behind_edge])
-
-    @cached_property
-    def kind(self) -> Numbers:
-        """Kind of each edge."""
-        return _loaded(self.graph.edges.kind[self.first_edge : self.behind_edge])
-
-    @cached_property
-    def source_time(self) -> Numbers:
-        """Time of the source of each edge."""
-        return self.of_sources(self.graph.moments.time, self.time)
-
-    @cached_property
-    def source_row(self) -> Numbers:
-        """Row of the source of each edge."""
-        return self.of_sources(self.graph.moments.row, self.row)
-
-    @cached_property
-    def is_inside(self) -> npt.NDArray[np.bool_]:
-        """Whether the source of each edge is a moment of this window."""
-        inside: npt.NDArray[np.bool_] = self.source >= self.first
-        return inside
-
-    @cached_property
-    def number(self) -> Numbers:
-        """Number of each edge among all of the graph."""
-        return np.arange(self.first_edge, self.behind_edge, dtype=np.int64)
-
-    def of_sources(self, column: Column, inside: Numbers) -> Numbers:
-        """Values of a column of all moments at the sources of the edges; `inside` has those of this window."""
-        place = self.source - self.first
-        found: Numbers = np.asarray(inside[np.maximum(place, 0)], dtype=np.int64)
-        outside = np.flatnonzero(place < 0)
-        found[outside] = column[self.source[outside]]
-        return found
-
-    def only(self, edges: Numbers) -> GraphWindow:
-        """The same moments with some of the edges (places among those of the window): they do not follow each other."""
-        chosen = replace(self, first_edge=NO_NUMBER, behind_edge=NO_NUMBER)
-        columns = ("number", "source", "target", "weight", "kind", "source_time", "source_row")
-        vars(chosen).update({name: getattr(self, name)[edges] for name in columns})
-        vars(chosen).update({name: getattr(self, name) for name in ("time", "row", "label")})
-        return chosen
+    @property
+    def warnings(self) -> list[str]:
+        """How many dependencies would have gone back in time."""
+        if not self.left_out:
+            return []
+        kinds = ", ".join(f"{count} of {edge_kinds.NAMES[kind]}" for kind, count in sorted(self.left_out.items()))
+        return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"]
 
 
-def windows_of(moments: int, moments_of_window: int | None = None) -> list[slice]:
-    """So many moments in windows, each of so many (None: as many as the memory allows)."""
-    size = memory.scaled(_MOMENTS_OF_WINDOW) if moments_of_window is None else moments_of_window
-    return [slice(first, min(first + size, moments)) for first in range(0, moments, size)]
+def graph_of_events(events: RunEvents) -> BuiltGraph:
+    """The graph of a run, for which its collections are read; of a window that is its selected time."""
+    run = MeasuredRun(events)
+    if events.recorded is not None:
+        recorded = replace(events, begin=events.begin - events.offset, length=events.recorded, offset=0, recorded=None)
+        run = MeasuredRun(events, recorded=MeasuredRun(recorded))
+    return built_graph(run, measure_nccl(run), event_edges(run), blocked_calls(run))
 
 
-def _loaded(column: Column) -> Numbers:
-    return np.asarray(column, dtype=np.int64)
-
-
-def edge_order(source: Numbers, target: Numbers, kind: Numbers) -> Numbers:
-    """The order of `Edges`: by target, by preference (the lowest comes last), and by source."""
-    order: Numbers = np.lexsort((source, -_PREFERENCE[kind], target))
-    return order
-
-
-def latest_edges(target: Numbers, allowed: Numbers) -> Numbers:
-    """For each target the edge that allows it last; of several the last one.
+def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
+    """The graph of a run that is measured.
 
     Parameters
     ----------
-    target, allowed
-        Of each edge, in the order of `Edges`: its target, and the time from which it allows it.
+    nccl
+        NCCL kernels and their collectives.
+    by_events, blocked
+        Waits for CUDA events, and for places in launch queues.
     """
-    first = np.flatnonzero(differ_from_before(target))
-    latest = np.maximum.reduceat(allowed, first) if len(first) else allowed
-    is_latest = allowed == np.repeat(latest, np.diff(first, append=len(target)))
-    places = np.flatnonzero(is_latest)
-    is_last = np.append(target[places[1:]] != target[places[:-1]], True)[: len(places)]
-    found: Numbers = places[is_last]
-    return found
+    by_thread = _calls_by_thread(run)
+    counted = run.events.rows.of_kind(STREAM)
+    on_streams = counted[run.operations["row"].to_numpy()]
+    operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
+    labels = GraphLabels(run.events, (operations, calls))
+    points = _moments(run, labels, operations, calls)
+    works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
+    counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
+    del operations, calls
+    parts = GraphParts(run, labels, points, *_launches(run, on_streams))
+    waits = HostWaits(parts)
+    waits.wait_for_devices(by_events.on_hosts)
+    waits.wait_for_messages()
+    waits.wait_for_members()
+    waits.wait_for_signals()
+    alone = waits.alone.columns()
+    # On streams what ended before, on host threads what was before.
+    before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
+    # What is inferred where no events were recorded, too: without it streams would be independent.
+    _add_device_edges(parts, before, _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])))
+    unmatched = _add_nccl_kernels(parts, nccl)
+    open_calls = _open_calls(parts, alone)
+    _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
+    is_pair = labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series().to_numpy()
+    collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
+    open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
+    moments, edges, loading = points.moments, parts.edges, _loading(run, by_thread)
+    kinds = edges.kinds
+    # The edges are put in order when nothing else takes memory.
+    del points, parts, waits, before, by_thread
+    return BuiltGraph(
+        edges.graph(moments), labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives
+    )  # fmt: skip
 
 
-def settle(graph: RunGraph, moments_of_window: int | None = None) -> None:
-    """Change least weights, which may be more than was measured, to weights with which a replay gives the measured times.
+def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
+    return events if is_part.all() else events.filter(pl.Series(is_part))
 
-    Of the edges that end at a moment, the one that allows it last gets the whole measured difference: what remains beyond its
-    least weight is a delay that is not explained, and stays. The others keep their least weight, if that much was measured.
+
+# -- intervals ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _CallsByThread:
+    """CUDA and MPI calls in the order of threads and starts: row, begin, and the end of all calls of the thread until then."""
+
+    row: Numbers
+    begin: Numbers
+    until: Numbers
+
+
+def _calls_by_thread(run: MeasuredRun) -> _CallsByThread:
+    is_call = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
+    row, begin, end = (run.calls[name].to_numpy()[is_call].astype(np.int64) for name in ("row", "start", "end"))
+    order = order_of_keys(row)
+    row, begin = row[order], begin[order]
+    # Rows follow each other, so a later row is always above.
+    above = row * (run.events.length + 2)
+    return _CallsByThread(row, begin, np.maximum.accumulate(above + np.maximum(end[order], begin)) - above)
+
+
+def _is_outside_calls(run: MeasuredRun, by_thread: _CallsByThread) -> Mask:
+    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are.
+
+    What the OS does in a call that waits is how the call waits: it says nothing further.
     """
-
-    def settled(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
-        measured = window.time[window.target] - window.source_time
-        weight = np.minimum(window.weight, measured)
-        # The last member of a collective starts when it likes: the others only wait for it.
-        allowed = np.where(window.kind == edge_kinds.ARRIVAL, -1, window.source_time + weight)
-        last = latest_edges(window.target, allowed)
-        weight[last] = measured[last]
-        return window, weight
-
-    for window, weight in map_ahead(settled, graph.windows(moments_of_window)):
-        graph.edges.weight[window.first_edge : window.behind_edge] = weight
+    is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
+    if not is_outside.all() and len(by_thread.row):
+        intervals = np.flatnonzero(~is_outside)
+        row, begin, end = (run.calls[name].to_numpy()[intervals].astype(np.int64) for name in ("row", "start", "end"))
+        place = np.maximum(GroupPlaces(by_thread.row, by_thread.begin).find(row, begin), 0)
+        # What is as long as a call is inside of it.
+        is_inside = (by_thread.row[place] == row) & (by_thread.begin[place] <= begin) & (by_thread.until[place] >= end)
+        is_outside[intervals] = ~is_inside
+        return is_outside
+    return np.ones(len(is_outside), dtype=bool)
 
 
-def in_memory(
-    moments: Mapping[str, npt.ArrayLike],
-    edges: Mapping[str, npt.ArrayLike],
-) -> RunGraph:
-    """A settled graph of columns in memory.
+def _launches(run: MeasuredRun, is_part: Mask) -> tuple[Places, Numbers]:
+    """Threads and times of the launches of some operations; -1: not known."""
+    place = run.launch_of if is_part.all() else run.launch_of[is_part]
+    is_launched = place != NO_LAUNCH
+    thread, time = np.full(len(place), -1, dtype=np.int32), np.full(len(place), -1, dtype=np.int64)
+    thread[is_launched] = run.launches["row"].to_numpy()[place[is_launched]]
+    time[is_launched] = run.launches["time"].to_numpy()[place[is_launched]]
+    return thread, time
+
+
+def _moments(run: MeasuredRun, labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame) -> RunMoments:
+    row, begin, end = (
+        np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
+    )
+    label = np.concatenate([labels.of(0, operations), labels.of(1, calls)])
+    may_wait = np.append(labels.waits != NO_WAIT, False)[label]
+    may_wait[: operations.height] = False
+    rows = len(run.events.rows.names)
+    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
+
+
+def _loading(run: MeasuredRun, by_thread: _CallsByThread) -> pl.DataFrame:
+    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
+    row, since, begin = by_thread.row[1:], by_thread.until[:-1], by_thread.begin[1:]
+    is_pause = (row == by_thread.row[:-1]) & (begin - since >= LEAST_LOADING_NS)
+    pauses = pl.DataFrame({"row": row[is_pause], "begin": since[is_pause], "end": begin[is_pause]}, schema=LOADING)
+    if pauses.is_empty() or run.operations.is_empty():
+        return pauses.clear()
+    copies = run.events.types.get(event_types.MEMORY_OPERATION)
+    to_device = [value for value, name in ((copies.values if copies else None) or {}).items() if name == _TO_DEVICE]
+    is_batch = (
+        (pl.col("number") == event_types.MEMORY_OPERATION)
+        & pl.col("value").is_in(to_device)
+        & (pl.col("size") >= LEAST_LOADING_BYTES)
+    )
+    thread, time = _launches(run, np.ones(run.operations.height, dtype=bool))
+    launched = (
+        run.operations.select(pl.Series("row", thread), pl.Series("launched", time), is_batch=is_batch.fill_null(False))
+        .filter(pl.col("row").is_in(pauses["row"].unique().cast(pl.Int32).implode()))
+        .with_columns(pl.col("row").cast(pl.Int64))
+        .sort("launched", "is_batch")
+    )
+    followed = pauses.sort("end", maintain_order=True).join_asof(
+        launched, left_on="end", right_on="launched", by="row", strategy="forward", check_sortedness=False
+    )
+    return followed.filter("is_batch").select(list(LOADING))
+
+
+# -- edges --------------------------------------------------------------------------------------------------------------
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    for low in range(0, size, BLOCK):
+        yield slice(low, min(low + BLOCK, size))
+
+
+def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
+    """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
+    moments are their starts."""
+    row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
+    source, target = parts.points.ends(awaited_row, awaited_end), parts.points.starts(row, start)
+    parts.edges.add_class(edge_kinds.EVENT_WAIT, source, target, start - awaited_end)
+    is_held = np.zeros(len(parts.points.moments), dtype=bool)
+    is_held[target[(source != NO_MOMENT) & (target != NO_MOMENT)]] = True
+    return is_held
+
+
+def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch.
 
     Parameters
     ----------
-    moments
-        Columns `time`, `row`, `label` of `Moments`.
-    edges
-        Columns `source`, `target`, `weight`, `kind` of `Edges`, in any order; least weights.
+    before
+        Of each moment of a device the end before it on its stream.
+    is_held
+        Which starts waited for an event.
     """
-    of_moments = {name: np.asarray(values, dtype=np.int64) for name, values in moments.items()}
-    of_edges = {name: np.asarray(values, dtype=np.int64) for name, values in edges.items()}
-    order = edge_order(of_edges["source"], of_edges["target"], of_edges["kind"])
-    graph = RunGraph(Moments(**of_moments), Edges(**{name: values[order] for name, values in of_edges.items()}))
-    settle(graph)
-    return graph
+    points, edges = parts.points, parts.edges
+    is_nccl = parts.labels.is_of(event_types.NCCL_KERNEL)
+    of_device, time = np.flatnonzero(~points.is_host), points.moments.time
+    for block in _blocks(len(of_device)):
+        moments = of_device[block]
+        is_end, operation = points.is_end[moments], points.interval(moments)
+        is_work = is_end & ~is_nccl[points.label[operation]]
+        edges.add(edge_kinds.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
+        start, operation = moments[~is_end], operation[~is_end]
+        former, begin, thread, launched = before[start], time[start], parts.thread[operation], parts.launched[operation]
+        is_later = launched > begin
+        edges.leave_out(edge_kinds.LAUNCH, int(is_later.sum()))
+        is_launched = (thread >= 0) & ~is_later
+        call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
+        call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
+        # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
+        former_time = np.where(former != NO_MOMENT, time[np.maximum(former, 0)], NO_MOMENT)
+        shows = (call != NO_MOMENT) & ~is_held[start]
+        edges.add_class(edge_kinds.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
+        number = parts.labels.number[points.label[operation]]
+        edges.add_class(edge_kinds.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
 
 
-def release(*columns: Column) -> None:
-    """Take columns that are mapped files out of memory, with what was written to them kept: they are read again when needed."""
-    for column in columns:
-        mapped = getattr(column, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
+def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
+    """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
+    points, edges = parts.points, parts.edges
+    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
+    if not len(kernels):
+        return np.zeros(0, dtype=np.int64)
+    start, end = (moments[kernels].astype(np.int64) for moments in (points.start, points.end))
+    row, begin = points.moments.row[start].astype(np.int64), points.moments.time[start]
+    matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
+    members = pl.DataFrame({"row": row, "start": start, "end": end, "begin": begin}).join(
+        one_of_each(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
+    )
+    alone = members.filter(pl.col("transfer").is_null())
+    edges.add(edge_kinds.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+    # The last one to arrive.
+    together = members.filter(pl.col("transfer").is_not_null()).with_columns(hub=pl.col("start").max().over(COLLECTIVE))
+    start, end, hub, transfer = (together[name].to_numpy() for name in ("start", "end", "hub", "transfer"))
+    edges.add(edge_kinds.TRANSFER, start, end, transfer)
+    waits = start != hub
+    edges.add(edge_kinds.ARRIVAL, start[waits], hub[waits], 0)
+    edges.add(edge_kinds.COLLECTIVE, hub[waits], end[waits], transfer[waits])
+    unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
+    return unmatched
 
 
-def new_column(folder: Path | None, name: str, length: int) -> Column:
-    """A column of whole numbers: in a file of a folder, or in memory where there is none."""
-    if folder is None or not length:
-        return np.zeros(length, dtype=np.int64)
-    return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.int64, shape=(length,))
+def _open_calls(parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+    """Ends of calls of MPI that may wait for ranks which are not in the run."""
+    points, labels = parts.points, parts.labels
+    if not parts.run.events.missing_ranks:
+        return np.zeros(0, dtype=np.int64)
+    name = pl.col("name")
+    phases = message_parts(name).cast(pl.Int64)
+    later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
+    moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
+    waits = (
+        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0)).then(_FOR_SEVERAL)
+        .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
+        .otherwise(_FOR_NOBODY)
+    )  # fmt: skip
+    by_name = labels.names.to_frame("name").select(waits).to_series().to_numpy()
+    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), by_name, _FOR_NOBODY)[points.label]
+    waits_for[: points.devices] = _FOR_NOBODY
+    # One that waits for several may wait for one that is missing beside those that are there.
+    blocked, kind, _ = alone
+    is_matched = np.zeros(len(points.label), dtype=bool)
+    is_matched[blocked[kind == edge_kinds.BLOCKED_CALL]] = True
+    ends: Numbers = points.end[(waits_for != _FOR_NOBODY) & ~((waits_for == _FOR_ONE) & is_matched)].astype(np.int64)
+    return ends
+
+
+def _add_calls_that_wait(
+    parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers], before: Places, in_queue: pl.DataFrame
+) -> Mask:
+    """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
+    points, edges = parts.points, parts.edges
+    calls, kind, weight = alone
+    start, end = (moments[calls].astype(np.int64) for moments in (points.start, points.end))
+    # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
+    is_alone = before[end] == start
+    for of_kind in (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER):
+        is_part = is_alone & (kind == of_kind)
+        edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
+    is_replaced = np.zeros(len(points.moments), dtype=bool)
+    is_replaced[end[is_alone]] = True
+    row, begin, until, usual, free_row, free_start = (
+        in_queue[name].to_numpy() for name in ("row", "begin", "until", "usual", "free_row", "free_start")
+    )
+    free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
+    is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
+    end = np.where(is_complete, end, NO_MOMENT)
+    edges.add_class(edge_kinds.LAUNCH_QUEUE, free, end, until - free_start)
+    # Without the wait it takes as long as others.
+    edges.add(edge_kinds.BLOCKED_CALL, start, end, usual)
+    is_replaced[end[is_complete]] = True
+    return is_replaced
+
+
+def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> None:
+    """Edges between moments of host threads that follow each other, and from threads that woke them."""
+    points, labels, edges = parts.points, parts.labels, parts.edges
+    woken, waker = _wakers(parts, before)
+    is_woken = np.zeros(len(points.moments), dtype=bool)
+    is_woken[woken] = True
+    for block in _blocks(len(points.moments)):
+        is_host = points.is_host[block] & (before[block] != NO_MOMENT) & ~is_replaced[block]
+        for weight, is_part in ((WHOLE, is_host & ~is_woken[block]), (0, is_host & is_woken[block])):
+            moments = np.flatnonzero(is_part) + block.start
+            edges.add(edge_kinds.HOST, before[moments], moments, weight)
+    follows = before[woken] != NO_MOMENT
+    edges.add(edge_kinds.WAKE_UP, waker[follows], woken[follows], 0)
+    # A thread that appears was created before, or waited for another one that launches on its stream.
+    first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
+    creates = labels.is_of(event_types.PTHREAD_CALL) & (labels.names == "pthread_create").fill_null(False).to_numpy()
+    creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]]).astype(np.int64)
+    cause = np.maximum(_last_creation(parts, creations, first), _value_at(first, woken, waker))
+    edges.add(edge_kinds.WAKE_UP, cause[cause != NO_MOMENT], first[cause != NO_MOMENT], 0)
+
+
+def _last_creation(parts: GraphParts, creations: Numbers, moments: Numbers) -> Numbers:
+    """The last call that creates a thread before each moment in its task; NO_MOMENT: there is none."""
+    task, row, size = parts.run.events.rows.task, parts.points.moments.row, len(parts.points.moments)
+    keys = np.sort(task[row[creations]] * size + creations)
+    of_task = task[row[moments]]
+    place = np.searchsorted(keys, of_task * size + moments) - 1
+    last = keys[np.maximum(place, 0)] - of_task * size if len(keys) else np.full(len(moments), NO_MOMENT)
+    return np.where((place >= 0) & (last >= 0), last, NO_MOMENT)
+
+
+def _value_at(moments: Numbers, places: Numbers, values: Numbers) -> Numbers:
+    """Values at moments, of which `places` have some, in order; NO_MOMENT: none."""
+    if not len(places):
+        return np.full(len(moments), NO_MOMENT, dtype=np.int64)
+    place = np.minimum(np.searchsorted(places, moments), len(places) - 1)
+    return np.where(places[place] == moments, values[place], NO_MOMENT)
+
+
+def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
+    """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
+    points, row = parts.points, parts.points.moments.row
+    threads = pl.DataFrame({"thread": parts.thread, "stream": row[points.start[: points.devices]]})
+    counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
+    # The one that each launches on most: collectives and copies have separate streams.
+    most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
+    shared = most.filter(pl.len().over("stream") > 1)
+    nothing: Numbers = np.zeros(0, dtype=np.int64)
+    if shared.is_empty():
+        return nothing, nothing
+    stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
+    stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
+    last = latest_before(stream[row], points.is_end & is_call, len(stream))
+    woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
+    pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
+    woken = woken[pause >= LEAST_PAUSE]
+    return woken, last[woken].astype(np.int64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.mpi_collectives import MpiCollectives
+from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.vocabulary import event_types
@@ -48,8 +48,7 @@ class LateProcesses(Measurement):
 
 def late_processes(run: MeasuredRun) -> LateProcesses:
     """Waits in collectives and receives that end in the window."""
-    assert run.folder is not None
-    members = MpiCollectives(run.events, run.folder / "late").members_in(run)
+    members = mpi_collectives(run)
     collectives = _waits(
         members.filter(pl.col("awaited_row").is_not_null()),
         "row",

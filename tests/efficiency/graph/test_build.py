@@ -9,8 +9,12 @@ import pytest
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph import edge_kinds
+from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -109,3 +113,12 @@ def test_a_wait_in_a_call_of_the_os_that_nothing_explains_is_named_so(tmp_path: 
     # It is nothing that the host did.
     assert totals["host cause", "os"] == 40 * US
     assert sum(total for (by, _), total in totals.items() if by == "kind") == result.head["window"]["length_ns"]
+
+
+def test_launches_after_what_they_launch_are_left_out_and_counted(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu()
+    for place in range(20):
+        report.kernel("before its launch", place * 1000, place * 1000 + 500, launch=(place * 1000 + 9000, place * 1000 + 9100))
+    path = report.write(tmp_path / "report.sqlite")
+    built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
+    assert built.left_out == {edge_kinds.LAUNCH: 20}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -15,30 +14,23 @@ from support.report_builder import ReportBuilder
 from support.run_events import from_both
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.event_waits import EventWaitCounts, EventWaits
+from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 from nsys2prv.run.read_options import ReadOptions
 
 Edges = set[tuple[str, int, str, int, int]]
 
 
-def followed(events: RunEvents) -> tuple[Edges, Edges, EventWaitCounts]:
-    """Pairs on streams and of hosts (row and start of what waits; row, start and end of what it waits for), and counts."""
-    waits = EventWaits(events)
-    found = [waits.update(chunk) for chunk in time_chunks(SweepContext(events))]
-    waits.finish()
-    names = events.rows.names
+def followed(events: RunEvents) -> tuple[Edges, Edges]:
+    """Pairs on streams and of hosts: row and start of what waits; row, start and end of what it waits for."""
+    edges, names = event_edges(MeasuredRun(events)), events.rows.names
 
-    def named(frames: Iterable[pl.DataFrame]) -> Edges:
-        rows = [
-            row
-            for frame in frames
-            for row in frame.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
-        ]
+    def named(pairs: pl.DataFrame) -> Edges:
+        rows = pairs.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
         return {(names[row], start, names[awaited], *times) for row, start, awaited, *times in rows}
 
-    return named(one.on_streams for one in found), named(one.on_hosts for one in found), waits.counts
+    return named(edges.on_streams), named(edges.on_hosts)
 
 
 @pytest.mark.parametrize("with_numbers", [True, False])
@@ -55,10 +47,9 @@ def test_an_operation_waits_for_what_was_launched_before_the_record(
     program.launch(13, 520, 530)
     program.launch(13, 540, 550)
     for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts, counts = followed(events)
+        on_streams, on_hosts = followed(events)
         assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
         assert not on_hosts
-        assert counts == EventWaitCounts(waits=1, joined=1)
 
 
 def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(tmp_path: Path) -> None:
@@ -72,7 +63,7 @@ def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(t
     program.wait(13, 5)
     program.launch(13, 910, 920)
     for events in from_both(tmp_path, program.report):
-        on_streams, _, _ = followed(events)
+        on_streams, _ = followed(events)
         assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 910, stream(7), 510, 900)}
 
 
@@ -88,9 +79,8 @@ def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Pat
     program.wait(13, 5, number=77)
     program.launch(13, 950, 960)
     for events in from_both(tmp_path, program.report):
-        on_streams, _, counts = followed(events)
+        on_streams, _ = followed(events)
         assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
-        assert (counts.joined, counts.without_record) == (1, 1)
 
 
 def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Path) -> None:
@@ -103,7 +93,7 @@ def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Pat
     program.wait(13, 6)
     program.launch(13, 520, 530)
     for events in from_both(tmp_path, program.report):
-        on_streams, _, _ = followed(events)
+        on_streams, _ = followed(events)
         assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 520, stream(20), 90, 95)}
 
 
@@ -114,7 +104,7 @@ def test_host_threads_wait_for_events(tmp_path: Path) -> None:
     program.launch(7, 510, 900)
     program.synchronize(5, until=503)
     for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts, _ = followed(events)
+        on_streams, on_hosts = followed(events)
         assert not on_streams
         assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
 
@@ -127,11 +117,11 @@ def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
         program.wait(13, 5)
         program.launch(13, 520 + place, 530)
     for events in from_both(tmp_path, *(program.report for program in programs)):
-        on_streams, _, _ = followed(events)
+        on_streams, _ = followed(events)
         assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
 
 
-def test_what_cannot_be_followed_is_counted(tmp_path: Path) -> None:
+def test_what_cannot_be_followed_is_left_out(tmp_path: Path) -> None:
     program = Program()
     program.record(4, 7, 15)
     program.launch(7, 100, 500)
@@ -146,11 +136,8 @@ def test_what_cannot_be_followed_is_counted(tmp_path: Path) -> None:
     program.wait(13, 5)  # and nothing here any more
     program.launch(7, 510, 900)
     for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts, counts = followed(events)
+        on_streams, on_hosts = followed(events)
         assert not on_streams | on_hosts
-        assert counts == EventWaitCounts(
-            waits=4, joined=1, without_record=1, without_operation=1, without_stream=1, unfollowed=1, contradicted=1
-        )
 
 
 def test_without_records_nothing_is_said(tmp_path: Path) -> None:
@@ -159,7 +146,7 @@ def test_without_records_nothing_is_said(tmp_path: Path) -> None:
     program.wait(13, 5)
     program.launch(13, 520, 530)
     for events in from_both(tmp_path, program.report):
-        assert followed(events) == (set(), set(), EventWaitCounts(waits=1, without_record=1))
+        assert followed(events) == (set(), set())
 
 
 def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: Path) -> None:
@@ -177,12 +164,11 @@ def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: 
             times = at + 510 + other, at + 520
             report.kernel("l", *times, device=other, context=other + 1, stream=13, launch=(at + 40 + other, at + 42))
     for events in from_both(tmp_path, report):
-        on_streams, _, counts = followed(events)
+        on_streams, _ = followed(events)
         assert on_streams == {
             (stream(13, 2), 500, stream(7, 2), 90, 490),
             (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
         }
-        assert counts == EventWaitCounts(waits=2, joined=2)
 
 
 def random_program(seed: int, steps: int) -> tuple[Program, Edges]:
@@ -243,16 +229,11 @@ def reachable(edges: Edges, operations: dict[int, list[tuple[int, int]]]) -> Edg
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_programs_are_followed_also_in_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_random_programs_are_followed(tmp_path: Path, seed: int) -> None:
     program, edges = random_program(seed, 150)
     assert len(edges) > 15
     path = program.report.write(tmp_path / "report.sqlite")
-    for rows in (1_000_000, 40, 5):
-        for constant, value in (("WINDOW_ROWS", rows), ("_BATCH_ROWS", rows), ("_KEPT_ROWS", 0)):
-            monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-        events = read_events([path], ReadOptions(), tmp_path / f"read{rows}", with_dependencies=True)
-        on_streams, _, counts = followed(events)
-        assert on_streams <= edges
-        # What an awaited operation itself waited for need not be there again.
-        assert edges <= reachable(on_streams, program.operations)
-        assert counts.contradicted == counts.without_record == 0
+    on_streams, _ = followed(read_events([path], ReadOptions(), tmp_path / "read", with_dependencies=True))
+    assert on_streams <= edges
+    # What an awaited operation itself waited for need not be there again.
+    assert edges <= reachable(on_streams, program.operations)

@@ -8,21 +8,19 @@ import pytest
 from support.event_program import Program, stream
 from support.run_events import from_both
 
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 
 US = 1000
 
 
 def inferred(events: RunEvents) -> list[tuple[str, int, str, int, int]]:
     """Row and start of operations, and row, start and end of what they waited for, us."""
-    waits = EventWaits(events)
-    found = [waits.update(chunk) for chunk in time_chunks(SweepContext(events))]
-    assert all(one.on_streams.is_empty() and one.on_hosts.is_empty() for one in found)
-    columns = ("row", "start", "awaited_row", "awaited_start", "awaited_end")
-    rows = [row for one in found for row in one.inferred.select(columns).rows()]
-    assert waits.counts.inferred == len(rows)
+    edges = event_edges(MeasuredRun(events))
+    assert edges.on_streams.is_empty()
+    assert edges.on_hosts.is_empty()
+    rows = edges.inferred.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
     names = events.rows.names
     return [(names[row], start // US, names[other], begin // US, end // US) for row, start, other, begin, end in rows]
 
@@ -79,7 +77,7 @@ def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
         assert not inferred(events)
 
 
-def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
     made = Program(with_records=False)
     expected = []
     for turn in range(30):
@@ -91,8 +89,5 @@ def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         made.wait(13, 5)
         made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
         expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
-    for rows in (1_000_000, 3):
-        for constant, value in (("WINDOW_ROWS", rows), ("_BATCH_ROWS", rows), ("_KEPT_ROWS", 0)):
-            monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-        for events in from_both(tmp_path / str(rows), made.report):
-            assert inferred(events) == expected
+    for events in from_both(tmp_path, made.report):
+        assert inferred(events) == expected

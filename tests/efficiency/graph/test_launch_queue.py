@@ -12,7 +12,6 @@ from support.simulated_run.cluster import Cluster
 from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
-from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
 from nsys2prv.efficiency.measure import measure
 
 US = 1_000
@@ -51,17 +50,6 @@ def test_before_the_first_work_of_a_run_nothing_makes_place(tmp_path: Path) -> N
     found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
 
     assert "full-launch-queue" not in found["kind"].to_list()
-
-
-def test_the_graph_and_the_rule_follow_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, followed = [], []
-    create, follow = LaunchQueue.__init__, LaunchQueue._follow
-    monkeypatch.setattr(LaunchQueue, "__init__", lambda self, context: (made.append(context), create(self, context))[1])
-    monkeypatch.setattr(LaunchQueue, "_follow", lambda self, chunk: (followed.append(chunk.begin), follow(self, chunk))[1])
-    limited, _ = with_and_without(replace(Cluster(gpus=1), launches_ahead=2_000), "full queue")
-    assert blocked_calls(tmp_path, limited) is not None
-    assert len(made) == 1
-    assert len(followed) == len(set(followed)) > 0
 
 
 def test_long_calls_with_few_pending_operations_and_short_ones_with_many_are_not_blocked(tmp_path: Path) -> None:

@@ -3,82 +3,76 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.graph.chunk_moments import OpenIntervals, last_begun, moments_of, outside_calls, stretch_labels
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
+from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.run.read_options import ReadOptions
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
 Interval = tuple[int, int, int, int]
 """Row, begin, end and label."""
 
 
-def intervals(rows: list[Interval], carried: int = 0) -> OpenIntervals:
-    """Intervals, of which the first ones began in the chunk before."""
-    row, begin, until, label = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    is_new = np.arange(len(row)) >= carried
-    start = np.where(is_new, -1, np.arange(len(row)))
-    return OpenIntervals(row, begin, until, label, start, is_new, np.ones(len(row), dtype=bool))
+def points(devices: list[Interval], hosts: list[Interval]) -> RunMoments:
+    row, begin, end, label = np.array([*devices, *hosts], dtype=np.int64).reshape(-1, 4).T
+    may_wait = (label == SYNCHRONIZATION) & (np.arange(len(row)) >= len(devices))
+    return run_moments(row.astype(np.int32), begin, end, label.astype(np.int32), len(devices), may_wait, 10)
 
 
-def order(devices: list[Interval], hosts: list[Interval]) -> list[tuple[int, int, int]]:
-    """Row, label and side of the moments."""
-    of_hosts = intervals(hosts)
-    moments = moments_of(0, intervals(devices), of_hosts, of_hosts.label == SYNCHRONIZATION, 100)
-    return list(zip(moments.row.tolist(), moments.label.tolist(), moments.side.tolist(), strict=True))
+def order(devices: list[Interval], hosts: list[Interval]) -> list[tuple[int, int, bool]]:
+    """Row and label of the intervals of all moments, and whether they are ends."""
+    made = points(devices, hosts)
+    labels = made.label[made.interval(slice(None))]
+    return list(zip(made.moments.row.tolist(), labels.tolist(), made.is_end.tolist(), strict=True))
 
 
 def test_operations_without_length_are_behind_their_launches_and_before_calls_that_wait() -> None:
     hosts = [(0, 5, 5, LAUNCH), (0, 5, 5, SYNCHRONIZATION), (0, 5, 9, LONG), (0, 5, 5, LAUNCH)]
     kernels = [(7, 5, 5, 0), (8, 5, 5, 0)]
-    launches = [(0, LAUNCH, 0), (0, LAUNCH, 1)] * 2
-    operations = [(7, 0, 0), (7, 0, 1), (8, 0, 0), (8, 0, 1)]
-    known = [*launches, (0, SYNCHRONIZATION, 0), *operations, (0, SYNCHRONIZATION, 1), (0, LONG, 0), (0, LONG, 1)]
-    for some_hosts, some_kernels in itertools.product(itertools.permutations(hosts), itertools.permutations(kernels)):
-        assert order(list(some_kernels), list(some_hosts)) == known
+    launches = [(0, LAUNCH, False), (0, LAUNCH, True)] * 2
+    operations = [(7, 0, False), (7, 0, True), (8, 0, False), (8, 0, True)]
+    waits = [(0, SYNCHRONIZATION, False), *operations, (0, SYNCHRONIZATION, True)]
+    expected = [*launches, *waits, (0, LONG, False), (0, LONG, True)]
+    for host_order, kernel_order in itertools.product(itertools.permutations(hosts), itertools.permutations(kernels)):
+        assert order(list(kernel_order), list(host_order)) == expected
 
 
 def test_calls_that_wait_without_length_are_one_inside_of_the_other() -> None:
-    found = order([(7, 5, 5, 0)], [(0, 5, 5, SYNCHRONIZATION), (1, 5, 5, SYNCHRONIZATION), (0, 5, 5, SYNCHRONIZATION)])
-    assert [side for row, _, side in found if row == 0] == [0, 0, 1, 1]
-    moments = moments_of(0, intervals([]), both := intervals([(0, 5, 5, SYNCHRONIZATION)] * 2), np.ones(2, dtype=bool), 100)
-    assert both.start.tolist() == moments.interval[:2].tolist() == [0, 1]
-    assert both.end.tolist() == [3, 2]
-
-
-@pytest.mark.parametrize("turned", [False, True], ids=["call first", "call last"])
-def test_what_the_os_does_for_as_long_as_a_call_is_inside_of_it(turned: bool) -> None:
-    both = intervals([(0, 5, 9, 1), (0, 5, 9, 1)])
-    is_call = np.array([not turned, turned])
-    assert outside_calls(both, is_call, 100).tolist() == is_call.tolist()
+    moments = order([(7, 5, 5, 0)], [(0, 5, 5, SYNCHRONIZATION), (1, 5, 5, SYNCHRONIZATION), (0, 5, 5, SYNCHRONIZATION)])
+    assert [is_end for row, _, is_end in moments if row == 0] == [False, False, True, True]
+    nested = points([], [(0, 5, 5, SYNCHRONIZATION)] * 2)
+    assert nested.start.tolist() == nested.interval(np.arange(2)).tolist() == [0, 1]
+    assert nested.end.tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("labels", [(1, 2), (2, 1)], ids=str)
-def test_calls_of_one_start_and_end_are_open_in_the_next_chunk_in_the_order_of_their_starts(labels: tuple[int, int]) -> None:
-    hosts = intervals([(0, 5, 9, labels[0]), (0, 5, 9, labels[1]), (0, 7, 8, 3)], carried=2)
-    moments = moments_of(2, intervals([]), hosts, np.zeros(3, dtype=bool), 100)
-    assert stretch_labels(moments, hosts).tolist()[0] == 2
+def test_of_calls_of_one_start_and_end_that_which_started_last_is_shown(labels: tuple[int, int]) -> None:
+    moments = points([], [(0, 5, 9, labels[0]), (0, 5, 9, labels[1]), (0, 7, 8, 3)]).moments
+    # Of the same length, the smaller label is first.
+    assert moments.label.tolist() == [-1, 1, 2, 3, 2, 2 if moments.label[5] == 2 else 1]
 
 
-@given(stretches=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12, unique_by=lambda one: one[0]))
-def test_of_stretches_around_a_place_the_last_one_is_found(stretches: list[tuple[int, int]]) -> None:
-    first, behind = np.array(stretches, dtype=np.int64).reshape(-1, 2).T
-
-    found = last_begun(first, behind, 21).tolist()
-
-    assert found == [max((one for one, end in stretches if one <= place < end), default=-1) for place in range(21)]
-
-
-def test_of_calls_that_overlap_the_one_that_started_last_is_shown_wherever_the_chunk_begins() -> None:
+def test_of_calls_that_overlap_the_one_that_started_last_is_shown() -> None:
     # The first ends inside of the second.
-    calls = [(0, 0, 20, 1), (0, 10, 40, 2), (0, 30, 50, 3)]
-    whole, rest = intervals(calls), intervals(calls[1:], carried=1)
-    of_whole = moments_of(0, intervals([]), whole, np.zeros(3, dtype=bool), 100)
-    of_rest = moments_of(0, intervals([]), rest, np.zeros(2, dtype=bool), 100)
+    moments = points([], [(0, 0, 20, 1), (0, 10, 40, 2), (0, 30, 50, 3)]).moments
+    assert moments.time.tolist() == [0, 10, 20, 30, 40, 50]
+    assert moments.label.tolist() == [-1, 1, 2, 2, 3, 3]
 
-    assert stretch_labels(of_whole, whole).tolist() == [-1, 1, 2, 2, 3, 3]
-    assert of_whole.time[-3:].tolist() == of_rest.time.tolist() == [30, 40, 50]
-    assert stretch_labels(of_rest, rest).tolist() == [2, 3, 3]
+
+def test_what_the_os_does_inside_of_a_call_is_left_out(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    report.kernel("k", 100, 200, launch=(10, 20))
+    report.api_call("cudaStreamSynchronize_v3020", 30, 250)
+    # As long as the call, inside of it, and beyond it.
+    report.os_call("poll", 30, 250).os_call("read", 40, 50).os_call("write", 240, 260)
+    path = report.write(tmp_path / "report.sqlite")
+    built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
+    names = set(built.labels.names)
+    assert "write" in names
+    assert not names & {"poll", "read"}

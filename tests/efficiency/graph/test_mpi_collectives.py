@@ -6,32 +6,32 @@ import dataclasses
 from pathlib import Path
 
 import polars as pl
-import pytest
 from support.report_builder import ReportBuilder
 from support.run_events import from_both
 
-from nsys2prv.efficiency.graph.mpi_collectives import COLLECTIVE_SCHEMA, CollectiveCounts, MpiCollectives
+from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
 
 SPLIT = 777
 
 
-def matched(events: RunEvents, folder: Path) -> tuple[pl.DataFrame, CollectiveCounts]:
+def matched(events: RunEvents, window: tuple[int, int] | None = None) -> pl.DataFrame:
     """Members of all collectives, in the order of their ends, with names of calls and numbers of ranks."""
-    collectives = MpiCollectives(events, folder)
-    found = [collectives.members_in(chunk) for chunk in time_chunks(SweepContext(events))]
-    members = pl.concat(found) if found else pl.DataFrame(schema=COLLECTIVE_SCHEMA)
+    run = MeasuredRun(events)
+    if window is not None:
+        begin, end = window
+        run = MeasuredRun(dataclasses.replace(events, offset=begin, length=end - begin, recorded=events.length), recorded=run)
+    members = mpi_collectives(run)
     ranks = pl.Series(events.rows.task)
     numbers = pl.repeat(50000002, members.height, eager=True)
-    named = members.with_columns(
+    return members.with_columns(
         row=ranks.gather(members["row"]),
         awaited_row=ranks.gather(members["awaited_row"]),
         kind=events.named(numbers, members["kind"]),
     )
-    return named, collectives.counts
 
 
 def ranks(number: int) -> list[ReportBuilder]:
@@ -46,9 +46,9 @@ def test_calls_in_the_same_place_of_their_communicator_are_one_collective(tmp_pa
         if rank < 2:
             report.mpi_collective("MPI_Allreduce", 100 - rank, 120 + rank, communicator=SPLIT)
         report.mpi_collective("MPI_Iallreduce", 200 + rank, 210 + rank, request=5)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert found.select("row", "start", "end", "kind", "blocking", "members", "awaited_row", "awaited_start").rows() == [
+    for events in from_both(tmp_path, *reports):
+        members = matched(events)
+        assert members.select("row", "start", "end", "kind", "blocking", "members", "awaited_row", "awaited_start").rows() == [
             (0, 0, 50, "MPI_Barrier", True, 3, 2, 20),
             (1, 10, 51, "MPI_Barrier", True, 3, 2, 20),
             (2, 20, 52, "MPI_Barrier", True, 3, None, None),
@@ -58,8 +58,7 @@ def test_calls_in_the_same_place_of_their_communicator_are_one_collective(tmp_pa
             (1, 201, 211, "MPI_Iallreduce", False, 3, None, None),
             (2, 202, 212, "MPI_Iallreduce", False, 3, None, None),
         ]
-        assert found["collective"].n_unique() == 3
-        assert counts == CollectiveCounts(calls=8, matched=8)
+        assert members["collective"].n_unique() == 3
 
 
 def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
@@ -71,9 +70,9 @@ def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Scan", 200 + 10 * rank, 240 + rank)
         # Of this communicator it is not known here which process is its rank 1.
         report.mpi_collective("MPI_Bcast", 300 + 10 * rank, 340 + rank, root=1, communicator=SPLIT)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, _ = matched(events, tmp_path / f"matched{place}")
-        assert found.select("row", "awaited_row", "awaited_start").rows() == [
+    for events in from_both(tmp_path, *reports):
+        members = matched(events)
+        assert members.select("row", "awaited_row", "awaited_start").rows() == [
             (0, 1, 10), (1, None, None), (2, 1, 10),
             (0, None, None), (1, 2, 120), (2, None, None),
             *[(rank, None, None) for rank in range(3)] * 2,
@@ -90,11 +89,11 @@ def test_a_recording_that_begins_later_on_one_rank_is_shifted(tmp_path: Path) ->
     reports = ranks(2)
     several(0, reports[0])
     several(1, reports[1], left_out=3)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert counts == CollectiveCounts(calls=37, matched=34, alone=3)
-        assert (found["end"].max() or 0) > 19_000  # type: ignore[operator]
-        ends = found.group_by("collective").agg(pl.col("end").n_unique())
+    for events in from_both(tmp_path, *reports):
+        members = matched(events)
+        assert members.height == 34
+        assert (members["end"].max() or 0) > 19_000  # type: ignore[operator]
+        ends = members.group_by("collective").agg(pl.col("end").n_unique())
         assert ends["end"].to_list() == [1] * 17
 
 
@@ -104,10 +103,9 @@ def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Bcast", 0, 500 if rank else 20)
         several(rank, report, left_out=1)
     options = ReadOptions(time=TimeRange(300, 30_000))
-    for place, events in enumerate(from_both(tmp_path, *reports, options=options)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert counts == CollectiveCounts(calls=39, matched=38, alone=1)
-        assert set(found["kind"]) == {"MPI_Allreduce"}
+    for events in from_both(tmp_path, *reports, options=options):
+        members = matched(events)
+        assert members["kind"].to_list() == ["MPI_Allreduce"] * 38
 
 
 def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
@@ -117,45 +115,27 @@ def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Gather" if rank else "MPI_Reduce", 20, 30, root=0)
         report.mpi_collective("MPI_Barrier", 40, 50)
     reports[0].mpi_collective("MPI_Barrier", 60, 70, communicator=4711)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert counts == CollectiveCounts(calls=7, matched=4, different=2, without_communicator=1)
-        assert set(found["kind"]) == {"MPI_Barrier"}
+    for events in from_both(tmp_path, *reports):
+        members = matched(events)
+        assert members["kind"].to_list() == ["MPI_Barrier"] * 4
 
 
-def test_a_collective_without_all_ranks_is_counted(tmp_path: Path) -> None:
+def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
     reports = ranks(3)
     for rank, report in enumerate(reports):
         for turn in range(2 if rank == 2 else 3):
             report.mpi_collective("MPI_Barrier", 100 * turn, 100 * turn + 10 + rank)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert counts == CollectiveCounts(calls=8, matched=8, incomplete=1)
-        assert found["members"].to_list() == [3] * 6 + [2] * 2
+    for events in from_both(tmp_path, *reports):
+        members = matched(events)
+        assert members["members"].to_list() == [3] * 6 + [2] * 2
 
 
 def test_without_collectives_there_is_nothing(tmp_path: Path) -> None:
     reports = ranks(2)
     for report in reports:
         report.mpi_other("MPI_Init", 0, 10)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        found, counts = matched(events, tmp_path / f"matched{place}")
-        assert found.is_empty()
-        assert not any(dataclasses.astuple(counts))
-
-
-def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = ranks(3)
-    for rank, report in enumerate(reports):
-        several(rank, report, left_out=rank)
-    whole = [matched(events, tmp_path / f"matched{place}") for place, events in enumerate(from_both(tmp_path / "a", *reports))]
-    for constant, value in (("WINDOW_ROWS", 3), ("_BATCH_ROWS", 2), ("_KEPT_ROWS", 0)):
-        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-    for place, events in enumerate(from_both(tmp_path / "b", *reports)):
-        found, counts = matched(events, tmp_path / f"small{place}")
-        of_ends = ["end", "row"]
-        assert found.sort(of_ends).equals(whole[place][0].sort(of_ends))
-        assert counts == whole[place][1]
+    for events in from_both(tmp_path, *reports):
+        assert matched(events).is_empty()
 
 
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
@@ -165,10 +145,9 @@ def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
         report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250)
         report.mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
-    for place, events in enumerate(from_both(tmp_path, *reports)):
-        window = dataclasses.replace(events, offset=85, length=215, recorded=events.length)
-        found, _ = matched(window, tmp_path / f"window{place}")
-        assert found.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
+    for events in from_both(tmp_path, *reports):
+        members = matched(events, (85, 300))
+        assert members.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
             (0, 0, 35, 1, 5),
             (1, 5, 35, None, None),
             (0, 115, 165, 1, 125),

@@ -11,8 +11,8 @@ from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.event_waits import EventWaits
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.run.read_options import ReadOptions
 
 Edge = tuple[str, int, str, int, int]
@@ -39,14 +39,9 @@ def expected(run: SimulatedRun) -> set[Edge]:
 def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, gpus=2, iterations=2, event_ids=with_ids))
     events = read_events(write_reports(run, tmp_path / "reports"), ReadOptions(), tmp_path, with_dependencies=True)
-    waits = EventWaits(events)
+    edges, names = event_edges(MeasuredRun(events)).on_streams, events.rows.names
+    rows = edges.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
+    followed = {(names[row], start, names[awaited], *times) for row, start, awaited, *times in rows}
 
-    names, found = events.rows.names, set()
-    for chunk in time_chunks(SweepContext(events)):
-        edges = waits.update(chunk).on_streams.select("row", "start", "awaited_row", "awaited_start", "awaited_end")
-        found |= {(names[row], start, names[awaited], *times) for row, start, awaited, *times in edges.rows()}
-    waits.finish()
-
-    assert found == expected(run)
-    assert (pattern == HALO) == (not found)
-    assert waits.counts.without_record == 0
+    assert followed == expected(run)
+    assert (pattern == HALO) == (not followed)

@@ -13,11 +13,8 @@ from support.simulated_run.write import write_reports
 from nsys2prv.demo import write_reports as write_demo
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder, built_graph
-from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.replay import replay
-from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.run.read_options import ReadOptions
 
 SIZES = ((1, 2), (1, 3), (2, 2), (3, 1))
@@ -38,14 +35,8 @@ QUICK = 5
 
 def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
     """The graph of the reports of a run."""
-    events = read_events(write_reports(run, folder / "reports"), ReadOptions(), folder, with_dependencies=True)
-    context = SweepContext(events)
-    nccl = Nccl(context)
-    builder = GraphBuilder(context, folder / "graph", nccl, EventWaits(context.events))
-    for chunk in time_chunks(context):
-        nccl.update(chunk)
-        builder.update(chunk)
-    return builder.finish()
+    reports = write_reports(run, folder / "reports")
+    return graph_of_events(read_events(reports, ReadOptions(), folder, with_dependencies=True))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +52,7 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
     built = graph_of(run, tmp_path)
 
     graph = built.graph
-    assert (replay(graph, moments_of_window=5_000).time == graph.moments.time).all()
+    assert (replay(graph).time == graph.moments.time).all()
     assert graph.moments.time[-1] - graph.moments.time[0] <= run.length
     # Each operation has a start and an end.
     assert len(graph.moments) >= 2 * len(run.recorded.operations)
@@ -69,5 +60,5 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
 
 def test_so_it_is_for_the_demo(tmp_path: Path) -> None:
     reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=2))
-    graph = built_graph(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True), tmp_path / "graph").graph
+    graph = graph_of_events(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True)).graph
     assert (replay(graph).time == graph.moments.time).all()

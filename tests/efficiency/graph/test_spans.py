@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.spans import Spans
+from nsys2prv.efficiency.graph.changes import Spans
 
 
 def test_time_inside_spans_against_counting_each_ns() -> None:

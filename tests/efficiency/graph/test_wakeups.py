@@ -8,21 +8,19 @@ import pytest
 from support.report_builder import ReportBuilder
 from support.run_events import from_both
 
-from nsys2prv.efficiency.graph.wakeups import LONGEST_WAKE_UP, WakeUps
+from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
-from nsys2prv.execution import external_sort
 
 US = 1000
 FIRST, SECOND = "python3 tid 1000", "tid 1001"
 
 
-def woken(events: RunEvents) -> tuple[list[tuple[object, ...]], WakeUps]:
+def woken(events: RunEvents) -> list[tuple[object, ...]]:
     """Row, start and end of each wait, in us, with row and start of what ended it."""
-    found = WakeUps(events)
-    pairs = [row for chunk in time_chunks(SweepContext(events)) for row in found.update(chunk).rows()]
     names = events.rows.names
-    return sorted((names[row], a // US, b // US, names[by], c // US) for row, a, b, by, c in pairs), found
+    pairs = wake_ups(MeasuredRun(events)).rows()
+    return sorted((names[row], a // US, b // US, names[by], c // US) for row, a, b, by, c in pairs)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +43,9 @@ def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: 
     report.os_call(ending, 100 * US, 102 * US)
     report.os_call("write", 112 * US, 114 * US)
     for events in from_both(tmp_path, report):
-        pairs, found = woken(events)
+        pairs = woken(events)
         assert (SECOND, 10, 120, FIRST, 100) in pairs
         assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
-        assert found.woken == len(pairs)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +66,8 @@ def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end:
     report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
     report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
     for events in from_both(tmp_path, report):
-        pairs, found = woken(events)
+        pairs = woken(events)
         assert not pairs
-        assert (found.waits, found.woken) == (1, 0)
 
 
 def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> None:
@@ -82,7 +78,7 @@ def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> N
     report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
     report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
     for events in from_both(tmp_path, report):
-        assert woken(events)[0] == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
+        assert woken(events) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
 
 
 def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
@@ -90,33 +86,23 @@ def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
     for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
         report.os_call("pthread_barrier_wait", start * US, 65 * US, tid=tid)
     for events in from_both(tmp_path, report):
-        assert woken(events)[0] == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
+        assert woken(events) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
 
 
-def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
     report = ReportBuilder()
     for turn in range(30):
         at = 200 * turn
         report.os_call("pthread_cond_wait", at * US, (at + 120) * US, tid=1001)
-        # Some of these signals last longer than the wait.
         report.os_call("pthread_cond_signal", (at + 100) * US, (at + 105 + turn) * US)
         report.os_call("write", (at + 140) * US, (at + 141) * US)
-    whole = [woken(events)[0] for events in from_both(tmp_path, report)]
-    assert len(whole[0]) == 30
-    for constant, value in (("WINDOW_ROWS", 2), ("_BATCH_ROWS", 1), ("_KEPT_ROWS", 0)):
-        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-    small = [woken(events)[0] for events in from_both(tmp_path / "small", report)]
-    assert small == whole
+    for events in from_both(tmp_path, report):
+        assert [(start, at) for _, start, _, _, at in woken(events)] == [(200 * turn, 200 * turn + 100) for turn in range(30)]
     assert LONGEST_WAKE_UP == 50 * US
 
 
 @pytest.mark.parametrize("sleeps", ["epoll_wait", "poll", "usleep", "pthread_cond_wait"])
-@pytest.mark.parametrize("rows", [4, 90_000], ids=["small chunks", "one chunk"])
-def test_a_thread_that_was_asleep_itself_is_not_the_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeps: str, rows: int
-) -> None:
-    monkeypatch.setattr(external_sort, "WINDOW_ROWS", rows)
-    monkeypatch.setattr(external_sort, "_BATCH_ROWS", max(1, rows // 4))
+def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps: str) -> None:
     report = ReportBuilder()
     report.os_call("poll", 0, 5 * US, tid=1002)
     # The helper sleeps from before the wait until shortly before its end; then it signals.
@@ -131,7 +117,7 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(
         report.os_call("sem_wait", begin * US, (begin + 70) * US)
         report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
     for events in from_both(tmp_path, report):
-        pairs, _ = woken(events)
+        pairs = woken(events)
         assert [pair for pair in pairs if pair[0] == FIRST] == [
             (FIRST, 250, 320, SECOND, 300),
             (FIRST, 450, 520, SECOND, 500),

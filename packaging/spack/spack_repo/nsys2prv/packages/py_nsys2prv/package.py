@@ -27,12 +27,12 @@ class PyNsys2prv(PythonPackage):
         depends_on("py-adbc-driver-sqlite@1.3.0:")
         depends_on("py-jinja2@3.1.3:")
         depends_on("py-markdown-it-py@3.0.0:")
+        depends_on("py-numba@0.61.0:")
         depends_on("py-numpy@2.0.0:")
         depends_on("py-polars@1.37.1:")
         depends_on("py-pyarrow@16.1.0:")
         # Compressions that folders of Parquet and Arrow tables come with.
         depends_on("arrow +parquet +snappy +zstd +lz4")
-        depends_on("py-scipy@1.13.0:")
         depends_on("py-tqdm@4.66.1:")
         depends_on("py-typer@0.20.0:")
         depends_on("py-dask@2024.8.1: +distributed", when="+dask")

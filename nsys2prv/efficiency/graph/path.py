@@ -1,0 +1,462 @@
+"""The critical path of a run: from its last moment back over what determined each, as segments, totals and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.graph import changes, edge_kinds
+from nsys2prv.efficiency.graph.bounds import replay_bounds
+from nsys2prv.efficiency.graph.changes import Step, combined
+from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.host_waits import waits_in_os
+from nsys2prv.efficiency.graph.launch_queue import BlockedCalls
+from nsys2prv.efficiency.graph.moments import NOTHING
+from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, Edges, Mask, Replay, as_measured, last_moment, replay, slacks
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
+from nsys2prv.efficiency.measured_run import CAUSES, KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
+from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
+
+MOST_SEGMENTS = 2_000
+"""Segments that have a row each: the longest."""
+MOST_MOMENTS = 20_000_000
+"""Moments that are replayed, of all changes of findings together."""
+_LATENCY = 20_000
+"""ns that are usual between two operations of a stream."""
+_BETWEEN_TASKS = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+
+SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
+    "begin": pl.Int64,
+    "end": pl.Int64,
+    "row": pl.Int32,
+    "kind": pl.Int8,
+    "label": pl.Int32,
+    "cause": pl.Int8,
+}
+"""Columns of segments: times, row, place in KINDS, label (-1: no name), and for the host a place in HOST_CAUSES (-1: not on the
+host)."""
+
+KINDS = (
+    "kernel",
+    "graph",
+    "copy",
+    "collective",
+    "transfer",
+    "host",
+    "launch latency",
+    "synchronization latency",
+    "stream order",
+    "event wait",
+    "wait for a late rank",
+    "message",
+    "wake-up",
+    "launch queue",
+    "before the path",
+    "after the path",
+    "unknown wait",
+)
+"""Kinds of segments; a collective whose other members are not known is no transfer, and an unknown wait is in a call of the OS
+in which a thread waits, when nothing says for what."""
+_KERNEL, _GRAPH, _COPY, _COLLECTIVE, _TRANSFER, _HOST = range(6)
+_BEFORE, _AFTER, _UNKNOWN_WAIT = 14, 15, 16
+_WORK_KINDS = (_KERNEL, _GRAPH, _COLLECTIVE, _TRANSFER)
+_KIND_OF_EDGE = {
+    edge_kinds.DEVICE_WORK: _KERNEL,
+    edge_kinds.TRANSFER: _TRANSFER,
+    edge_kinds.COLLECTIVE: _TRANSFER,
+    edge_kinds.ARRIVAL: 10,
+    edge_kinds.STREAM_ORDER: 8,
+    edge_kinds.LAUNCH: 6,
+    edge_kinds.SYNCHRONIZATION: 7,
+    edge_kinds.EVENT_WAIT: 9,
+    edge_kinds.HOST: _HOST,
+    edge_kinds.BLOCKED_CALL: _HOST,
+    edge_kinds.MESSAGE: 11,
+    edge_kinds.WAKE_UP: 12,
+    edge_kinds.LAUNCH_QUEUE: 13,
+}
+_KIND_OF_WORK = {
+    event_types.GRAPH_EXECUTION: _GRAPH,
+    event_types.MEMORY_OPERATION: _COPY,
+    event_types.NCCL_KERNEL: _COLLECTIVE,
+}
+HOST_CAUSES = (*CAUSES, "host")
+"""What a host thread does on the path: the categories of calls, or none of these."""
+
+CRITICAL_PATH = Table(
+    "critical_path",
+    "Longest segments of the critical path",
+    "a time in which the critical path is on one row and in one thing",
+    (
+        Column.moment("begin_ns", "from the start of the trace"),
+        Column.moment("end_ns", "from the start of the trace"),
+        Column.ns("length_ns", "its length"),
+        Column.text("task", "name of the task"),
+        Column.text("row", "name of the row: a stream or a thread"),
+        Column.text("kind", f"one of {', '.join(KINDS)}"),
+        Column.text("name", "kernel, copy, or call in which it is; null where there is none"),
+    ),
+    when="the critical path",
+)
+CRITICAL_PATH_TOTALS = Table(
+    "critical_path_totals",
+    "What the critical path consists of",
+    "one name of one of several divisions",
+    (
+        Column.text(
+            "by", "what divides the path: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"
+        ),
+        Column.text("name", "of the part"),
+        Column.ns("total_ns", "sum of its segments"),
+        Column.share("share", "`total_ns` / length of the path"),
+        Column.count("segments", "its segments"),
+    ),
+    when="the critical path",
+)
+CRITICAL_PATH_ROWS = Table(
+    "critical_path_rows",
+    "Rows beside the critical path",
+    "one row: a stream, or a thread that launches work or calls MPI",
+    (
+        Column.text("task", "name of the task"),
+        Column.text("row", "name of the row"),
+        Column.ns("on_path_ns", "time in which the critical path is on it"),
+        Column.ns("least_slack_ns", "how much later what is closest to the path could be without a longer run; 0 on the path"),
+        Column.mean_ns("mean_slack_ns", "mean over the starts and ends of all that is on the row"),
+    ),
+    when="the critical path",
+)
+TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
+
+
+# -- segments -----------------------------------------------------------------------------------------------------------
+
+
+def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
+    """The last moment of the path (-1: there is none), and when the window ends in a replay, ns.
+
+    Of what comes after the last moment nothing is known to change: it takes as long as was measured.
+    """
+    until, counted, measured = built.context.events.length, built.counted_rows, built.graph.moments.time
+    last = last_moment(built.graph, replayed.time, counted, until)
+    if last < 0:
+        return last, until
+    return last, int(replayed.time[last]) + until - int(measured[last_moment(built.graph, measured, counted, until)])
+
+
+def replayed_length(built: BuiltGraph, replayed: Replay) -> int:
+    """Length of the window in a replay, ns."""
+    return path_end(built, replayed)[1]
+
+
+def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
+    """Segments of the critical path (SEGMENT_SCHEMA), from the first to the last.
+
+    Edges in which the same row does the same thing are one segment. Segments follow each other without a hole from the start of
+    the window to its end, so their lengths add up to its length in the replay.
+    """
+    last, end = path_end(built, replayed)
+    if last < 0:
+        return pl.DataFrame(schema=SEGMENT_SCHEMA)
+    path, row_of = replayed.path(last), built.graph.moments.row
+    begin = int(replayed.time[path.source[0]]) if len(path) else int(replayed.time[last])
+    first_row = int(row_of[path.source[0]] if len(path) else row_of[last])
+    return pl.concat(
+        [
+            _segment(0, begin, first_row, _BEFORE),
+            _joined(built, replayed, path),
+            _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER),
+        ]
+    )
+
+
+def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
+    columns = {"begin": begin, "end": end, "row": row, "kind": kind, "label": NOTHING, "cause": NOTHING}
+    return pl.DataFrame([columns] if end > begin else [], schema=SEGMENT_SCHEMA)
+
+
+def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
+    has_length = replayed.time[path.target] > replayed.time[path.source]
+    path = Edges(path.graph, path.number[has_length])
+    number, label = np.append(built.labels.number, NOTHING), path.label
+    kind = np.array([_KIND_OF_EDGE[kind] for kind in edge_kinds.KINDS], dtype=np.int8)[path.kind]
+    for event_type, kind_of_work in _KIND_OF_WORK.items():
+        kind[(kind == _KERNEL) & (number == event_type)[label]] = kind_of_work
+    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
+    # Who woke the thread is not known: else the path went on there.
+    kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
+    is_first = differ_from_before(path.row, kind, label)
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    columns = {
+        "begin": replayed.time[path.source[is_first]],
+        "end": replayed.time[path.target[is_last]],
+        "row": path.row[is_first],
+        "kind": kind[is_first],
+        "label": label[is_first],
+        "cause": cause[is_first],
+    }
+    return pl.DataFrame(columns, schema=SEGMENT_SCHEMA)
+
+
+def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `critical_path`, in the order of time: the longest segments."""
+    rows = built.context.events.rows
+    length = pl.col("end") - pl.col("begin")
+    # There are many more: only those that are long enough are sorted.
+    long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
+    ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
+    row = ordered["row"].to_numpy()
+    names = built.labels.names.extend_constant(None, 1)
+    label = ordered["label"].to_numpy()
+    return ordered.select(
+        begin_ns="begin",
+        end_ns="end",
+        length_ns=length,
+        task=built.context.task_names(pl.lit(pl.Series(rows.task[row]))),
+        row=pl.Series([rows.names[place] for place in row.tolist()], dtype=pl.String),
+        kind=pl.lit(pl.Series(KINDS)).gather(pl.col("kind").cast(pl.UInt32)),
+        name=names.gather(np.where(label >= 0, label, len(built.labels))),
+    )
+
+
+# -- totals -------------------------------------------------------------------------------------------------------------
+
+
+class PathTotals:
+    """Sums of segments of a path (SEGMENT_SCHEMA)."""
+
+    def __init__(self, segments: pl.DataFrame) -> None:
+        length, key = pl.col("end") - pl.col("begin"), ["row", "kind", "label", "cause"]
+        sums = [
+            block.group_by(key).agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
+            for block in (segments.clear(), *segments.iter_slices(BLOCK))
+        ]
+        self._sums = pl.concat(sums).group_by(key).agg(pl.col("total_ns", "segments").sum())
+
+    @property
+    def length(self) -> int:
+        """Length of the path, ns."""
+        return int(self._sums["total_ns"].sum())
+
+    def by(self, *key: str) -> pl.DataFrame:
+        """Columns `total_ns` and `segments` by some of `row`, `kind`, `label`, `cause`."""
+        return self._sums.group_by(key).agg(pl.col("total_ns", "segments").sum())
+
+    def on_rows(self, rows: Mask) -> int:
+        """Time on some rows, ns."""
+        return int(self._sums["total_ns"].filter(pl.Series(rows[self._sums["row"].to_numpy()])).sum())
+
+    def unexplained(self, counted: Mask) -> int:
+        """Time in waits of unknown cause, ns: of streams for more than what lies between two operations, and of threads that
+        neither launch work nor call MPI (`counted` rows are all others)."""
+        is_uncounted = pl.Series(~counted[self._sums["row"].to_numpy()])
+        waits = (pl.col("total_ns") - _LATENCY * pl.col("segments")).clip(lower_bound=0)
+        of_streams = self._sums.filter(pl.col("kind") == KINDS.index("stream order")).select(waits.sum()).item()
+        on_threads = pl.col("kind").is_in([_HOST, _UNKNOWN_WAIT])
+        return int(of_streams + self._sums.filter(on_threads & is_uncounted)["total_ns"].sum())
+
+    def rows(self, built: BuiltGraph) -> pl.DataFrame:
+        """Columns of the table `critical_path_totals`."""
+        of_row = self.by("row")
+        task = built.context.task_names(pl.lit(pl.Series(built.context.events.rows.task[of_row["row"].to_numpy()])))
+        of_host = self.by("cause", "kind").filter((pl.col("cause") >= 0) & (pl.col("kind") == _HOST))
+        kernels = self._kernels(built)
+        parts: dict[str, tuple[pl.DataFrame, Any]] = {
+            "kind": (self.by("kind"), _name(KINDS, "kind")),
+            "task": (of_row, task),
+            "family": (kernels, "family"),
+            "kernel": (kernels, "kernel"),
+            "host cause": (of_host, _name(HOST_CAUSES, "cause")),
+        }
+        return (
+            pl.concat([frame.select("total_ns", "segments", by=pl.lit(by), name=name) for by, (frame, name) in parts.items()])
+            .group_by("by", "name")
+            .agg(pl.col("total_ns", "segments").sum())
+            .sort(pl.col("by").cast(pl.Enum(list(parts))), "total_ns", "name", descending=[False, True, False], nulls_last=True)
+            .with_columns(share=pl.col("total_ns") / max(self.length, 1))
+        )
+
+    def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
+        """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
+        labels = built.labels
+        of_label = self.by("label", "kind").filter(pl.col("label") >= 0, pl.col("kind").is_in(_WORK_KINDS))
+        label = of_label["label"].to_numpy()
+        columns = {"number": labels.number, "value": labels.value, "family": labels.family}
+        numbered = of_label.with_columns(pl.Series(name, values[label]) for name, values in columns.items())
+        named = with_names(numbered.filter(pl.col("number").is_in(KERNEL_TYPES)), built.context.events)
+        return named.with_columns(family_names(named, built.context.events))
+
+
+def _name(names: Sequence[str], column: str) -> pl.Expr:
+    return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
+
+
+# -- what changes gain --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gain:
+    """By how much a run is shorter with a change.
+
+    Attributes
+    ----------
+    saved
+        In a replay, or the bound of the critical path, ns.
+    unexplained
+        Time of the path that stays which is a wait of unknown cause, ns: it may be saved as well.
+    is_replayed
+        Whether it was replayed.
+    """
+
+    saved: int
+    unexplained: int
+    is_replayed: bool
+
+
+@dataclass(frozen=True)
+class MeasuredGraph:
+    """The graph of a run with its measured critical path.
+
+    Attributes
+    ----------
+    measured
+        The replay without a change.
+    totals
+        Of its critical path.
+    """
+
+    built: BuiltGraph
+    measured: Replay
+    totals: PathTotals
+
+    @property
+    def joins_tasks(self) -> bool:
+        """Whether anything that a task does waits for another one: collectives and messages."""
+        return not self.built.kinds.isdisjoint(_BETWEEN_TASKS)
+
+    def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
+        """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
+
+        No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
+        are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
+        """
+        if not steps:
+            return []
+        unexplained = self.totals.unexplained(self.built.counted_rows)
+        bounds = self._bounds(steps)
+        gains = [Gain(bound, unexplained, False) for bound in bounds]
+        order = sorted(range(len(steps)), key=lambda place: -bounds[place])
+        few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
+        replayed = [place for place in few if bounds[place] + unexplained >= least]
+        results = run_all(partial(self._replayed, steps[place]) for place in replayed)
+        for place, gain in zip(replayed, results, strict=True):
+            gains[place] = gain
+        return gains
+
+    def _bounds(self, steps: Sequence[Step]) -> list[int]:
+        """By how much the critical path is shorter with each change; one that removes an edge of it is not bounded but by the
+        run: then another path counts, of which nothing is known."""
+        length = self.built.context.events.length
+        bounds = [0] * len(steps)
+        places = self.measured.path(path_end(self.built, self.measured)[0]).places
+        assert isinstance(places, np.ndarray)
+        for low in range(0, len(places), BLOCK):
+            path = Edges(self.built.graph, places[low : low + BLOCK])
+            for place, step in enumerate(steps):
+                changed = step(path, path.weight)
+                bounds[place] += 1 << 62 if (changed == REMOVED).any() else int((path.weight - changed).sum())
+        return [max(min(bound, length), 0) for bound in bounds]
+
+    def _replayed(self, step: Step, stop: Stop) -> Gain:
+        stop.check()
+        replayed = replay(self.built.graph, combined([step]))
+        totals = PathTotals(path_segments(self.built, replayed))
+        saved = self.built.context.events.length - replayed_length(self.built, replayed)
+        return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)
+
+
+# -- the measurement ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CriticalPath(Measurement):
+    """The critical path of a run.
+
+    Attributes
+    ----------
+    graph
+        None: nothing happened, or times of devices contradict those of their hosts, which edges of the graph compare.
+    ideal_length
+        Length of the window with an ideal network, ns; None: likewise, or it is not known.
+    """
+
+    graph: MeasuredGraph | None = None
+    ideal_length: int | None = None
+    filled: Filled | None = None
+    warnings: Sequence[str] = ()
+
+    def tables(self) -> Filled:
+        """The tables of the measured run."""
+        return self.filled or {}
+
+
+def critical_path(run: MeasuredRun) -> CriticalPath:
+    """Build the graph of a run, and find its critical path."""
+    if run.measured(DeviceClocks).contradictions:
+        return CriticalPath()
+    built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
+    measured = as_measured(built.graph)
+    segments = path_segments(built, measured)
+    totals = PathTotals(segments)
+    if not totals.length:
+        return CriticalPath(warnings=built.warnings)
+    tables: dict[Table, Any] = {CRITICAL_PATH: segment_rows(built, segments), CRITICAL_PATH_TOTALS: totals.rows(built)}
+    del segments
+    tables[CRITICAL_PATH_ROWS] = _rows_beside(built, totals)
+    ideal_length, warnings = _with_ideal_network(built, replayed_length(built, measured))
+    return CriticalPath(MeasuredGraph(built, measured, totals), ideal_length, tables, [*built.warnings, *warnings])
+
+
+def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
+    """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
+    change = combined([changes.ideal_network])
+    if not len(built.open_ends):
+        is_changed = not built.kinds.isdisjoint(changes.TRANSFERS)
+        return replayed_length(built, replay(built.graph, change)) if is_changed else measured, []
+    bounds = replay_bounds(built, change)
+    lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
+    between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
+    return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
+
+
+def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
+    """Columns of the table `critical_path_rows`."""
+    events = built.context.events
+    slack = pl.DataFrame({"place": built.graph.moments.row, "slack": slacks(built.graph)}).group_by("place").agg(
+        least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
+    )  # fmt: skip
+    beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))
+    on_path = totals.by("row").select(place="row", on_path_ns="total_ns")
+    place = beside["place"].to_numpy()
+    return (
+        beside.with_columns(
+            task=built.context.task_names(pl.lit(pl.Series(events.rows.task[place]))),
+            row=pl.Series([events.rows.names[row] for row in place.tolist()], dtype=pl.String),
+        )
+        .join(on_path, on="place", how="left")
+        .with_columns(pl.col("on_path_ns").fill_null(0))
+        .sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])
+    )
