@@ -24,7 +24,7 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.vocabulary import event_types
@@ -110,6 +110,7 @@ CRITICAL_PATH = Table(
         Column.text("name", "kernel, copy, or call in which it is; null where there is none"),
     ),
     when="the critical path",
+    page=OnPage("path", cells=4_000),
 )
 CRITICAL_PATH_TOTALS = Table(
     "critical_path_totals",
@@ -125,6 +126,9 @@ CRITICAL_PATH_TOTALS = Table(
         Column.count("segments", "its segments"),
     ),
     when="the critical path",
+    order=600,
+    page=OnPage("path", cells=4_000),
+    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share"), place=80),
 )
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",
@@ -138,6 +142,7 @@ CRITICAL_PATH_ROWS = Table(
         Column.mean_ns("mean_slack_ns", "mean over the starts and ends of all that is on the row"),
     ),
     when="the critical path",
+    page=OnPage("path", cells=4_000),
 )
 TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 
