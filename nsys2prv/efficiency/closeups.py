@@ -102,7 +102,7 @@ def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Fill
     tables
         With `findings`, `iterations` and `task_iterations`, whose moments are from the start of the window.
     """
-    if not run.events.length:
+    if not run.events.length or run.operations.is_empty():
         return {}
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []

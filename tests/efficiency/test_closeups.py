@@ -79,6 +79,21 @@ def test_many_short_kernels_are_few_bars_that_add_up(tmp_path: Path) -> None:
     assert f"{bars.height:,} bars" in run_of(result).read.one("figure", id=f"closeup-{row['closeup']}").text
 
 
+def test_a_run_without_gpus_has_none_though_a_finding_has_a_place(tmp_path: Path) -> None:
+    reports = []
+    for rank in range(2):
+        report = ReportBuilder(pid=1000 + rank, rank=rank, ranks=2, with_mpi=True)
+        report.mpi_collective("MPI_Init", 0, 10).mpi_collective("MPI_Finalize", 9_990_000, 10_000_000)
+        for step in range(10):
+            end = 1_000_000 * step + 900_000
+            report.mpi_collective("MPI_Barrier", end - (700_000 if rank else 10_000), end)
+        reports.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    result = measure(reports)
+
+    assert result.tables["findings"]["worst_begin_ns"].count() > 0
+    assert result.tables["closeups"].is_empty()
+
+
 def test_findings_and_iterations_lead_to_their_close_ups(run: Run) -> None:
     figures = {one.attributes["id"] for one in run.read.all("figure") if one.attributes.get("id", "").startswith("closeup-")}
     links = [one.attributes["href"][1:] for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
