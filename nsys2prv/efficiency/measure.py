@@ -21,7 +21,6 @@ from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.meters.absent_tables import not_compared
-from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
@@ -87,18 +86,17 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         *_warnings(events),
         *window.warnings,
         *clock_warnings(events, options.bins, interval),
-        *(text for measurement in measurements for text in getattr(measurement, "warnings", ())),
+        *(text for measurement in measurements for text in measurement.warnings),
     ]
     return EfficiencyResult(_head(events, options, warnings, window, interval), tables)
 
 
-def _tables(run: MeasuredRun, measurements: Sequence[Any]) -> dict[str, pl.DataFrame]:
+def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, pl.DataFrame]:
     """What meters measured, without what contradicts: all tables of the registry by name."""
     events = run.events
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for measurement in measurements:
-        if isinstance(measurement, TableMeter | Measurement):
-            filled |= measurement.tables()
+        filled |= measurement.tables()
     of_run = RUN.frame(filled[RUN]).row(0, named=True)
     path = run.measurements.get(CriticalPath)
     # Transfers of NCCL kernels that count as useful work are not lost.

@@ -19,7 +19,6 @@ from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
-    COLLECTIONS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     ON_DEVICES,
@@ -99,8 +98,6 @@ class MeasuredRun:
 
     Attributes
     ----------
-    begin, end
-        Of the window, ns from its start: 0 and its length.
     callers
         Rows of calling host threads, in order.
     place_of_caller
@@ -127,7 +124,6 @@ class MeasuredRun:
         self.folder = folder
         self._window = window
         self._span = events.offset, events.offset + events.length
-        self.begin, self.end = 0, events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
@@ -218,9 +214,9 @@ class MeasuredRun:
         if launches.is_empty():
             return places
         rows = len(self.events.rows.names) + 1
-        to_key = (launches["to_time"].to_numpy() - self.begin) * rows + launches["to_row"].to_numpy()
+        to_key = launches["to_time"].to_numpy() * rows + launches["to_row"].to_numpy()
         order = np.lexsort((launches["row"].to_numpy(), launches["time"].to_numpy(), to_key))
-        key = (operations["start"].to_numpy() - self.begin) * rows + operations["row"].to_numpy()
+        key = operations["start"].to_numpy() * rows + operations["row"].to_numpy()
         place = order[np.minimum(np.searchsorted(to_key[order], key), len(order) - 1)]
         return np.where(to_key[place] == key, place, places)
 
@@ -299,24 +295,6 @@ class MeasuredRun:
         value = np.clip(values[of_cuda], 0, len(self._categories) - 1)
         categories[of_cuda] = np.where(value == values[of_cuda], self._categories[value], OTHER_CUDA)
         return categories
-
-    # -- for meters that are updated with a chunk of time: there is one, the window -------------------
-
-    @property
-    def context(self) -> MeasuredRun:
-        return self
-
-    @cached_property
-    def started(self) -> Mapping[str, pl.DataFrame]:
-        return {one.name: self.frame(one) for one in COLLECTIONS}
-
-    @cached_property
-    def inside(self) -> Mapping[str, pl.DataFrame]:
-        return {one.name: self.frame(one).with_columns(begin="start", until="end") for one in COLLECTIONS if not one.samples}
-
-    @cached_property
-    def copies(self) -> pl.DataFrame:
-        return self.inside[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
 
 
 def _only_tasks(events: RunEvents) -> Numbers | None:
