@@ -28,6 +28,23 @@ ORDER = (
 )
 LEVEL = {package: level for level, group in enumerate(ORDER) for package in group}
 
+# Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
+CEILINGS = {
+    "vocabulary": (1_720, 16),
+    "execution": (2_920, 20),
+    "exports": (3_500, 20),
+    "sources": (6_540, 44),
+    "timeline": (2_980, 17),
+    "clocks": (3_120, 22),
+    "run": (2_950, 15),
+    "trace": (1_070, 9),
+    "paraver": (4_830, 29),
+    "efficiency": (21_300, 84),
+    "demo": (2_070, 14),
+    "cli": (1_280, 17),
+    "api": (330, 3),
+}
+
 # The places where one of `trace`, `paraver` and `efficiency` may know another.
 BRIDGES = {
     ("nsys2prv.trace.translate", "paraver"),
@@ -92,3 +109,13 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
         circle = error.args[1]
 
     assert circle is None
+
+
+def test_no_package_is_larger_than_its_ceiling() -> None:
+    sizes = {}
+    for package in CEILINGS:
+        paths = list((PACKAGE / package).rglob("*.py"))
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+        sizes[package] = lines, len(paths)
+
+    assert {name: size for name, size in sizes.items() if size[0] > CEILINGS[name][0] or size[1] > CEILINGS[name][1]} == {}

@@ -54,7 +54,7 @@ class Meter:
     of_devices
         It measures nothing in a run without GPUs.
     when
-        Whether it is wanted; None: always.
+        Whether it applies to a run; None: always.
     """
 
     makes: type
@@ -64,33 +64,33 @@ class Meter:
     of_devices: bool = False
     when: Callable[[MeasuredRun], bool] | None = None
 
-    def is_wanted(self, run: MeasuredRun) -> bool:
+    def applies_to(self, run: MeasuredRun) -> bool:
         """Whether it measures anything in a run."""
         return (not self.of_devices or bool(run.events.rows.devices)) and (self.when is None or self.when(run))
 
 
 def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
-    """Run meters in the order of their needs, several at a time; `run.measured` has their results. Those that are not wanted in
+    """Run meters in the order of their needs, several at a time; `run.measured` has their results. Those that do not apply to
     this run are left out, with those that need them.
 
     Raises the first error of a meter.
     """
-    wanted: dict[type, Meter] = {}
+    selected: dict[type, Meter] = {}
     for meter in _in_order(meters):
-        if meter.is_wanted(run) and all(need in wanted for need in meter.needs):
-            wanted[meter.makes] = meter
-    order = TopologicalSorter({kind: meter.needs for kind, meter in wanted.items()})
+        if meter.applies_to(run) and all(need in selected for need in meter.needs):
+            selected[meter.makes] = meter
+    order = TopologicalSorter({kind: meter.needs for kind, meter in selected.items()})
     order.prepare()
     with ThreadPoolExecutor(at_once()) as pool:
         running: dict[Future[Any], type] = {}
         while order.is_active():
-            running |= {pool.submit(wanted[kind].measure, run): kind for kind in order.get_ready()}
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
+            running |= {pool.submit(selected[kind].measure, run): kind for kind in order.get_ready()}
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
                 kind = running.pop(future)
                 run.measurements[kind] = future.result()
                 order.done(kind)
-    return [run.measurements[kind] for kind in wanted]
+    return [run.measurements[kind] for kind in selected]
 
 
 def _in_order(meters: Iterable[Meter]) -> list[Meter]:
