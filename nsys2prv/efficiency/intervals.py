@@ -181,9 +181,9 @@ def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: 
 
 
 class Elapsed:
-    """Time by key in a group up to any moment: F(group, t); the time in a window is F(end) - F(begin).
+    """Time by key in windows of groups.
 
-    Nothing is kept beside the segments: sums over them are made for one key after the other when they are asked for.
+    Nothing is kept beside the segments: sums over those that the windows reach are made for one key after the other.
 
     Parameters
     ----------
@@ -200,30 +200,33 @@ class Elapsed:
         groups = int(segments_of_groups.group[-1]) + 1 if len(key) else 0
         self._first = np.searchsorted(segments_of_groups.group, np.arange(groups + 1), side="left")
 
-    def by_key(self, group: Integers, time: Numbers) -> Iterator[Numbers]:
-        """ns before each time in its group, for one key after the other."""
-        if not len(self._key):
-            yield from (np.zeros(len(group), dtype=np.int64) for _ in range(self._keys))
-            return
-        place = self._segments.place(group, time)
-        is_inside, last = place >= 0, np.maximum(place, 0)
-        first = self._first[np.minimum(group, len(self._first) - 1)]
-        part = np.minimum(time, self._segments.end[last]) - self._segments.begin[last]
-        key, length = self._key[last], self._segments.length
-        before: Numbers = np.zeros(len(length) + 1, dtype=np.int64)
-        for number in range(self._keys):
-            np.cumsum(np.where(self._key == number, length, 0), out=before[1:])
-            yield np.where(is_inside, before[last] - before[first] + np.where(key == number, part, 0), 0)
-
-    def until(self, group: Integers, time: Numbers) -> Numbers:
-        """ns by key before each time in its group: a row per time, a column per key."""
-        return np.stack(list(self.by_key(group, time)), axis=1)
-
     def in_windows(self, group: Integers, begin: Numbers, end: Numbers) -> Iterator[Numbers]:
         """ns in each window of a group, for one key after the other."""
-        windows = len(group)
-        for elapsed in self.by_key(np.concatenate([group, group]), np.concatenate([begin, end])):
-            yield elapsed[windows:] - elapsed[:windows]
+        if not len(self._key) or not len(group):
+            yield from (np.zeros(len(group), dtype=np.int64) for _ in range(self._keys))
+            return
+        edges = [self._edge(group, time) for time in (begin, end)]
+        low, high = min(int(place.min()) for place, _ in edges), max(int(place.max()) for place, _ in edges) + 1
+        keys, length = self._key[low:high], self._segments.end[low:high] - self._segments.begin[low:high]
+        of_edges = [(place - low, self._key[np.minimum(place, len(self._key) - 1)], part) for place, part in edges]
+        before: Numbers = np.zeros(high - low + 1, dtype=np.int64)
+        for key in range(self._keys):
+            np.cumsum(np.where(keys == key, length, 0), out=before[1 : len(length) + 1])
+            before[len(length) + 1 :] = before[len(length)]
+            first, last = (before[place] + np.where(key_there == key, part, 0) for place, key_there, part in of_edges)
+            yield last - first
+
+    def between(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
+        """ns by key in each window: a row per window, a column per key."""
+        return np.stack(list(self.in_windows(group, begin, end)), axis=1)
+
+    def _edge(self, group: Integers, time: Numbers) -> tuple[Numbers, Numbers]:
+        """The segment that holds a time of a group, and the part of it that is before; before all segments, the first and 0."""
+        place = self._segments.place(group, time)
+        first = self._first[np.minimum(group, len(self._first) - 1)]
+        segment = np.maximum(place, 0)
+        part = np.minimum(time, self._segments.end[segment]) - self._segments.begin[segment]
+        return np.where(place >= 0, place, first), np.where(place >= 0, part, 0)
 
 
 class Places:

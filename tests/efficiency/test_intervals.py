@@ -79,7 +79,8 @@ def test_elapsed_time_far_apart() -> None:
     found = segments(Intervals.of([0, 1], [0, FAR], [10, FAR + 5]))
     times = Elapsed(found, found.mask, 2)
 
-    assert times.until(np.array([0, 1, 1]), np.array([FAR, FAR + 3, 7]))[:, 1].tolist() == [10, 3, 0]
+    windows = np.array([0, 1, 1]), np.array([0, 0, 0]), np.array([FAR, FAR + 3, 7])
+    assert times.between(*windows)[:, 1].tolist() == [10, 3, 0]
 
 
 def test_nothing_gives_nothing() -> None:
@@ -87,7 +88,8 @@ def test_nothing_gives_nothing() -> None:
 
     assert len(union(nothing)) == len(of_both(nothing, nothing).group) == 0
     assert total(nothing, 2).tolist() == [0, 0]
-    assert Elapsed(segments(nothing), segments(nothing).mask, 2).until(np.array([1]), np.array([5])).tolist() == [[0, 0]]
+    times = Elapsed(segments(nothing), segments(nothing).mask, 2)
+    assert times.between(np.array([1]), np.array([0]), np.array([5])).tolist() == [[0, 0]]
 
 
 @given(some)
@@ -121,14 +123,18 @@ def test_segments_count_the_open_intervals_of_each_kind(intervals: Intervals, ki
         assert (count == covered(intervals.only(kind == each))).all()
 
 
-@given(some, st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END)), min_size=1, max_size=6))
-def test_elapsed_time_is_the_sum_before_a_moment(intervals: Intervals, moments: list[tuple[int, int]]) -> None:
-    found = segments(intervals)
-    times = Elapsed(found, found.mask, 2)
-    group, time = (np.array(column, dtype=np.int64) for column in zip(*moments, strict=True))
+@given(
+    some,
+    st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END), st.integers(0, END)), min_size=1, max_size=6),
+)
+def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list[tuple[int, int, int]]) -> None:
+    windows = [(group, min(edges), max(edges)) for group, *edges in windows]
+    of_groups = segments(intervals)
+    times = Elapsed(of_groups, of_groups.mask, 2)
+    group, begin, end = (np.array(column, dtype=np.int64) for column in zip(*windows, strict=True))
     busy = covered(intervals) > 0
 
-    assert times.until(group, time)[:, 1].tolist() == [int(busy[g, :t].sum()) for g, t in moments]
+    assert times.between(group, begin, end)[:, 1].tolist() == [int(busy[g, a:b].sum()) for g, a, b in windows]
 
 
 @settings(deadline=None)

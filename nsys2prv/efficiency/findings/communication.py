@@ -173,7 +173,7 @@ def _starved_kernels(evidence: Evidence) -> pl.DataFrame | None:
     times = segments(Intervals.of(starved["device"].to_numpy(), starved["begin"].to_numpy(), starved["end"].to_numpy()))
     elapsed = Elapsed(times, (times.counts[0] > 0).astype(np.int64), 2)
     device, begin, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
-    inside = elapsed.until(device, end.clip(max=evidence.length)) - elapsed.until(device, begin)
+    inside = elapsed.between(device, begin, end.clip(max=evidence.length))
     return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -99,8 +100,7 @@ def _times_alone(run: MeasuredRun, copies: pl.DataFrame) -> Numbers:
     times: list[Numbers] = [np.zeros(0, dtype=np.int64)]
     for block in copies.iter_slices(_BLOCK):
         device, begin, end = (block[name].to_numpy().astype(np.int64) for name in ("device", "begin", "end"))
-        elapsed = run.device_times.until(device, end) - run.device_times.until(device, begin)
-        times.append(elapsed[:, 1 << MEMORY].copy())
+        times.append(next(itertools.islice(run.device_times.in_windows(device, begin, end), 1 << MEMORY, None)))
     return np.concatenate(times)
 
 

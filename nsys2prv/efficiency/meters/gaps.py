@@ -6,6 +6,7 @@ thread did that launched what runs next.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -296,14 +297,16 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame) -> pl.DataFrame:
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     length = end - begin
     is_launched = thread >= 0
-    by_cause: Numbers = np.zeros((len(length), len(CAUSE_COLUMNS)), dtype=np.int64)
+    by_cause: Numbers = np.zeros((len(length), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
     by_cause[~is_launched, -1] = length[~is_launched]
     if is_launched.any():
         caller = thread[is_launched]
-        elapsed = run.thread_times.until(caller, end[is_launched]) - run.thread_times.until(caller, begin[is_launched])
-        in_calls = elapsed[:, : len(CAUSES)]
-        by_cause[is_launched, : len(CAUSES)] = in_calls
-        by_cause[is_launched, len(CAUSES)] = length[is_launched] - in_calls.sum(axis=1)
+        elapsed = run.thread_times.in_windows(caller, begin[is_launched], end[is_launched])
+        in_calls: Numbers = np.zeros(len(caller), dtype=np.int64)
+        for place, in_cause in enumerate(itertools.islice(elapsed, len(CAUSES))):
+            by_cause[is_launched, place] = in_cause
+            in_calls += in_cause
+        by_cause[is_launched, len(CAUSES)] = length[is_launched] - in_calls
     following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(

@@ -152,9 +152,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
     """Time in which the device of each row computes from `start` to `end`, ns."""
     device = run.events.rows.device[times["row"].to_numpy()]
-    by_mask = run.device_times.until(device, times["end"].to_numpy()) - run.device_times.until(
-        device, times["start"].to_numpy()
-    )
+    by_mask = run.device_times.between(device, times["start"].to_numpy(), times["end"].to_numpy())
     return pl.Series(by_mask[:, 1 << KERNEL :: 2].sum(axis=1))
 
 
