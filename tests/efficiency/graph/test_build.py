@@ -15,8 +15,6 @@ from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 US = 1000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -47,35 +45,33 @@ def segments(result: EfficiencyResult) -> list[tuple[int, int, str, str]]:
 @pytest.mark.parametrize("late", [0, 1])
 def test_the_path_runs_through_the_rank_that_arrives_last(tmp_path: Path, late: int) -> None:
     reports = [rank(tmp_path, number, 200 if number == late else 100) for number in range(2)]
-    trace = translate(reports, tmp_path / "OUT", TranslateOptions()).prv
-    for inputs in (reports, [trace]):
-        result = measure(inputs, EfficiencyOptions())
-        # Times count from the first event, which is the launch at 10 us.
-        stream = f"Rank {late} CUDA"
-        assert segments(result)[:8] == [
-            (0, 20, "launch latency", stream),
-            (20, 220, "kernel", stream),
-            (220, 222, "stream order", stream),
-            (222, 390, "transfer", "Rank 1 CUDA"),
-            (390, 400, "synchronization latency", "Rank 1 pyth"),
-            (400, 440, "host", "Rank 1 pyth"),
-            (440, 490, "host", "Rank 1 pyth"),
-        ]
-        assert result.critical_path["length_ns"].sum() == result.head["window"]["length_ns"]
-        totals = result.critical_path_totals
-        for division in ("kind", "task"):
-            part = totals.filter(by=division)
-            assert part["total_ns"].sum() == result.head["window"]["length_ns"]
-            assert part["share"].sum() == pytest.approx(1)
-        by_name = {(by, name): total for by, name, total, *_ in totals.iter_rows()}
-        assert by_name["kernel", "compute"] == 200 * US
-        assert by_name["kernel", NCCL] == 168 * US
-        assert by_name["host cause", "other_cuda"] == 50 * US
-        on_path = result.critical_path_rows.filter(pl.col("task").str.starts_with(f"Rank {late}")).row(0, named=True)
-        assert on_path["least_slack_ns"] == 0
-        beside = result.critical_path_rows.filter(pl.col("row").str.contains("S13"))
-        assert beside["on_path_ns"].to_list() == [0, 0]
-        assert beside["least_slack_ns"].to_list() == [458 * US, 458 * US]
+    result = measure(reports, EfficiencyOptions())
+    # Times count from the first event, which is the launch at 10 us.
+    stream = f"Rank {late} CUDA"
+    assert segments(result)[:8] == [
+        (0, 20, "launch latency", stream),
+        (20, 220, "kernel", stream),
+        (220, 222, "stream order", stream),
+        (222, 390, "transfer", "Rank 1 CUDA"),
+        (390, 400, "synchronization latency", "Rank 1 pyth"),
+        (400, 440, "host", "Rank 1 pyth"),
+        (440, 490, "host", "Rank 1 pyth"),
+    ]
+    assert result.critical_path["length_ns"].sum() == result.head["window"]["length_ns"]
+    totals = result.critical_path_totals
+    for division in ("kind", "task"):
+        part = totals.filter(by=division)
+        assert part["total_ns"].sum() == result.head["window"]["length_ns"]
+        assert part["share"].sum() == pytest.approx(1)
+    by_name = {(by, name): total for by, name, total, *_ in totals.iter_rows()}
+    assert by_name["kernel", "compute"] == 200 * US
+    assert by_name["kernel", NCCL] == 168 * US
+    assert by_name["host cause", "other_cuda"] == 50 * US
+    on_path = result.critical_path_rows.filter(pl.col("task").str.starts_with(f"Rank {late}")).row(0, named=True)
+    assert on_path["least_slack_ns"] == 0
+    beside = result.critical_path_rows.filter(pl.col("row").str.contains("S13"))
+    assert beside["on_path_ns"].to_list() == [0, 0]
+    assert beside["least_slack_ns"].to_list() == [458 * US, 458 * US]
 
 
 def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
@@ -95,11 +91,10 @@ def test_the_path_goes_on_in_the_thread_that_created_another_one(tmp_path: Path,
     report.kernel("backward", 410 * US, 900 * US, correlation=call)
     report.api_call("cudaStreamSynchronize_v3020", 406 * US, 905 * US, tid=1001)
     path = report.write(tmp_path / "report.sqlite")
-    for inputs in ([path], [translate([path], tmp_path / "OUT", TranslateOptions()).prv]):
-        totals = measure(inputs, EfficiencyOptions()).critical_path_totals
-        kinds = {name for by, name in totals.select("by", "name").iter_rows() if by == "kind"}
-        assert "wake-up" in kinds
-        assert not {"before the path"} & kinds
+    totals = measure([path], EfficiencyOptions()).critical_path_totals
+    kinds = {name for by, name in totals.select("by", "name").iter_rows() if by == "kind"}
+    assert "wake-up" in kinds
+    assert not {"before the path"} & kinds
 
 
 def test_a_wait_in_a_call_of_the_os_that_nothing_explains_is_named_so(tmp_path: Path) -> None:

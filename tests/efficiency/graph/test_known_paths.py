@@ -11,8 +11,6 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 US = 1000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -112,10 +110,8 @@ def known_path(slow: int) -> list[tuple[int, int, str, str, str | None]]:
 @pytest.mark.parametrize("slow", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: int, events: str) -> None:
     reports = ranks(tmp_path, slow, events)
-    trace = translate(reports, tmp_path / "OUT", TranslateOptions()).prv
-    for inputs in (reports, [trace]):
-        result = measure(inputs, EfficiencyOptions())
-        assert segments(result) == known_path(slow)
-        # The other rank is there 40 us before the slow one, and its copy has as much time.
-        beside = result.critical_path_rows.filter(pl.col("row") == f"CUDA-D{1 - slow}.S13-node01")
-        assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
+    result = measure(reports, EfficiencyOptions())
+    assert segments(result) == known_path(slow)
+    # The other rank is there 40 us before the slow one, and its copy has as much time.
+    beside = result.critical_path_rows.filter(pl.col("row") == f"CUDA-D{1 - slow}.S13-node01")
+    assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
