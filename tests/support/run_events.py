@@ -15,8 +15,3 @@ def events_of(folder: Path, *reports: ReportBuilder, options: ReadOptions | None
     folder.mkdir(exist_ok=True)
     paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
     return read_events(paths, options or ReadOptions(), folder / "read", with_dependencies=True)
-
-
-def from_both(folder: Path, *reports: ReportBuilder, options: ReadOptions | None = None) -> list[RunEvents]:
-    """The same in a list."""
-    return [events_of(folder, *reports, options=options)]

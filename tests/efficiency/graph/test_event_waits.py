@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from support.event_program import Program, stream
 from support.report_builder import ReportBuilder
-from support.run_events import from_both
+from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.event_waits import event_edges
@@ -46,10 +46,10 @@ def test_an_operation_waits_for_what_was_launched_before_the_record(
     program.wait(13, 5)
     program.launch(13, 520, 530)
     program.launch(13, 540, 550)
-    for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts = followed(events)
-        assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
-        assert not on_hosts
+    events = events_of(tmp_path, program.report)
+    on_streams, on_hosts = followed(events)
+    assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
+    assert not on_hosts
 
 
 def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(t
     program.launch(13, 520, 530)
     program.wait(13, 5)
     program.launch(13, 910, 920)
-    for events in from_both(tmp_path, program.report):
-        on_streams, _ = followed(events)
-        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 910, stream(7), 510, 900)}
+    events = events_of(tmp_path, program.report)
+    on_streams, _ = followed(events)
+    assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 910, stream(7), 510, 900)}
 
 
 def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Pat
     # Of a record that is not there.
     program.wait(13, 5, number=77)
     program.launch(13, 950, 960)
-    for events in from_both(tmp_path, program.report):
-        on_streams, _ = followed(events)
-        assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
+    events = events_of(tmp_path, program.report)
+    on_streams, _ = followed(events)
+    assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
 
 
 def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Pat
     program.record(6, 20, 502)
     program.wait(13, 6)
     program.launch(13, 520, 530)
-    for events in from_both(tmp_path, program.report):
-        on_streams, _ = followed(events)
-        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 520, stream(20), 90, 95)}
+    events = events_of(tmp_path, program.report)
+    on_streams, _ = followed(events)
+    assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 520, stream(20), 90, 95)}
 
 
 def test_host_threads_wait_for_events(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_host_threads_wait_for_events(tmp_path: Path) -> None:
     program.record(5, 7, 501)
     program.launch(7, 510, 900)
     program.synchronize(5, until=503)
-    for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts = followed(events)
-        assert not on_streams
-        assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
+    events = events_of(tmp_path, program.report)
+    on_streams, on_hosts = followed(events)
+    assert not on_streams
+    assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
 
 
 def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
         program.record(5, 7, 501 + place)
         program.wait(13, 5)
         program.launch(13, 520 + place, 530)
-    for events in from_both(tmp_path, *(program.report for program in programs)):
-        on_streams, _ = followed(events)
-        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
+    events = events_of(tmp_path, *(program.report for program in programs))
+    on_streams, _ = followed(events)
+    assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
 
 
 def test_what_cannot_be_followed_is_left_out(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_what_cannot_be_followed_is_left_out(tmp_path: Path) -> None:
     program.wait(99, 5)  # nothing runs on this stream
     program.wait(13, 5)  # and nothing here any more
     program.launch(7, 510, 900)
-    for events in from_both(tmp_path, program.report):
-        on_streams, on_hosts = followed(events)
-        assert not on_streams | on_hosts
+    events = events_of(tmp_path, program.report)
+    on_streams, on_hosts = followed(events)
+    assert not on_streams | on_hosts
 
 
 def test_without_records_nothing_is_said(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_without_records_nothing_is_said(tmp_path: Path) -> None:
     program.launch(7, 100, 500)
     program.wait(13, 5)
     program.launch(13, 520, 530)
-    for events in from_both(tmp_path, program.report):
-        assert followed(events) == (set(), set())
+    events = events_of(tmp_path, program.report)
+    assert followed(events) == (set(), set())
 
 
 def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: 
         for other in (0, 1):
             times = at + 510 + other, at + 520
             report.kernel("l", *times, device=other, context=other + 1, stream=13, launch=(at + 40 + other, at + 42))
-    for events in from_both(tmp_path, report):
-        on_streams, _ = followed(events)
-        assert on_streams == {
-            (stream(13, 2), 500, stream(7, 2), 90, 490),
-            (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
-        }
+    events = events_of(tmp_path, report)
+    on_streams, _ = followed(events)
+    assert on_streams == {
+        (stream(13, 2), 500, stream(7, 2), 90, 490),
+        (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
+    }
 
 
 def random_program(seed: int, steps: int) -> tuple[Program, Edges]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.event_program import Program, stream
-from support.run_events import from_both
+from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.event_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -40,8 +40,8 @@ def program(*, start: int = 504, other_end: int = 300) -> Program:
 
 
 def test_an_operation_that_starts_right_after_the_last_one_before_the_record_call_waited_for_it(tmp_path: Path) -> None:
-    for events in from_both(tmp_path, program().report):
-        assert inferred(events) == [(stream(13), 504, stream(7), 20, 500)]
+    events = events_of(tmp_path, program().report)
+    assert inferred(events) == [(stream(13), 504, stream(7), 20, 500)]
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_an_operation_that_starts_right_after_the_last_one_before_the_record_cal
     ],
 )
 def test_where_times_leave_no_or_several_answers_nothing_is_said(tmp_path: Path, made: Program) -> None:
-    for events in from_both(tmp_path, made.report):
-        assert not inferred(events)
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
 
 
 def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> 
     made.launch(7, 20 * US, 500 * US)
     made.wait(13, 5)
     made.launch(13, 504 * US, 510 * US)
-    for events in from_both(tmp_path, made.report):
-        assert not inferred(events)
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
 
 
 def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
     made.record(5, 7, 501 * US)
     made.wait(13, 6)
     made.launch(13, 504 * US, 510 * US)
-    for events in from_both(tmp_path, made.report):
-        assert not inferred(events)
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
 
 
 def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
@@ -89,5 +89,5 @@ def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
         made.wait(13, 5)
         made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
         expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
-    for events in from_both(tmp_path, made.report):
-        assert inferred(events) == expected
+    events = events_of(tmp_path, made.report)
+    assert inferred(events) == expected

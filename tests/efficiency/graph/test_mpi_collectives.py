@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 from support.report_builder import ReportBuilder
-from support.run_events import from_both
+from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -46,19 +46,19 @@ def test_calls_in_the_same_place_of_their_communicator_are_one_collective(tmp_pa
         if rank < 2:
             report.mpi_collective("MPI_Allreduce", 100 - rank, 120 + rank, communicator=SPLIT)
         report.mpi_collective("MPI_Iallreduce", 200 + rank, 210 + rank, request=5)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events)
-        assert members.select("row", "start", "end", "kind", "blocking", "members", "awaited_row", "awaited_start").rows() == [
-            (0, 0, 50, "MPI_Barrier", True, 3, 2, 20),
-            (1, 10, 51, "MPI_Barrier", True, 3, 2, 20),
-            (2, 20, 52, "MPI_Barrier", True, 3, None, None),
-            (0, 100, 120, "MPI_Allreduce", True, 2, None, None),
-            (1, 99, 121, "MPI_Allreduce", True, 2, 0, 100),
-            (0, 200, 210, "MPI_Iallreduce", False, 3, None, None),
-            (1, 201, 211, "MPI_Iallreduce", False, 3, None, None),
-            (2, 202, 212, "MPI_Iallreduce", False, 3, None, None),
-        ]
-        assert members["collective"].n_unique() == 3
+    events = events_of(tmp_path, *reports)
+    members = matched(events)
+    assert members.select("row", "start", "end", "kind", "blocking", "members", "awaited_row", "awaited_start").rows() == [
+        (0, 0, 50, "MPI_Barrier", True, 3, 2, 20),
+        (1, 10, 51, "MPI_Barrier", True, 3, 2, 20),
+        (2, 20, 52, "MPI_Barrier", True, 3, None, None),
+        (0, 100, 120, "MPI_Allreduce", True, 2, None, None),
+        (1, 99, 121, "MPI_Allreduce", True, 2, 0, 100),
+        (0, 200, 210, "MPI_Iallreduce", False, 3, None, None),
+        (1, 201, 211, "MPI_Iallreduce", False, 3, None, None),
+        (2, 202, 212, "MPI_Iallreduce", False, 3, None, None),
+    ]
+    assert members["collective"].n_unique() == 3
 
 
 def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Scan", 200 + 10 * rank, 240 + rank)
         # Of this communicator it is not known here which process is its rank 1.
         report.mpi_collective("MPI_Bcast", 300 + 10 * rank, 340 + rank, root=1, communicator=SPLIT)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events)
-        assert members.select("row", "awaited_row", "awaited_start").rows() == [
-            (0, 1, 10), (1, None, None), (2, 1, 10),
-            (0, None, None), (1, 2, 120), (2, None, None),
-            *[(rank, None, None) for rank in range(3)] * 2,
-        ]  # fmt: skip
+    events = events_of(tmp_path, *reports)
+    members = matched(events)
+    assert members.select("row", "awaited_row", "awaited_start").rows() == [
+        (0, 1, 10), (1, None, None), (2, 1, 10),
+        (0, None, None), (1, 2, 120), (2, None, None),
+        *[(rank, None, None) for rank in range(3)] * 2,
+    ]  # fmt: skip
 
 
 def several(rank: int, report: ReportBuilder, *, left_out: int = 0) -> None:
@@ -89,12 +89,12 @@ def test_a_recording_that_begins_later_on_one_rank_is_shifted(tmp_path: Path) ->
     reports = ranks(2)
     several(0, reports[0])
     several(1, reports[1], left_out=3)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events)
-        assert members.height == 34
-        assert (members["end"].max() or 0) > 19_000  # type: ignore[operator]
-        ends = members.group_by("collective").agg(pl.col("end").n_unique())
-        assert ends["end"].to_list() == [1] * 17
+    events = events_of(tmp_path, *reports)
+    members = matched(events)
+    assert members.height == 34
+    assert (members["end"].max() or 0) > 19_000  # type: ignore[operator]
+    ends = members.group_by("collective").agg(pl.col("end").n_unique())
+    assert ends["end"].to_list() == [1] * 17
 
 
 def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Bcast", 0, 500 if rank else 20)
         several(rank, report, left_out=1)
     options = ReadOptions(time=TimeRange(300, 30_000))
-    for events in from_both(tmp_path, *reports, options=options):
-        members = matched(events)
-        assert members["kind"].to_list() == ["MPI_Allreduce"] * 38
+    events = events_of(tmp_path, *reports, options=options)
+    members = matched(events)
+    assert members["kind"].to_list() == ["MPI_Allreduce"] * 38
 
 
 def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Gather" if rank else "MPI_Reduce", 20, 30, root=0)
         report.mpi_collective("MPI_Barrier", 40, 50)
     reports[0].mpi_collective("MPI_Barrier", 60, 70, communicator=4711)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events)
-        assert members["kind"].to_list() == ["MPI_Barrier"] * 4
+    events = events_of(tmp_path, *reports)
+    members = matched(events)
+    assert members["kind"].to_list() == ["MPI_Barrier"] * 4
 
 
 def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
@@ -125,17 +125,17 @@ def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
     for rank, report in enumerate(reports):
         for turn in range(2 if rank == 2 else 3):
             report.mpi_collective("MPI_Barrier", 100 * turn, 100 * turn + 10 + rank)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events)
-        assert members["members"].to_list() == [3] * 6 + [2] * 2
+    events = events_of(tmp_path, *reports)
+    members = matched(events)
+    assert members["members"].to_list() == [3] * 6 + [2] * 2
 
 
 def test_without_collectives_there_is_nothing(tmp_path: Path) -> None:
     reports = ranks(2)
     for report in reports:
         report.mpi_other("MPI_Init", 0, 10)
-    for events in from_both(tmp_path, *reports):
-        assert matched(events).is_empty()
+    events = events_of(tmp_path, *reports)
+    assert matched(events).is_empty()
 
 
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
@@ -145,11 +145,11 @@ def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
         report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250)
         report.mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
-    for events in from_both(tmp_path, *reports):
-        members = matched(events, (85, 300))
-        assert members.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
-            (0, 0, 35, 1, 5),
-            (1, 5, 35, None, None),
-            (0, 115, 165, 1, 125),
-            (1, 125, 165, None, None),
-        ]
+    events = events_of(tmp_path, *reports)
+    members = matched(events, (85, 300))
+    assert members.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
+        (0, 0, 35, 1, 5),
+        (1, 5, 35, None, None),
+        (0, 115, 165, 1, 125),
+        (1, 125, 165, None, None),
+    ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.report_builder import ReportBuilder
-from support.run_events import from_both
+from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -42,10 +42,10 @@ def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: 
     report.os_call(ending, 40 * US, 42 * US)  # too early
     report.os_call(ending, 100 * US, 102 * US)
     report.os_call("write", 112 * US, 114 * US)
-    for events in from_both(tmp_path, report):
-        pairs = woken(events)
-        assert (SECOND, 10, 120, FIRST, 100) in pairs
-        assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert (SECOND, 10, 120, FIRST, 100) in pairs
+    assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end:
     report.os_call("poll", 0, US)
     report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
     report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
-    for events in from_both(tmp_path, report):
-        pairs = woken(events)
-        assert not pairs
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert not pairs
 
 
 def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> None:
@@ -77,16 +77,16 @@ def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> N
         report.os_call("pthread_cond_wait", 10 * US, (tid - 900) * US, tid=tid)
     report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
     report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
-    for events in from_both(tmp_path, report):
-        assert woken(events) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
+    events = events_of(tmp_path, report)
+    assert woken(events) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
 
 
 def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
     report = ReportBuilder()
     for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
         report.os_call("pthread_barrier_wait", start * US, 65 * US, tid=tid)
-    for events in from_both(tmp_path, report):
-        assert woken(events) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
+    events = events_of(tmp_path, report)
+    assert woken(events) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
 
 
 def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
         report.os_call("pthread_cond_wait", at * US, (at + 120) * US, tid=1001)
         report.os_call("pthread_cond_signal", (at + 100) * US, (at + 105 + turn) * US)
         report.os_call("write", (at + 140) * US, (at + 141) * US)
-    for events in from_both(tmp_path, report):
-        assert [(start, at) for _, start, _, _, at in woken(events)] == [(200 * turn, 200 * turn + 100) for turn in range(30)]
+    events = events_of(tmp_path, report)
+    assert [(start, at) for _, start, _, _, at in woken(events)] == [(200 * turn, 200 * turn + 100) for turn in range(30)]
     assert LONGEST_WAKE_UP == 50 * US
 
 
@@ -116,9 +116,9 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps
         report.os_call(sleeps, (begin - 50) * US, sleeping * US, tid=1001)
         report.os_call("sem_wait", begin * US, (begin + 70) * US)
         report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
-    for events in from_both(tmp_path, report):
-        pairs = woken(events)
-        assert [pair for pair in pairs if pair[0] == FIRST] == [
-            (FIRST, 250, 320, SECOND, 300),
-            (FIRST, 450, 520, SECOND, 500),
-        ]
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert [pair for pair in pairs if pair[0] == FIRST] == [
+        (FIRST, 250, 320, SECOND, 300),
+        (FIRST, 450, 520, SECOND, 500),
+    ]
