@@ -23,14 +23,14 @@ class Scaling:
         return f"{self.pattern}={self.factor:g}"
 
 
-def scalings(given: str | Scaling | Sequence[str | Scaling]) -> tuple[Scaling, ...]:
+def scalings(values: str | Scaling | Sequence[str | Scaling]) -> tuple[Scaling, ...]:
     """`NAME=FACTOR` or `FAMILY=FACTOR`, several times.
 
     >>> scalings(["gemm*=0.5"])
     (Scaling(pattern='gemm*', factor=0.5),)
     """
-    several = [given] if isinstance(given, str | Scaling) else given
-    return tuple(one if isinstance(one, Scaling) else _scaling(one) for one in several)
+    several = [values] if isinstance(values, str | Scaling) else values
+    return tuple(value if isinstance(value, Scaling) else _scaling(value) for value in several)
 
 
 def _scaling(text: str) -> Scaling:
@@ -40,30 +40,30 @@ def _scaling(text: str) -> Scaling:
     return Scaling(pattern, factor(number))
 
 
-def factor(given: str | float) -> float:
+def factor(value: str | float) -> float:
     """A factor of durations: 0 or more.
 
     >>> factor("0.5")
     0.5
     """
     try:
-        found = float(given)
+        number = float(value)
     except ValueError:
         raise ValueError("not a factor; write a number such as 0.5") from None
-    if not 0 <= found <= _LARGEST_FACTOR:
+    if not 0 <= number <= _LARGEST_FACTOR:
         raise ValueError(f"a factor is a number from 0 to {_LARGEST_FACTOR:,.0f}")
-    return found
+    return number
 
 
-def median_ranks(given: str | Sequence[str]) -> tuple[str, ...]:
+def median_ranks(values: str | Sequence[str]) -> tuple[str, ...]:
     """`RANK=median`, several times.
 
     >>> median_ranks("3=median")
     ('3=median',)
     """
-    ranks = texts(given)
-    for one in ranks:
-        number, _, what = one.partition("=")
+    ranks = texts(values)
+    for rank in ranks:
+        number, _, what = rank.partition("=")
         if what != "median" or not (number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS):
             raise ValueError("write RANK=median, such as 3=median")
     return ranks
@@ -107,13 +107,13 @@ class WhatIfOptions(ReadOptions):
             "no-launch-cost": self.no_launch_cost,
         }
         return [
-            *(f"--{name}" for name, given in flags.items() if given),
+            *(f"--{name}" for name, is_set in flags.items() if is_set),
             *([f"--data-loading {self.data_loading:g}"] if self.data_loading is not None else []),
-            *(f"--scale {one}" for one in self.scale),
-            *(f"--rank {one}" for one in self.rank),
+            *(f"--scale {scaling}" for scaling in self.scale),
+            *(f"--rank {rank}" for rank in self.rank),
         ]
 
     @property
     def median_of(self) -> list[int]:
         """Ranks whose kernels take the median."""
-        return [int(one.partition("=")[0]) for one in self.rank]
+        return [int(rank.partition("=")[0]) for rank in self.rank]

@@ -103,11 +103,11 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     ReportError
         When a report breaks off now that did not before.
     """
-    known = len(session.left_out)
+    left_out = len(session.left_out)
     events = events_of_session(session, arguments, NEEDED)
-    if len(session.left_out) > known:
+    if len(session.left_out) > left_out:
         # The rows of the others are no longer those of what was collected.
-        raise session.left_out[known].error
+        raise session.left_out[left_out].error
     intervals, lines = (
         record_sort(RecordKind.INTERVALS, folder / "path"),
         record_sort(RecordKind.MESSAGES, folder / "path-lines"),

@@ -61,7 +61,7 @@ def combined(steps: Sequence[Step]) -> Change:
 
 
 class Spans:
-    """Stretches of time by group; those of a group that overlap are one.
+    """Times that a change takes away, by group; those of a group that overlap are one.
 
     Parameters
     ----------

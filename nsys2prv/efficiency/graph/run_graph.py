@@ -134,6 +134,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
     operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
+    loading = _loading(run, by_thread)
+    del by_thread
     labels = GraphLabels(run.events, (operations, calls))
     points = _moments(run, labels, operations, calls)
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
@@ -156,13 +158,11 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     is_pair = labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series().to_numpy()
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
-    moments, edges, loading = points.moments, parts.edges, _loading(run, by_thread)
-    kinds = edges.kinds
+    moments, edges, kinds = points.moments, parts.edges, parts.edges.kinds
     # The edges are put in order when nothing else takes memory.
-    del points, parts, waits, before, by_thread
-    return BuiltGraph(
-        edges.graph(moments), labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives
-    )  # fmt: skip
+    del points, parts, waits, before
+    graph = edges.graph(moments)
+    return BuiltGraph(graph, labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives)
 
 
 def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
