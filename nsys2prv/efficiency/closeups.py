@@ -15,6 +15,7 @@ import polars as pl
 from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.window import WARM_UP
 
 FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"
@@ -120,7 +121,8 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_CloseUp]:
     """Places of the first findings; of those that show the same only the first."""
     devices, length = [device.name for device in run.events.rows.devices], run.events.length
     recorded = length if run.events.recorded is None else run.events.recorded
-    usual_distance = recorded * len(devices) / max(run.recorded.operations.height, 1)
+    operations = run.events.collections.get(ON_DEVICES.name)
+    usual_distance = recorded * len(devices) / (operations.rows if operations is not None else 1)
     around_usual, around_most = round(_AROUND * usual_distance), round(_MOST_AROUND * length)
     closeups: list[_CloseUp] = []
     for row in findings.sort("place").iter_rows(named=True):

@@ -6,6 +6,7 @@ edge of the window, the part inside counts as the whole. Operations of devices a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -132,6 +133,7 @@ class MeasuredRun:
         self.measurements: dict[type, object] = {}
         self._recorded = recorded
         self._frames: dict[str, pl.DataFrame] = {}
+        self._lock = threading.Lock()
 
     def measured(self, kind: type[AnyMeasurement]) -> AnyMeasurement:
         """What a meter measured, by its type. The meter that asks names it in its needs."""
@@ -160,13 +162,16 @@ class MeasuredRun:
     def frame(self, collection: Collection) -> pl.DataFrame:
         """Events of a collection: the columns of its schema, sorted by `start`, without those outside of the window and cut at
         its edges."""
-        if collection.name not in self._frames:
-            if self._recorded is None:
-                rows = self.events.collections.get(collection.name)
-                self._frames[collection.name] = _loaded(rows, collection.schema)
-            else:
-                self._frames[collection.name] = self._inside(self._recorded.frame(collection), collection)
-        return self._frames[collection.name]
+        with self._lock:
+            if collection.name not in self._frames:
+                if self._recorded is None:
+                    rows = self.events.collections.get(collection.name)
+                    self._frames[collection.name] = _loaded(rows, collection.schema)
+                else:
+                    self._frames[collection.name] = self._inside(self._recorded.frame(collection), collection)
+                    # Hardly anything asks for events outside of the window: they are read again then.
+                    self._recorded._frames.pop(collection.name)
+            return self._frames[collection.name]
 
     def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
         low, high = self._span
@@ -192,7 +197,9 @@ class MeasuredRun:
     def launches(self) -> pl.DataFrame:
         """Lines from calls to what they launch that ends in the window, sorted by `to_time`: columns of LAUNCH_SCHEMA."""
         if self._recorded is not None:
-            return self._lines(self._recorded.launches, ("time", "to_time"))
+            lines = self._lines(self._recorded.launches, ("time", "to_time"))
+            del self._recorded.launches
+            return lines
         return _loaded(self.events.launches, LAUNCH_SCHEMA)
 
     @cached_property
