@@ -169,6 +169,20 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     assert parts_of(found) == {"start_up_ns": 100, "starved_ended_ns": 300, "shut_down_ns": 50}
 
 
+def test_of_kernels_that_start_at_once_the_one_of_the_last_known_thread_ends_the_gap(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.kernel("nobody's", 300, 400, stream=20)
+    for thread, (start, stream) in {1000: (20, 8), 2000: (40, 9)}.items():
+        call = report.api_call("cudaLaunchKernel_v7000", start, start + 10, tid=thread)
+        report.kernel(f"of {thread}", 300, 400, stream=stream, correlation=call)
+    found = tables(report, folder=tmp_path)
+
+    for table, following in (("longest_gaps", "after"), ("absent_stretches", "next")):
+        row = found[table].filter(pl.col("begin_ns") == 200).row(0, named=True)
+        assert (row[following], row["thread"]) == ("of 2000", "tid 2000"), table
+
+
 def loads_on_and_off_its_cpu() -> ReportBuilder:
     """Between two kernels the thread is off its CPU from 240 to 300 and from 380 to 395, there in a call that waits."""
     report = ReportBuilder().gpu(0)

@@ -109,9 +109,9 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
     Returns
     -------
     In the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the operation that
-    ends it (NONE: the window ends); of several that start there one with a known thread, then the one of the first row,
-    event type and value; `thread`, the place of the caller that launched it, and `launched`, the start of that call, ns
-    (UNKNOWN, null: not known).
+    ends it (NONE: the window ends); `thread`, the place of the caller that launched it, and `launched`, the start of that call,
+    ns (UNKNOWN, null: not known). Of several operations that start there it is that of the last thread, so that one with a
+    known thread comes first, then that of the first row, event type and value.
     """
     devices = np.arange(len(run.events.rows.devices))
     first, after = (np.searchsorted(busy.group, devices, side=side) for side in ("left", "right"))
@@ -123,7 +123,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
 
     def order(places: Numbers) -> Sequence[Numbers]:
         ties = operations[places]
-        return _threads(run, places) == UNKNOWN, *(ties[name].to_numpy() for name in ("row", "number", "value"))
+        return -_threads(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
 
     following = _operation_at(run, "start", group, end, order, can_end)
     launch = np.where(following == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[following])
