@@ -257,6 +257,11 @@ class MeasuredRun:
         """Time by activity of calling host threads."""
         return Elapsed(self.on_threads, self.on_threads.first_kind, ACTIVITIES)
 
+    def drop_activity(self) -> None:
+        """Take what runs when out of memory; it is made again where it is asked for."""
+        for name in ("on_devices", "on_tasks", "on_threads", "device_times", "thread_times"):
+            vars(self).pop(name, None)
+
     def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
         group = group_of_row[events["row"].to_numpy()]
         kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy()).astype(np.uint8)

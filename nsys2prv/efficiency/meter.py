@@ -12,6 +12,9 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
 from nsys2prv.execution.threads import at_once
 
+_LONG_RUN = 1_000_000
+"""Operations of devices from which memory counts more than time."""
+
 
 class Measurement:
     """What a meter measured: rows of its tables, and what other meters and findings ask for by its type."""
@@ -55,6 +58,8 @@ class Meter:
         It measures nothing in a run without GPUs.
     when
         Whether it applies to a run; None: always.
+    is_large
+        It takes much memory: in a long run it is measured when all others are.
     """
 
     makes: type
@@ -63,6 +68,7 @@ class Meter:
     tables: tuple[Table, ...] = ()
     of_devices: bool = False
     when: Callable[[MeasuredRun], bool] | None = None
+    is_large: bool = False
 
     def applies_to(self, run: MeasuredRun) -> bool:
         """Whether it measures anything in a run."""
@@ -79,12 +85,19 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     for meter in _in_order(meters):
         if meter.applies_to(run) and all(need in selected for need in meter.needs):
             selected[meter.makes] = meter
-    order = TopologicalSorter({kind: meter.needs for kind, meter in selected.items()})
+    needs = {kind: meter.needs for kind, meter in selected.items()}
+    if run.operations.height > _LONG_RUN:
+        others = tuple(kind for kind, meter in selected.items() if not meter.is_large)
+        needs |= {kind: others for kind, meter in selected.items() if meter.is_large}
+    order = TopologicalSorter(needs)
     order.prepare()
     with ThreadPoolExecutor(at_once()) as pool:
         running: dict[Future[Any], type] = {}
         while order.is_active():
-            running |= {pool.submit(selected[kind].measure, run): kind for kind in order.get_ready()}
+            for kind in order.get_ready():
+                if needs[kind] != selected[kind].needs:
+                    run.drop_activity()
+                running[pool.submit(selected[kind].measure, run)] = kind
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 kind = running.pop(future)

@@ -76,6 +76,7 @@ METERS: tuple[Meter, ...] = (
         (Nccl, EventEdges, BlockedCalls, DeviceClocks),
         path.TABLES,
         when=lambda run: not run.options.no_critical_path,
+        is_large=True,
     ),
     Meter(LateProcesses, late_processes, when=lambda run: not run.events.rows.devices),
     Meter(DeviceCopies, device_copies, of_devices=True),
