@@ -30,16 +30,16 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
-    "vocabulary": (1_720, 16),
-    "execution": (2_920, 20),
+    "vocabulary": (1_710, 16),
+    "execution": (2_870, 20),
     "exports": (3_500, 20),
     "sources": (6_540, 44),
     "timeline": (2_980, 17),
     "clocks": (3_120, 22),
-    "run": (2_950, 15),
+    "run": (2_910, 15),
     "trace": (1_070, 9),
-    "paraver": (4_830, 29),
-    "efficiency": (21_300, 84),
+    "paraver": (4_790, 29),
+    "efficiency": (21_180, 82),
     "demo": (2_070, 14),
     "cli": (1_280, 17),
     "api": (330, 3),

@@ -209,13 +209,13 @@ class _CollectionRows:
         for name, types in self.collection.attributes.items():
             of_types = [placed[str(number)] for number in types if str(number) in placed.columns]
             columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, placed.height)
-            for other in of_types[1:]:
-                columns[name] = columns[name].zip_with(columns[name].is_not_null(), other)
+            for of_type in of_types[1:]:
+                columns[name] = columns[name].zip_with(columns[name].is_not_null(), of_type)
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
         if not self.collection.samples:
             # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
             beside = {number: _without_lane(number, base) for number, base in base_of.items()}
-            if any(number != other for number, other in beside.items()):
+            if any(number != without_lane for number, without_lane in beside.items()):
                 columns["number"] = columns["number"].replace(beside)
         if self.collection == ON_HOSTS:
             calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)

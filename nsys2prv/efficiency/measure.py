@@ -52,15 +52,15 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     """
     arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
     # The measurement itself is the work of this process, whoever reads.
-    own, _ = memory.allotments(options.memory, 0)
-    with memory.limited(own), scratch_alone(options.scratch) as folder:
+    limit, _ = memory.allotments(options.memory, 0)
+    with memory.limited(limit), scratch_alone(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=not options.no_critical_path)
         with progress_bar("measuring", shown=options.progress):
-            return measure_events(events, options, folder)
+            return measure_events(events, options)
 
 
-def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) -> EfficiencyResult:
-    """Efficiency numbers of a run; its collections are used up, and intermediate files are written to a folder.
+def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
+    """Efficiency numbers of a run.
 
     Raises
     ------
@@ -69,12 +69,12 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     """
     if not events.rows.devices and not events.callers:
         raise NothingToMeasure(events.inputs)
-    recorded = MeasuredRun(events, options, folder)
+    recorded = MeasuredRun(events, options)
     window = measured_window(recorded)
     run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.
-    whole = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
-    interval = whole.of_part(run.events.length, events.length)
+    of_recording = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
+    interval = of_recording.of_part(run.events.length, events.length)
     events = run.events
     measurements = measure_all(run, METERS)
     tables = _tables(run, measurements)
@@ -155,13 +155,15 @@ def _plain(value: Any) -> Any:
 
 
 def _warnings(events: RunEvents) -> list[str]:
-    found = []
+    warnings = []
     if not events.rows.devices:
         absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
-        found.append(f"{NO_DEVICES} that was recorded: {absent} (to record GPUs: nsys profile --trace=cuda)")
+        warnings.append(f"{NO_DEVICES} that was recorded: {absent} (to record GPUs: nsys profile --trace=cuda)")
     if events.rows.sampled_only:
         names = ", ".join(device.name for device in events.rows.sampled_only)
-        found.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")
+        warnings.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")
     if event_types.GRAPH_EXECUTION in events.types:
-        found.append("CUDA graphs were recorded as a whole: each execution counts as one useful kernel, whatever runs inside")
-    return found
+        warnings.append(
+            "CUDA graphs were recorded as a whole: each execution counts as one useful kernel, whatever runs inside"
+        )
+    return warnings

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -90,8 +89,6 @@ class MeasuredRun:
         Of the run, with the window as selected time; its collections are not used up
     options
         Of the measurement.
-    folder
-        For intermediate files; None: meters keep all in memory.
     recorded
         The whole recording, of which this is a window.
     window
@@ -115,14 +112,12 @@ class MeasuredRun:
         self,
         events: RunEvents,
         options: EfficiencyOptions | None = None,
-        folder: Path | None = None,
         *,
         recorded: MeasuredRun | None = None,
         window: MeasuredWindow | None = None,
     ) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
-        self.folder = folder
         self._window = window
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
@@ -155,7 +150,7 @@ class MeasuredRun:
     def in_window(self, window: MeasuredWindow) -> MeasuredRun:
         """This recording in a window."""
         events = window.cut(self.events)
-        return MeasuredRun(events, self.options, self.folder, recorded=self, window=window)
+        return MeasuredRun(events, self.options, recorded=self, window=window)
 
     # -- events -------------------------------------------------------------------------------------
 

@@ -87,8 +87,8 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
             selected[meter.makes] = meter
     needs = {kind: meter.needs for kind, meter in selected.items()}
     if run.operations.height > _LONG_RUN:
-        others = tuple(kind for kind, meter in selected.items() if not meter.is_large)
-        needs |= {kind: others for kind, meter in selected.items() if meter.is_large}
+        before = tuple(kind for kind, meter in selected.items() if not meter.is_large)
+        needs |= {kind: before for kind, meter in selected.items() if meter.is_large}
     order = TopologicalSorter(needs)
     order.prepare()
     with ThreadPoolExecutor(at_once()) as pool:

@@ -26,7 +26,7 @@ def measured_with_clocks(
         clocks_of_run = [{**clock, **clocks[clock["host"]]} for clock in events.clocks]
         errors = clock_errors(clocks_of_run, events.report_clocks, events.begin)
         tasks = [task if task.report is None else replace(task, clock=errors[task.report]) for task in events.rows.tasks]
-        return measure_events(replace(events, rows=RunRows(tasks), clocks=clocks_of_run), options, folder)
+        return measure_events(replace(events, rows=RunRows(tasks), clocks=clocks_of_run), options)
 
 
 def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str, Any]:
