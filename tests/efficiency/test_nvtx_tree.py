@@ -71,7 +71,7 @@ def test_the_innermost_interval_around_each_is_found(seed: int) -> None:
         inside = [one for one in range(place) if group[one] == group[place] and end[one] >= end[place]]
         return inside[-1] if inside else -1
 
-    assert enclosing(group, begin, end).tolist() == [around(place) for place in range(80)]
+    assert enclosing(group, end).tolist() == [around(place) for place in range(80)]
 
 
 def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def nvtx_tree(run: MeasuredRun) -> NvtxTree:
     )
     if ranges.is_empty():
         return NvtxTree({})
-    around = enclosing(*(ranges[name].to_numpy() for name in ("row", "start", "end")))
+    around = enclosing(ranges["row"].to_numpy(), ranges["end"].to_numpy())
     path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
     sums = (
         ranges.select(path=pl.Series(path), length=pl.col("end") - pl.col("start"))
@@ -285,11 +285,11 @@ def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
     return rows
 
 
-def enclosing(group: Numbers, begin: Numbers, end: Numbers) -> Numbers:
+def enclosing(group: Numbers, end: Numbers) -> Numbers:
     """For intervals in the order of their groups, their starts, and backwards their ends: the place of the innermost one of the
     group that encloses each; -1: none.
 
-    >>> enclosing(np.zeros(5, int), np.array([0, 1, 2, 5, 9]), np.array([8, 4, 3, 6, 10])).tolist()
+    >>> enclosing(np.zeros(5, int), np.array([8, 4, 3, 6, 10])).tolist()
     [-1, 0, 1, 0, -1]
     """
     # Each starts with its neighbour. Where that ends earlier, nothing that the neighbour lies outside of encloses either: on to
