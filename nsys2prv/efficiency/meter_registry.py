@@ -27,7 +27,6 @@ from nsys2prv.efficiency.meters import (
 )
 from nsys2prv.efficiency.meters.absent_time import AbsentTime, measure_absent_time
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations, host_calls, memory_operations
-from nsys2prv.efficiency.meters.gaps import Gaps, measure_gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels, kernel_durations
 from nsys2prv.efficiency.meters.late_processes import LateProcesses, late_processes
 from nsys2prv.efficiency.meters.memory_in_use import MemoryInUse
@@ -53,8 +52,7 @@ METERS: tuple[Meter, ...] = (
     Meter(DeviceClocks, device_clocks),
     Meter(LostWork, lost_work, of_devices=True),
     Meter(Totals, run_totals.run_totals, (), run_totals.TABLES),
-    Meter(Gaps, measure_gaps, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
-    Meter(GapCauses, gaps_by_rule, (Gaps,), of_devices=True),
+    Meter(GapCauses, gaps_by_rule, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
     Meter(Nccl, measure_nccl, (), nccl_stats.TABLES),
     Meter(AbsentTime, measure_absent_time, (Nccl, EventEdges), absent_tables.TABLES, of_devices=True),
     Meter(Kernels, kernel_durations, (), kernel_stats.TABLES, of_devices=True),

@@ -1,4 +1,7 @@
-"""Causes of idle devices: gaps by the first rule whose condition they meet; time in allocation calls is counted apart."""
+"""Idle devices: gaps by length, and by cause, which is the first rule whose condition they meet.
+
+Time in allocation calls is counted apart.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,23 @@ import polars as pl
 from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, Gaps
+from nsys2prv.efficiency.meters.gaps import (
+    CAUSE_COLUMNS,
+    CLASSES_NS,
+    GAPS,
+    LONGEST_GAPS,
+    idle_gaps,
+    longest_of,
+    names_of_threads,
+)
+from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
 NO_VALUE = -1
+MOST_LONGEST = 200
+"""Gaps that have a row each: the longest."""
 MOST_GAPS = 5_000_000
 """Gaps that a change of the graph takes away one by one."""
 _GAP: dict[str, type[pl.DataType]] = {
@@ -43,7 +57,7 @@ class GapCause:
 
     A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
     others, but for those that it `dominates`: these are its own. With `counts_names` it counts the different kernels that
-    follow them. Columns are those of `Gaps.blocks`, and
+    follow them. Columns are those of `idle_gaps`, and
 
     - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`: what
       follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the host;
@@ -61,10 +75,14 @@ class GapCause:
 
 @dataclass(frozen=True)
 class GapCauses(Measurement):
-    """Gaps of all devices by cause, for all rules that count gaps.
+    """Gaps of all devices by length, and by cause for all rules that count gaps.
 
     Attributes
     ----------
+    by_class
+        `count`, `length` and CAUSE_COLUMNS of all gaps by `device` and `length_class`, a place in CLASSES_NS.
+    longest
+        The longest gaps: columns of `idle_gaps`.
     causes
         By the kind of the rule, in the order in which they are tried.
     all_gaps
@@ -80,11 +98,38 @@ class GapCauses(Measurement):
     """
 
     run: MeasuredRun
+    by_class: pl.DataFrame
+    longest: pl.DataFrame
     causes: Mapping[str, GapCause]
     all_gaps: pl.DataFrame
     sums: Mapping[str, pl.DataFrame]
     kernels: Mapping[str, pl.DataFrame]
     gaps: pl.DataFrame | None
+
+    def tables(self) -> Filled:
+        """The tables `gaps` and `longest_gaps`."""
+        edges, run, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), self.run, self.longest
+        gaps = self.by_class.select(
+            "count",
+            *CAUSE_COLUMNS,
+            device=run.device_names(pl.col("device")),
+            from_ns=edges.gather("length_class"),
+            to_ns=edges.gather(pl.col("length_class") + 1),
+            total_ns="length",
+        )
+        return {
+            GAPS: gaps,
+            LONGEST_GAPS: longest.select(
+                *CAUSE_COLUMNS,
+                device=run.device_names(pl.col("device")),
+                begin_ns="begin",
+                end_ns="start",
+                length_ns="length",
+                before=run.events.named(longest["former_number"], longest["former_value"]),
+                after=run.events.named(longest["number"], longest["value"]),
+                **names_of_threads(run, pl.col("thread")),
+            ),
+        }
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -140,11 +185,13 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
     """
     length, by_part = run.events.length, ("device", "part")
     count_all, count_of = ("count", *CAUSE_COLUMNS), {kind: ("count", *cause.sums) for kind, cause in causes.items()}
-    gaps, all_gaps = [pl.DataFrame(schema=_GAP)], []
+    gaps, all_gaps, by_class, longest = [pl.DataFrame(schema=_GAP)], [], [], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
     kernels = {kind: [pl.DataFrame(schema=_KERNEL)] for kind, cause in causes.items() if cause.counts_names}
-    for block in run.measured(Gaps).blocks():
-        placed = _with_cause(run, block, causes)
+    for block in idle_gaps(run):
+        by_class.append(_by_class(block))
+        longest.append(longest_of(block, MOST_LONGEST))
+        placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
         occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
         all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
         if not run.options.no_critical_path:
@@ -160,12 +207,20 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
                 kernels[kind].append(matches.select(list(_KERNEL)).unique().cast(pl.Int64))
     return GapCauses(
         run,
+        pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class"),
+        longest_of(pl.concat(longest), MOST_LONGEST),
         causes,
         summed(all_gaps, ("cause", *by_part), ("cost", *count_all)),
         {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
         {kind: pl.concat(blocks).unique() for kind, blocks in kernels.items()},
         None if run.options.no_critical_path else pl.concat(gaps),
     )
+
+
+def _by_class(gaps: pl.DataFrame) -> pl.DataFrame:
+    length_class = pl.Series(np.searchsorted(CLASSES_NS, gaps["length"].to_numpy(), side="right") - 1)
+    counts = pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()
+    return gaps.group_by("device", length_class=length_class).agg(counts)
 
 
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:
@@ -178,8 +233,13 @@ def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCa
         if cause.dominates is not None:
             exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
     # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
-    is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
-    number = pl.when(pl.col("former_number") == 0).then(AT_START).when(is_unknown).then(UNKNOWN_LAUNCH).otherwise(exclusive)
+    number = (
+        pl.when(pl.col("former_number") == 0)
+        .then(AT_START)
+        .when(pl.col("unknown_ns") > 0)
+        .then(UNKNOWN_LAUNCH)
+        .otherwise(exclusive)
+    )
     described = gaps.with_columns(**_neighbours(run), length=pl.col("start") - pl.col("begin"))
     return described.with_columns(cause=number.cast(pl.Int8))
 

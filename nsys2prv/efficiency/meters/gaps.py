@@ -1,14 +1,13 @@
 """Gaps: times in which a device does not do something, with what ends each, and who launched that when.
 
-`gaps_between` serves all meters. The tables here are about idle devices: gaps in which nothing runs, by length and by what the
-thread did that launched what runs next.
+`gaps_between` serves all meters, `idle_gaps` those that ask why nothing runs: with what the thread did that launched what runs
+next. `findings.gap_causes` has their sums.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +15,11 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Intervals, Numbers
 from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.steps import NONE
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
-MOST_GAPS = 200
-"""Gaps that have a row each: the longest."""
 BLOCK_GAPS = 200_000
 """Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
 UNKNOWN = -1
@@ -191,60 +187,17 @@ def blocks_of(gaps: pl.DataFrame) -> Iterator[pl.DataFrame]:
 # -- idle devices ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Gaps(Measurement):
-    """Idle times of all devices, from the start of the window to its end.
+def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
+    """Idle times of all devices from the start of the window to its end, some at a time, in the order of device and time.
 
-    Attributes
-    ----------
-    gaps
-        As of `gaps_between`, with `former`, the place of the operation that ended last before it (NONE: none).
-    by_class
-        `count`, `length` and CAUSE_COLUMNS of all gaps by `device` and `length_class`, a place in CLASSES_NS.
-    longest
-        The longest gaps, with the columns of `blocks`.
+    A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
+    the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
+    (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
+    `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
     """
-
-    run: MeasuredRun
-    gaps: pl.DataFrame
-    by_class: pl.DataFrame
-    longest: pl.DataFrame
-
-    def blocks(self) -> Iterator[pl.DataFrame]:
-        """Gaps that have ended, some at a time, in the order of device and time. Wide columns are made when they are needed.
-
-        A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value`,
-        `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it (-1: not
-        known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-        `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
-        """
-        for block in blocks_of(self.gaps):
-            yield _with_causes(self.run, block.filter(pl.col("next") != NONE))
-
-    def tables(self) -> Filled:
-        """The tables `gaps` and `longest_gaps`."""
-        edges, run, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), self.run, self.longest
-        gaps = self.by_class.select(
-            "count",
-            *CAUSE_COLUMNS,
-            device=run.device_names(pl.col("device")),
-            from_ns=edges.gather("length_class"),
-            to_ns=edges.gather(pl.col("length_class") + 1),
-            total_ns="length",
-        )
-        return {
-            GAPS: gaps,
-            LONGEST_GAPS: longest.select(
-                *CAUSE_COLUMNS,
-                device=run.device_names(pl.col("device")),
-                begin_ns="begin",
-                end_ns="start",
-                length_ns="length",
-                before=run.events.named(longest["former_number"], longest["former_value"]),
-                after=run.events.named(longest["number"], longest["value"]),
-                **names_of_threads(run, pl.col("thread")),
-            ),
-        }
+    on_devices = run.on_devices
+    for block in blocks_of(gaps_between(run, on_devices.where(on_devices.mask > 0))):
+        yield _with_causes(run, block.with_columns(former=pl.Series(_operations_before(run, block), dtype=pl.Int32)))
 
 
 def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
@@ -254,23 +207,6 @@ def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
     threads = pl.Series([rows.names[row] for row in run.callers], dtype=pl.String)
     task = run.task_names(pl.lit(pl.Series(rows.task[run.callers], dtype=pl.Int64)).gather(place))
     return {"task": task, "thread": pl.lit(threads).gather(place)}
-
-
-def measure_gaps(run: MeasuredRun) -> Gaps:
-    """Idle times of all devices, with what the launching thread did in them."""
-    on_devices = run.on_devices
-    is_busy = np.logical_or.reduce([count > 0 for count in on_devices.counts])
-    gaps = gaps_between(run, on_devices.where(is_busy))
-    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
-    by_class, longest = [], []
-    for block in blocks_of(gaps):
-        rows = _with_causes(run, block)
-        length_class = np.searchsorted(CLASSES_NS, rows["length"].to_numpy(), side="right") - 1
-        classes = rows.group_by("device", length_class=pl.Series(length_class))
-        by_class.append(classes.agg(pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()))
-        longest.append(longest_of(rows, MOST_GAPS))
-    sums = pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class")
-    return Gaps(run, gaps, sums, longest_of(pl.concat(longest), MOST_GAPS))
 
 
 def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -293,7 +229,7 @@ def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
 
 
 def _with_causes(run: MeasuredRun, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `Gaps.blocks`, from those of `Gaps.gaps`."""
+    """Columns of `idle_gaps`, from those of `gaps_between` and `former`."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     length = end - begin
     is_launched = thread >= 0
