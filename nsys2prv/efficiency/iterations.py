@@ -343,7 +343,7 @@ def _works(run: MeasuredRun, groups: _Groups) -> dict[int, _Work]:
         "end",
         pl.Series("group", groups.of_row[row], dtype=pl.Int32),
         pl.Series("stream", run.events.rows.first_of_stream[row], dtype=pl.Int32),
-        pl.Series("key", distinct(number.astype(np.int64) << 32 | value & 0xFFFFFFFF).place, dtype=pl.Int32),
+        pl.Series("key", distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         is_kernel=pl.col("number").is_in(kernels),
     )
     works = {}

@@ -340,7 +340,7 @@ def _own_copies(parts: GraphParts, calls: pl.DataFrame, ends: Places, operation:
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
     kinds = pl.DataFrame(
-        _values(run.events.types.get(event_types.PTHREAD_CALL)), schema={"value": pl.Int64, "name": pl.String}, orient="row"
+        _values(run.events.types.get(event_types.PTHREAD_CALL)), schema={"value": pl.Int32, "name": pl.String}, orient="row"
     ).select(
         "value", wait=first_match(pl.col("name"), _THREAD_WAITS, 0), signal=first_match(pl.col("name"), _SIGNALS, 0)
     )  # fmt: skip
