@@ -75,11 +75,6 @@ def call_categories(names: pl.Series) -> Numbers:
     return categories
 
 
-def first_open(calls: Segments) -> Numbers:
-    """The first kind that is open in each segment; the number of kinds where none is."""
-    return calls.first_kind.astype(np.int64)
-
-
 class MeasuredRun:
     """A run in a window of time, and what was measured of it so far.
 
@@ -235,8 +230,7 @@ class MeasuredRun:
         """The same for each task."""
         if self.only_task is None:
             return self._segments(self.operations, self.events.rows.task, self.kind, 3)
-        on_devices = self.on_devices
-        return Segments(self.only_task[on_devices.group], on_devices.begin, on_devices.end, on_devices.counts)
+        return self.on_devices.regrouped(self.only_task)
 
     @cached_property
     def on_threads(self) -> Segments:
@@ -311,7 +305,7 @@ def _only_tasks(events: RunEvents) -> Numbers | None:
     pairs = all(len(of_device) == 1 for of_device in tasks) and all(
         len(devices) == 1 for devices in rows.devices_of_task.values()
     )
-    return np.array(tasks, dtype=np.int64).reshape(-1) if pairs and tasks == sorted(tasks) else None
+    return np.array(tasks, dtype=np.int64).reshape(-1) if tasks and pairs and tasks == sorted(tasks) else None
 
 
 def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Intervals, Numbers
+from nsys2prv.efficiency.intervals import NONE, Intervals, Numbers
 from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
-from nsys2prv.efficiency.steps import NONE
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
