@@ -195,8 +195,10 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
     """
     on_devices = run.on_devices
-    for block in blocks_of(gaps_between(run, on_devices.where(on_devices.mask > 0))):
-        yield _with_causes(run, block.with_columns(former=pl.Series(_operations_before(run, block), dtype=pl.Int32)))
+    gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
+    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
+    for block in blocks_of(gaps):
+        yield _with_causes(run, block)
 
 
 def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
