@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -164,12 +165,18 @@ class Segments(Moments):
     def lengths(self, first: int, behind: int) -> Numbers:
         """The same of some in a row."""
         keys = self.keys[first : behind + 1]
-        if behind >= len(self.keys):
-            keys = np.append(keys, keys[-1:])
-        time, group = self.code.time(keys), keys >> self.code.bits
-        length = np.diff(time)
-        length[group[1:] != group[:-1]] = 0
+        length: Numbers = np.diff(keys if self.code.times is None else self.code.time(keys))
+        if behind == len(self.keys):
+            length = np.append(length, 0)
+        low, high = np.searchsorted(self._last, (first, behind))
+        length[self._last[low:high] - first] = 0
         return length
+
+    @cached_property
+    def _last(self) -> Numbers:
+        """The last one of each group."""
+        group = self.group
+        return np.flatnonzero(np.append(group[1:] != group[:-1], True))
 
     def regrouped(self, groups: Numbers) -> Segments:
         """The same with new numbers of groups, which are in the same order."""

@@ -142,6 +142,11 @@ def test_what_is_no_report_is_said(tmp_path: Path) -> None:
         open_report(tmp_path / "other.sqlite")
     with pytest.raises(ReportNotFound):
         open_report(tmp_path / "missing.sqlite")
+    with sqlite3.connect(tmp_path / "utf16.sqlite") as database:
+        database.execute("pragma encoding = 'UTF-16'")
+        database.execute("create table StringIds (id integer, value text)")
+    with pytest.raises(NotAReport, match="its texts are UTF-16, and nsys writes UTF-8"):
+        open_report(tmp_path / "utf16.sqlite")
 
 
 def test_reports_are_found_in_folders_and_by_globs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
