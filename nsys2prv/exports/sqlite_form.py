@@ -254,7 +254,7 @@ class SqliteTables(Tables):
         found = {}
         with self._database() as database:
             for table in tables:
-                if "rowid" in self._columns[table]:
+                if any(name.lower() == "rowid" for name in self._columns[table]):
                     continue
                 name = quoted(table)
                 query = f"select (select min(rowid) from {name}), (select max(rowid) from {name})"
