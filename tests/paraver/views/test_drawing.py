@@ -144,7 +144,8 @@ def pictures() -> ModuleType:
 def test_the_page_of_views_is_up_to_date(pictures: ModuleType) -> None:
     text = pictures.PAGE.read_text(encoding="utf-8")
     assert text == pictures.rewritten(text), "run `python tools/pictures.py`"
-    shown = set(re.findall(r"views/([\w-]+\.(?:png|svg))\)", text + (CHECKOUT / "docs" / "views.md").read_text(encoding="utf-8")))
+    others = (CHECKOUT / "docs" / "views.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"views/([\w-]+\.(?:png|svg))\)", text + others))
     assert shown == {path.name for path in pictures.FOLDER.iterdir()}
     drawn = {name for name in shown if name.endswith(".svg")}
     assert len(drawn) == len(pictures.PICTURES)
