@@ -59,7 +59,7 @@ _DRIVER_ERRORS = {
     "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
     "Type mismatch": "a value in a column of whole numbers is no whole number",
 }
-"""What is told for errors of the driver, by what they say."""
+"""What is reported for errors of the driver, by what they say."""
 _PERMITTED = {
     sqlite3.SQLITE_SELECT: None,
     sqlite3.SQLITE_READ: None,
