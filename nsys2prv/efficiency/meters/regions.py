@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import Trees, times_in_ranges
+from nsys2prv.efficiency.activity_times import times_in_ranges, trees
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
@@ -131,9 +131,9 @@ def nvtx_regions(run: MeasuredRun) -> Regions:
         .sort("total_ns", "slot", descending=[True, False])
         .head(MOST_REGIONS)
     )
-    trees = Trees(run).of_slots(*times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
+    of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
     names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
-    for columns in (names.cast({"slot": pl.Int64}), trees):
+    for columns in (names.cast({"slot": pl.Int64}), of_slots):
         by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
     return Regions({REGIONS: by_slot})
 
@@ -161,8 +161,8 @@ def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame
     """Iterations (`slot`, `begin`, `end`, `shortest`, `longest`) with trees from their times on each task (`slot`, `task`,
     `begin`, `end`), as columns of the table `iterations`."""
     columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
-    trees = Trees(run).of_slots(*times_in_ranges(run, ranges))
-    return columns.with_columns(iteration="slot").join(trees, on="slot", how="left", maintain_order="left")
+    of_slots = trees(run, *times_in_ranges(run, ranges))
+    return columns.with_columns(iteration="slot").join(of_slots, on="slot", how="left", maintain_order="left")
 
 
 def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
