@@ -129,8 +129,9 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     nodes = pl.lit(pl.Series([task.node for task in rows.tasks], dtype=pl.String))
     kernels = kernels.with_columns(of_first, exposed=exposed, node=nodes.gather("task"))
     complete = pl.struct("task", "device").n_unique() >= pl.col("ranks").max()
-    placement = pl.when(pl.col("node").n_unique() > 1).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
-    placement = pl.when(pl.col("communicator").is_not_null()).then(placement.over("communicator", "operation"))
+    is_named, several = pl.col("communicator").is_not_null(), pl.col("node").n_unique() > 1
+    where = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
+    placement = pl.when(is_named).then(where.over("communicator", "operation"))
     return NcclExposure(kernels.with_columns(placement=placement), absent.starved_beside_nccl)
 
 
