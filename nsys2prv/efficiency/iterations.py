@@ -105,7 +105,8 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     )
     usual = iterations.filter(~pl.col("is_warm_up"))
     steady = int(usual["begin"].to_numpy().min()), int(usual["end"].to_numpy().max())
-    iterations = iterations.select(*ITERATION_SCHEMA).cast(ITERATION_SCHEMA).sort("number", "task", "device")
+    iterations = iterations.select(pl.col(name).cast(dtype) for name, dtype in ITERATION_SCHEMA.items())
+    iterations = iterations.sort("number", "task", "device")
     return RunIterations(iterations, f"nvtx {name}" if name else BY_KERNELS, None, work, steady)
 
 
@@ -240,18 +241,6 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What runs on the main stream of a group, in order: `key` (its name, as a number), start, end, how long the device was
-    idle before, and the time of work before each and after the last."""
-
-    key: Numbers
-    start: Numbers
-    end: Numbers
-    idle: Numbers
-    busy: Numbers
-
-
-@dataclass(frozen=True)
 class _Period:
     """How well a name marks a period of a group: places of its executions, share of the time of the work in segments between
     them that are alike, which these are, and the usual number of operations in one."""
@@ -266,10 +255,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, s
     """Iterations (_BOUNDED_SCHEMA) by the period of the work of each group, or why there are none."""
     empty = pl.DataFrame(schema=_BOUNDED_SCHEMA)
     on_main = _main_streams(run, group_of_row)
-    works = {}
-    for (group,), part in on_main.partition_by("group", as_dict=True).items():
-        key, start, end, idle = (part[name].to_numpy() for name in ("key", "start", "end", "idle"))
-        works[int(group)] = _Work(key, start, end, idle, np.append(0, np.cumsum(end - start)))
+    works = {int(group): part for (group,), part in on_main.partition_by("group", as_dict=True).items()}
     tried = _tried(on_main)
     if not tried:
         times = f"{LEAST_ITERATIONS + 1} times or more over the time of the work"
@@ -283,7 +269,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, s
         at_marks = {group for group, _ in several} >= {group for group, _ in periods}
         periods = several if at_marks else periods
     if not periods:
-        is_alone = all(len(np.unique(work.key)) == 1 for work in works.values())
+        is_alone = all(work["key"].n_unique() == 1 for work in works.values())
         no_period = "the sequence of kernels, copies and collectives has no period"
         return empty, "one kernel repeats alone" if is_alone else no_period
     frames = [frame for marked in _marked(periods, works) for frame in _bounded_by_period(works, marked, at_marks=at_marks)]
@@ -293,7 +279,8 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, s
 
 def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything:
-    columns `group`, `key`, `start`, `end`, `idle`, in the order of groups and time."""
+    columns `group`, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of work,
+    `busy`, before it; in the order of groups and time."""
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
     bases = base_types(run.operations["number"].unique().to_list(), ON_DEVICES)
     kernels = [number for number, base in bases.items() if base in (event_types.KERNEL, event_types.GRAPH_EXECUTION)]
@@ -313,7 +300,8 @@ def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     # Equal starts come in one order, from reports and from their trace.
     ordered = operations.sort("group", "start", "stream", "end", "key")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0).over("group")
-    return ordered.with_columns(idle=idle).join(main, on=["group", "stream"], how="semi", maintain_order="left")
+    on_main = ordered.with_columns(idle=idle).join(main, on=["group", "stream"], how="semi", maintain_order="left")
+    return on_main.with_columns(busy=(length.cum_sum() - length).over("group"))
 
 
 def _tried(on_main: pl.DataFrame) -> list[tuple[int, int]]:
@@ -331,17 +319,17 @@ def _tried(on_main: pl.DataFrame) -> list[tuple[int, int]]:
 
 
 def _periods(
-    works: Mapping[int, _Work], pairs: Sequence[tuple[int, int]], strides: Sequence[int], least_covered: float
+    works: Mapping[int, pl.DataFrame], pairs: Sequence[tuple[int, int]], strides: Sequence[int], least_covered: float
 ) -> dict[tuple[int, int], _Period]:
     """Periods by group and key, where the key marks one."""
     periods = {(group, key): _period(works[group], key, strides, least_covered) for group, key in pairs}
     return {pair: period for pair, period in periods.items() if period is not None}
 
 
-def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float) -> _Period | None:
+def _period(work: pl.DataFrame, key: int, strides: Sequence[int], least_covered: float) -> _Period | None:
     """The period that every so many executions of a name mark, of the first stride that covers enough; None: they mark none."""
-    marks = np.flatnonzero(work.key == key)
-    before = _names_before(work.key, marks)
+    marks, busy = np.flatnonzero(work["key"].to_numpy() == key), work["busy"].to_numpy()
+    before = _names_before(work["key"].to_numpy(), marks)
     for stride in strides:
         periods = []
         for first in range(min(stride, len(marks))):
@@ -350,8 +338,8 @@ def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float)
                 continue
             usual = np.median(histograms, axis=0)
             is_like = np.linalg.norm(histograms - usual, axis=1) <= LIKE * max(float(np.linalg.norm(usual)), 1.0)
-            operations, times = np.diff(places), np.diff(work.busy[places])
-            covered = float(times[is_like].sum()) / max(int(work.busy[-1]), 1)
+            operations, times = np.diff(places), np.diff(busy[places])
+            covered = float(times[is_like].sum()) / max(_time_of(work), 1)
             # A kernel that is long and repeats at once in some places is no period of the rest.
             is_regular = operations[is_like].sum() >= LEAST_COVERED * operations.sum()
             if is_regular and covered >= least_covered and is_like.sum() >= LEAST_ITERATIONS:
@@ -359,6 +347,10 @@ def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float)
         if periods:
             return max(periods, key=lambda period: period.covered)
     return None
+
+
+def _time_of(work: pl.DataFrame) -> int:
+    return int((work["end"] - work["start"]).sum())
 
 
 def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
@@ -372,11 +364,11 @@ def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
     return np.cumsum(counts, axis=0, dtype=np.int32)
 
 
-def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, _Work]) -> Iterator[dict[int, _Period]]:
+def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, pl.DataFrame]) -> Iterator[dict[int, _Period]]:
     """Periods of the groups that a name marks the iterations of, for one such name after the other: as few as possible."""
     remaining = dict(periods)
     while remaining:
-        work = {group: int(works[group].busy[-1]) for group, _ in remaining}
+        work = {group: _time_of(works[group]) for group, _ in remaining}
         covered: dict[int, float] = {}
         counts: dict[int, list[int]] = {}
         for (group, key), period in sorted(remaining.items()):
@@ -390,68 +382,54 @@ def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, _Wor
         remaining = {pair: period for pair, period in remaining.items() if pair[0] not in marked}
 
 
-def _bounded_by_period(works: Mapping[int, _Work], periods: Mapping[int, _Period], *, at_marks: bool) -> list[pl.DataFrame]:
+def _bounded_by_period(
+    works: Mapping[int, pl.DataFrame], periods: Mapping[int, _Period], *, at_marks: bool
+) -> list[pl.DataFrame]:
     """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
     `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
     sampled = max(periods, key=lambda group: (periods[group].is_like.sum(), -group))
     first_operation = _first_operation(works[sampled], periods[sampled])
     frames = []
     for group, period in periods.items():
-        work = works[group]
-        edges = period.marks if at_marks else _edges(work.key, period.marks, *first_operation)
+        key, start, end = (works[group][name].to_numpy() for name in ("key", "start", "end"))
+        edges = period.marks if at_marks else _edges(key, period, *first_operation)
         if not len(edges):
             continue
         # What is before the first mark is an iteration if its work is complete, as that behind the last one.
         if len(edges) > 1 and edges[1] - edges[0] < (1 - LIKE) * period.operations and edges[0] < period.marks[0]:
             edges = edges[1:]
-        begins = work.start[edges]
-        ends = begins[1:]
+        ends = start[edges[1:]]
         # The last iteration ends with its work, if that is complete.
-        last = work.end[edges[-1] : edges[-1] + period.operations]
+        last = end[edges[-1] : edges[-1] + period.operations]
         if len(last) >= (1 - LIKE) * period.operations and period.marks[-1] >= edges[-1]:
             ends = np.append(ends, last.max())
-        columns = {"number": np.arange(len(ends)), "begin": begins[: len(ends)], "end": ends}
+        columns = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
         frames.append(pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns))
     return frames
 
 
-def _first_operation(work: _Work, period: _Period) -> tuple[int, int, int, bool]:
-    """The operation that the device is idle longest before, of those that most segments of a group have: its key, which of this
-    key it is in the segment between two marks, counted from the start (0, 1, ...) and from the end (1, 2, ...), and whether it
-    is nearer to the end."""
+def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
+    """The operation that the device is idle longest before, of those that most segments of a group have: its key, and how many
+    operations after the nearest mark it usually is."""
     like = np.flatnonzero(period.is_like)
-    middle = like[len(like) // 2]
-    sampled = like[np.argsort(np.abs(like - middle), kind="stable")[:_SAMPLED_ITERATIONS]]
+    sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
     segment, place = expanded(period.marks[sampled], period.marks[sampled + 1] - 1)
-    operations = pl.DataFrame({"segment": segment, "place": place, "key": work.key[place], "idle": np.sqrt(work.idle[place])})
-    number = pl.int_range(pl.len()).over("segment", "key")
-    offset = pl.col("place") - pl.col("place").min().over("segment")
-    usual = (
-        operations.with_columns(forward=number, backward=pl.len().over("segment", "key") - number, offset=offset)
-        .group_by("key", "forward", "backward")
-        .agg(
-            pl.len().alias("segments"),
-            pl.col("idle").sum(),
-            pl.col("place").min(),
-            is_late=2 * pl.col("offset").median() > period.operations,
-        )
-        .filter(2 * pl.col("segments") >= len(sampled))
+    operations = work[place].select(
+        "key", pl.col("idle").sqrt(), segment=pl.Series(segment), offset=pl.Series(place - period.marks[sampled][segment])
     )
+    number = pl.int_range(pl.len()).over("segment", "key").alias("number")
+    usual = operations.group_by("key", number).agg(pl.len(), pl.col("idle").sum(), pl.col("offset").median())
     # Of equal times the first: where devices never wait, the mark itself.
-    key, forward, backward, is_late = (
-        usual.sort("idle", "place", descending=[True, False]).select("key", "forward", "backward", "is_late").row(0)
-    )
-    return key, forward, backward, is_late
+    usual = usual.filter(2 * pl.col("len") >= len(sampled)).sort("idle", "offset", descending=[True, False])
+    key, offset = usual.select("key", pl.col("offset").cast(pl.Int64)).row(0)
+    return key, offset if 2 * offset <= period.operations else offset - period.operations
 
 
-def _edges(keys: Numbers, marks: Numbers, key: int, forward: int, backward: int, is_late: bool) -> Numbers:
-    """Places where iterations start, at the operation of `_first_operation`: before the first mark, between marks, and behind
-    the last one."""
-    places = np.flatnonzero(keys == key)
-    of_mark = np.searchsorted(places, marks, side="left")
-    before, behind = of_mark[:1] - backward, of_mark[-1:] + forward
-    # Segments may differ a little: counted is from the mark that is nearer.
-    inside = of_mark[1:] - backward if is_late else of_mark[:-1] + forward
-    inside = inside[(inside >= of_mark[:-1]) & (inside < of_mark[1:])]
-    edges: Numbers = places[np.concatenate([before[before >= 0], inside, behind[behind < len(places)]])]
-    return edges
+def _edges(keys: Numbers, period: _Period, key: int, offset: int) -> Numbers:
+    """Places where iterations start, at the operation of `_first_operation`: the execution that is nearest to where it usually
+    is before, behind and between the marks."""
+    places, marks, operations = np.flatnonzero(keys == key), period.marks, period.operations
+    expected = np.concatenate([marks[:1] - operations, marks, marks[-1:] + operations]) + offset
+    behind = np.clip(np.searchsorted(places, expected), 1, len(places) - 1)
+    nearest = places[np.where(expected - places[behind - 1] <= places[behind] - expected, behind - 1, behind)]
+    return np.unique(nearest[np.abs(nearest - expected) <= LIKE * operations])
