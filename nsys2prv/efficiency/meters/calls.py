@@ -101,11 +101,7 @@ OS_CALLS = Table(
 )  # fmt: skip
 
 
-class Calls(MeasuredTables):
-    """CUDA API calls, MPI calls and calls of the OS runtime, of all tasks."""
-
-
-def host_calls(run: MeasuredRun) -> Calls:
+def host_calls(run: MeasuredRun) -> MeasuredTables:
     """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
     length, size = pl.col("end") - pl.col("start"), pl.col("size")
     # Null where no call reports one.
@@ -134,7 +130,7 @@ def host_calls(run: MeasuredRun) -> Calls:
     categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
     time_of_tasks = run.events.length * max(by_task.filter(is_mpi)["task"].n_unique(), 1)
     kind = pl.col("number").replace_strict(_OS_KINDS, default=None, return_dtype=pl.String)
-    return Calls(
+    return MeasuredTables(
         {
             CUDA_CALLS: of_cuda.with_columns(category=categories),
             MPI_CALLS: by_call.filter(is_mpi).with_columns(share=total / time_of_tasks),
@@ -143,11 +139,7 @@ def host_calls(run: MeasuredRun) -> Calls:
     )
 
 
-class MemoryOperations(MeasuredTables):
-    """Copies and memsets by kind, by kinds of memory and by size."""
-
-
-def memory_operations(run: MeasuredRun) -> MemoryOperations:
+def memory_operations(run: MeasuredRun) -> MeasuredTables:
     """The table `memory_operations`."""
     operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
     size, total = pl.col("size").fill_null(0), pl.col("total_ns")
@@ -170,4 +162,4 @@ def memory_operations(run: MeasuredRun) -> MemoryOperations:
         bandwidth=pl.when(total > 0).then(pl.col("bytes") * 1e9 / total),
     )
     order = ["total_ns", "operation", "source", "destination", "from_bytes"]
-    return MemoryOperations({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})
+    return MeasuredTables({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})

@@ -67,11 +67,7 @@ TABLES = (MEMORY_IN_USE, MEMORY_BINS)
 _KEY = ["device", "memory"]
 
 
-class MemoryInUse(MeasuredTables):
-    """Sums of allocations less frees."""
-
-
-def memory_in_use(run: MeasuredRun) -> MemoryInUse:
+def memory_in_use(run: MeasuredRun) -> MeasuredTables:
     """The tables `memory_in_use` and `memory_bins`, from the changes of the recording until the end of the window."""
     changes = _changes(run)
     before = _before_recording(changes)
@@ -97,7 +93,7 @@ def memory_in_use(run: MeasuredRun) -> MemoryInUse:
     bins = _over_time(course, run.measured(Bins).edges)
     names = {"device": run.device_names(pl.col("device")), "memory": pl.lit(pl.Series(list(GROUPS))).gather("memory")}
     tables = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}
-    return MemoryInUse({table: frame.with_columns(**names) for table, frame in tables.items()})
+    return MeasuredTables({table: frame.with_columns(**names) for table, frame in tables.items()})
 
 
 def _changes(run: MeasuredRun) -> pl.DataFrame:

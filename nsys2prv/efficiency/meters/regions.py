@@ -114,11 +114,7 @@ NVTX_TREE = Table(
 )
 
 
-class Regions(MeasuredTables):
-    """Times and lengths of all ranges of each name that `--regions` names."""
-
-
-def nvtx_regions(run: MeasuredRun) -> Regions:
+def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
     ranges = NamedRanges(run.events, run.options.regions)
     inside = _with_tasks(run, run.frame(RANGES).join(ranges.slots, on=["number", "value"], how="inner"))
@@ -133,14 +129,10 @@ def nvtx_regions(run: MeasuredRun) -> Regions:
     names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
     for columns in (names.cast({"slot": pl.Int64}), of_slots):
         by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
-    return Regions({REGIONS: by_slot})
+    return MeasuredTables({REGIONS: by_slot})
 
 
-class Iterations(MeasuredTables):
-    """Times in the n-th range of a name of each task."""
-
-
-def range_iterations(run: MeasuredRun) -> Iterations:
+def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
     slots = NamedRanges(run.events, [name]).slots
@@ -152,7 +144,7 @@ def range_iterations(run: MeasuredRun) -> Iterations:
     )
     lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
     kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
-    return Iterations({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
+    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -169,11 +161,7 @@ def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.select(task, pl.col("start").alias("begin"), "end", pl.col("^slot$"))
 
 
-class FoundIterations(MeasuredTables):
-    """Times in the iterations of the run that lie in the window, and their lengths on each task."""
-
-
-def run_iterations(run: MeasuredRun) -> FoundIterations:
+def run_iterations(run: MeasuredRun) -> MeasuredTables:
     """The tables `task_iterations` and, unless `--per-iteration` names ranges, `iterations`."""
     iterations, offset, window = run.window.iterations, run.events.offset, run.events.length
     moved = iterations.iterations.with_columns(pl.col("begin", "end") - offset)
@@ -189,7 +177,7 @@ def run_iterations(run: MeasuredRun) -> FoundIterations:
         ratio=length / length.median().over("number"),
     )
     if run.options.per_iteration is not None:
-        return FoundIterations({TASK_ITERATIONS: of_tasks})
+        return MeasuredTables({TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
     kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
@@ -197,14 +185,10 @@ def run_iterations(run: MeasuredRun) -> FoundIterations:
         pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
-    return FoundIterations({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
+    return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
 
 
-class NvtxTree(MeasuredTables):
-    """Times of ranges by the ranges around them."""
-
-
-def nvtx_tree(run: MeasuredRun) -> NvtxTree:
+def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
     """The table `nvtx_tree`."""
     names = range_texts(run.events).filter(pl.col("base") == event_types.NVTX_PUSHPOP)
     names = names.select("number", "value", text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
@@ -218,14 +202,14 @@ def nvtx_tree(run: MeasuredRun) -> NvtxTree:
         .sort("row", "start", "end", "name", descending=[False, False, True, False])
     )
     if ranges.is_empty():
-        return NvtxTree({})
+        return MeasuredTables({})
     around = enclosing(ranges["row"].to_numpy(), ranges["end"].to_numpy())
     path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
     length = pl.col("end") - pl.col("start")
     sums = ranges.group_by(pl.Series("path", path)).agg(count=pl.len(), total=length.sum())
     # A range is no longer than the one around it, and its path comes later: nodes with most time have those around them.
     nodes = paths.join(sums, on="path").sort("total", "path", descending=[True, False]).head(MOST_NODES)
-    return NvtxTree({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
+    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
 
 
 def _paths(around: Numbers, names: Numbers, texts: int) -> tuple[Numbers, pl.DataFrame]:

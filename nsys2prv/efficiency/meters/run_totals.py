@@ -356,15 +356,8 @@ def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFram
     return times.group_by("over", NCCL_POLICY.name, maintain_order=True).agg(count=pl.len(), total_ns=useful.sum(), **spreads)
 
 
-class Overlap(MeasuredTables):
-    """Time by the number of kernels that run at once while an NCCL kernel runs, per task.
-
-    The number counts the NCCL kernel too, as BSC's views do: 1 is exposed communication.
-    """
-
-
-def kernel_overlap(run: MeasuredRun) -> Overlap:
-    """The tables `overlap` and `overlap_summary`."""
+def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
+    """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
     communicates = activity.counts[NCCL] > 0
     times = pl.DataFrame(
@@ -386,7 +379,7 @@ def kernel_overlap(run: MeasuredRun) -> Overlap:
         by_task.group_by("kernels").agg(**spread(pl.col(f"of_{base}"))).sort("kernels").with_columns(base=pl.lit(base))
         for base in ("communication", "trace")
     )
-    return Overlap({OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
+    return MeasuredTables({OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
 
 
 def spread(values: pl.Expr) -> dict[str, pl.Expr]:
@@ -435,11 +428,7 @@ def time_bins(run: MeasuredRun) -> Bins:
     )
 
 
-class WindowTimes(MeasuredTables):
-    """Efficiencies of the whole run, its start-up, its steady part and its shut-down, beside those of the window."""
-
-
-def window_times(run: MeasuredRun) -> WindowTimes:
+def window_times(run: MeasuredRun) -> MeasuredTables:
     """The table `windows`; parts of the run may be outside of the window."""
     window, offset = run.window, run.events.offset
     (begin, end), parts = window.program, window.parts
@@ -454,4 +443,4 @@ def window_times(run: MeasuredRun) -> WindowTimes:
         length_ns=last - first,
         share=(last - first) / (end - begin),
     )
-    return WindowTimes({WINDOWS: table})
+    return MeasuredTables({WINDOWS: table})

@@ -75,17 +75,13 @@ SAMPLED_BINS = Table(
 TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 
-class Sampled(MeasuredTables):
-    """Samples of all metrics, by the kernels that ran meanwhile and over time."""
-
-
-def sampled_metrics(run: MeasuredRun) -> Sampled:
+def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     """The tables of sampled metrics."""
     samples = run.frame(SAMPLES)
     device = pl.Series("device", run.events.rows.device[samples["row"].to_numpy()], dtype=pl.Int32)
     samples = samples.select("start", "value", device, metric="number").filter(pl.col("device") >= 0)
     if samples.is_empty():
-        return Sampled({})
+        return MeasuredTables({})
     in_bins = _with_names(run, _in_bins(samples, run.measured(Bins).edges))
     means = _by_kernel_and_family(run, _in_kernels(run, samples)).sort("metric", "level", "name", "task", "device")
     table = _with_names(run, means).with_columns(task=run.task_names(pl.col("task")))
@@ -96,7 +92,7 @@ def sampled_metrics(run: MeasuredRun) -> Sampled:
         weighted=pl.when(time.sum() > 0).then((mean * time).sum() / time.sum()),
         **spread(mean),
     )  # fmt: skip
-    return Sampled({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
+    return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
 
 
 def _in_bins(samples: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
