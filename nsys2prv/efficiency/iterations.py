@@ -49,7 +49,7 @@ _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-_SAMPLED_LAUNCHES = 300_000
+_SAMPLED_LAUNCHES = 100_000
 _MOST_NAMES = 24
 """Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
 
@@ -143,7 +143,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
         "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
     )
     launches = rows.located(launches).sort("time")
-    if requested is None and ranges.height and launches.height:
+    if requested is None:
         ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
     bounded = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     name = requested or ranges["text"].min()
@@ -182,14 +182,9 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """The name whose ranges are iterations, by what is launched in them and by their rhythm: a row, or none."""
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
-    shares = pl.DataFrame(
-        [
-            (name, launched.height / sample.height, launched["is_by_thread"].sum() / sample.height)
-            for (name,), part in ranges.partition_by("name", as_dict=True).items()
-            for launched in (_launched_in(part, sample),)
-        ],
-        schema={"name": pl.Int64, "share": pl.Float64, "by_thread": pl.Float64},
-        orient="row",
+    by_thread = pl.col("is_by_thread").sum()
+    shares = (
+        _launched_in(ranges, sample).group_by("name").agg(share=pl.len() / sample.height, by_thread=by_thread / sample.height)
     )
     distance, start = pl.col("distance"), pl.col("start")
     rhythm = ranges.with_columns(distance=start.diff().over("name", "task")).group_by("name").agg(
@@ -208,12 +203,13 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Launches inside ranges of their tasks, with the `place` of the range, and whether its thread makes them."""
-    started = ranges.select("task", "place", range_row="row", range_start="start", range_end="end").sort("range_start")
-    in_ranges = launches.join_asof(started, left_on="time", right_on="range_start", by="task", check_sortedness=False)
-    return in_ranges.filter(pl.col("time") < pl.col("range_end")).with_columns(
-        is_by_thread=pl.col("row") == pl.col("range_row")
+    """Launches inside ranges of their tasks, for each name, with the `place` of the range, and whether its thread makes them."""
+    started = ranges.select("name", "task", "place", range_row="row", time="start", until="end").sort("time")
+    tried = launches.join(ranges.select("name").unique(), how="cross")
+    inside = tried.join_asof(started, on="time", by=["name", "task"], check_sortedness=False).filter(
+        pl.col("time") < pl.col("until")
     )
+    return inside.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
 def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
