@@ -203,7 +203,7 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Launches inside ranges of their tasks, for each name, with the `place` of the range, and whether its thread makes them."""
+    """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
     started = ranges.select("name", "task", "place", range_row="row", time="start", until="end").sort("time")
     tried = launches.join(ranges.select("name").unique(), how="cross")
     inside = tried.join_asof(started, on="time", by=["name", "task"], check_sortedness=False).filter(

@@ -362,7 +362,7 @@ def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
 def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl_collectives`, with indices of tasks and devices."""
     margin = pl.col("margin").first()
-    last = {"last_task": pl.col("task"), "device": pl.col("device")}
+    task, device = (pl.col(name).filter("is_last").first() for name in ("task", "device"))
     return (
         waits.group_by(_ID)
         .agg(
@@ -371,10 +371,11 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
             begin_ns=pl.col("start").min(),
             last_ns=pl.col("arrived").first(),
             end_ns=pl.col("end").max(),
+            last_task=task,
+            device=device,
             margin_ns=pl.when(margin.is_finite()).then(margin),
             start_skew_ns=pl.col("late_start").max(),
             end_skew_ns=pl.col("late_end").max(),
-            **{name: column.filter(pl.col("is_last")).first() for name, column in last.items()},
         )
         .sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False])
         .head(MOST_COLLECTIVES)
@@ -384,9 +385,10 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
-    factor: pl.Expr = pl.lit(None, pl.Float64)
-    for operation, expression in _BUS_FACTORS.items():
-        factor = pl.when(pl.col("operation") == operation).then(expression).otherwise(factor)
+    bandwidth, best_bandwidth = (
+        pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")
+    )
+    factors = (pl.when(pl.col("operation") == operation).then(factor) for operation, factor in _BUS_FACTORS.items())
     return (
         kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
         .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
@@ -394,12 +396,8 @@ def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             communicator="communicator_name",
             size_bytes="size",
-            bandwidth=_bytes_per_second("mean_ns"),
-            best_bandwidth=_bytes_per_second("min_ns"),
-            bus_bandwidth=_bytes_per_second("min_ns") * factor,
+            bandwidth=bandwidth,
+            best_bandwidth=best_bandwidth,
+            bus_bandwidth=best_bandwidth * pl.coalesce(*factors),
         )
     )
-
-
-def _bytes_per_second(duration: str) -> pl.Expr:
-    return pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration))
