@@ -122,8 +122,8 @@ def _numbered(bounded: pl.DataFrame, *, by_time: bool) -> pl.DataFrame:
     begins = max(alike, key=len)["begin"].to_numpy()
     period = max(float(np.median(np.diff(begins))), 1.0) if len(begins) > 1 else 1.0
     for place, part in enumerate(alike if by_time else ()):
-        both = min(part.height, len(begins))
-        late = float(np.median(part["begin"].to_numpy()[:both] - begins[:both])) / period
+        compared = min(part.height, len(begins))
+        late = float(np.median(part["begin"].to_numpy()[:compared] - begins[:compared])) / period
         first = round(late) if abs(late) > _OTHER else 0
         alike[place] = part.with_columns(number=pl.Series(np.arange(part.height) + first))
     return pl.concat(alike).with_columns(pl.col("number") - pl.col("number").min())
