@@ -283,9 +283,9 @@ def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     operations = run.operations.select(
         "start",
         "end",
-        group=pl.Series(group_of_row[row]),
-        stream=pl.Series(run.events.rows.first_of_stream[row]),
-        key=pl.Series(distinct(number.astype(np.int64) << 32 | value & 0xFFFFFFFF).place),
+        group=pl.Series(group_of_row[row], dtype=pl.Int32),
+        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        key=pl.Series(distinct(number.astype(np.int64) << 32 | value & 0xFFFFFFFF).place, dtype=pl.Int32),
         is_kernel=pl.col("number").is_in(kernels),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
