@@ -1,18 +1,13 @@
-"""What holds in a group at each time, as steps: a key holds from a change until the next one of its group.
-
-Windows are cut where the key changes. No loop visits single windows or changes.
-"""
+"""Pieces of windows, and nested intervals: no loop visits single ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from nsys2prv.efficiency.intervals import Integers, Intervals, Numbers, Places, Segments, search
+from nsys2prv.efficiency.intervals import Integers, Numbers, search
 
-_NEVER = np.iinfo(np.int64).max
 NONE = -1
 """A place of nothing."""
 
@@ -40,83 +35,6 @@ class Pieces:
     def length(self) -> Numbers:
         """ns of each."""
         return self.end - self.begin
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Changes, in the order of group and time (at most one per group and time).
-
-    Attributes
-    ----------
-    group, time
-        Of each change; ns.
-    key
-        What holds from there on.
-    before
-        What holds before the first change of a group.
-    """
-
-    group: Integers
-    time: Numbers
-    key: Integers
-    before: int = 0
-
-    @classmethod
-    def of(cls, segments: Segments, key: Integers, before: int = 0) -> Steps:
-        """From segments with a key each; outside of them `before` holds."""
-        rows = len(segments.group)
-        if not rows:
-            return cls(segments.group, segments.begin, key, before)
-        follows = np.zeros(rows, dtype=bool)
-        follows[:-1] = (segments.group[1:] == segments.group[:-1]) & (segments.begin[1:] == segments.end[:-1])
-        same = np.zeros(rows, dtype=bool)
-        same[1:] = follows[:-1] & (key[1:] == key[:-1])
-        # Where nothing follows, what was before holds again.
-        holes = np.flatnonzero(~follows)
-        is_change = np.insert(~same, holes + 1, values=True)
-        group, time, keys = (
-            np.insert(column, holes + 1, value)[is_change]
-            for column, value in (
-                (segments.group, segments.group[holes]),
-                (segments.begin, segments.end[holes]),
-                (key, np.full(len(holes), before)),
-            )
-        )
-        return cls(group, time, keys, before)
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    @cached_property
-    def _places(self) -> Places:
-        return Places(self.group, self.time)
-
-    def of_groups(self, is_selected: Numbers) -> Steps:
-        """Those of some groups; `is_selected` says of each group whether it is one of them."""
-        rows = is_selected[self.group] > 0
-        return Steps(self.group[rows], self.time[rows], self.key[rows], self.before)
-
-    def cut(self, windows: Intervals) -> Pieces:
-        """Windows, each of some length, cut where the key of their group changes.
-
-        >>> steps = Steps(*(np.array(column) for column in ([0, 0, 1], [10, 20, 5], [7, 0, 9])))
-        >>> pieces = steps.cut(Intervals.of([0, 1], [0, 6], [15, 8]))
-        >>> pieces.window.tolist(), pieces.begin.tolist(), pieces.end.tolist(), pieces.key.tolist()
-        ([0, 0, 1], [0, 10, 6], [10, 15, 8], [0, 7, 9])
-        """
-        if not len(self) or not len(windows):
-            key = np.full(len(windows), self.before, dtype=np.int64)
-            return Pieces(np.arange(len(windows)), windows.begin, windows.end, key)
-        first = self._places.find(windows.group, windows.begin)
-        last = self._places.find(windows.group, windows.end - 1)
-        window, place = expanded(first, last)
-        group = windows.group[window]
-        is_since = (place >= 0) & (self.group[place] == group)
-        following = np.minimum(place + 1, len(self) - 1)
-        is_followed = (place + 1 < len(self)) & (self.group[following] == group)
-        begin = np.maximum(windows.begin[window], np.where(is_since, self.time[place], windows.begin[window]))
-        end = np.minimum(windows.end[window], np.where(is_followed, self.time[following], _NEVER))
-        return Pieces(window, begin, end, np.where(is_since, self.key[place], self.before))
 
 
 def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
