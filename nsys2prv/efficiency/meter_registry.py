@@ -9,8 +9,7 @@ from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.launches import DefaultStreamWaits, default_stream_waits
 from nsys2prv.efficiency.findings.memory import FaultTimes, fault_times
 from nsys2prv.efficiency.graph import path
-from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
-from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges
 from nsys2prv.efficiency.graph.path import CriticalPath, critical_path
 from nsys2prv.efficiency.meter import Meter
 from nsys2prv.efficiency.meters import (

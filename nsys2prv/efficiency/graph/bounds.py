@@ -18,8 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Mask, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError, counted
@@ -30,7 +29,7 @@ NOT_TIED = "clocks of ranks that wait for each other are not known against each 
 
 _LONGER = "ranks that are not in the run may take longer, too"
 _TIME_OF_CALLS = (
-    edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.HOST, edge_kinds.BLOCKED_CALL
+    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
 )  # fmt: skip
 """What takes the time of kernels and calls that wait."""
 
@@ -83,13 +82,10 @@ def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
         weight = change(edges)
         return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
 
-    def held(edges: Edges) -> Numbers:
-        return edges.target[_of_open_ends(built, edges)].astype(np.int64)
-
     if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, change):
         return ReplayBounds(replay(built.graph, shorter), None, (*reasons, _LONGER))
     try:
-        most = replay(built.graph, longer, held)
+        most = replay(built.graph, longer, lambda edges: _of_open_ends(built, edges))
     except UsageError:
         return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
     return ReplayBounds(replay(built.graph, shorter), most, tuple(reasons))

@@ -10,14 +10,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph import changes, edge_kinds
+from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import replay_bounds
 from nsys2prv.efficiency.graph.changes import Step, combined
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.launch_queue import BlockedCalls
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, Edges, Mask, Replay, as_measured, last_moment, replay, slacks
+from nsys2prv.efficiency.graph.replay import (
+    BLOCK,
+    REMOVED,
+    EdgeKind,
+    Edges,
+    Mask,
+    Replay,
+    as_measured,
+    last_moment,
+    replay,
+    slacks,
+)
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.measured_run import CAUSES, KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -36,7 +46,7 @@ MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
 _LATENCY = 20_000
 """ns that are usual between two operations of a stream."""
-_BETWEEN_TASKS = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+_BETWEEN_TASKS = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
 SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
     "begin": pl.Int64,
@@ -71,23 +81,18 @@ KINDS = (
 """Kinds of segments; a collective whose other members are not known is no transfer, and an unknown wait is in a call of the OS
 in which a thread waits, when nothing says for what."""
 _KERNEL, _GRAPH, _COPY, _COLLECTIVE, _TRANSFER, _HOST = range(6)
-_BEFORE, _AFTER, _UNKNOWN_WAIT = 14, 15, 16
+_BEFORE, _AFTER, _UNKNOWN_WAIT = range(14, 17)
 _WORK_KINDS = (_KERNEL, _GRAPH, _COLLECTIVE, _TRANSFER)
-_KIND_OF_EDGE = {
-    edge_kinds.DEVICE_WORK: _KERNEL,
-    edge_kinds.TRANSFER: _TRANSFER,
-    edge_kinds.COLLECTIVE: _TRANSFER,
-    edge_kinds.ARRIVAL: 10,
-    edge_kinds.STREAM_ORDER: 8,
-    edge_kinds.LAUNCH: 6,
-    edge_kinds.SYNCHRONIZATION: 7,
-    edge_kinds.EVENT_WAIT: 9,
-    edge_kinds.HOST: _HOST,
-    edge_kinds.BLOCKED_CALL: _HOST,
-    edge_kinds.MESSAGE: 11,
-    edge_kinds.WAKE_UP: 12,
-    edge_kinds.LAUNCH_QUEUE: 13,
+_NAME_OF_EDGE = {
+    EdgeKind.DEVICE_WORK: "kernel",
+    EdgeKind.COLLECTIVE: "transfer",
+    EdgeKind.ARRIVAL: "wait for a late rank",
+    EdgeKind.LAUNCH: "launch latency",
+    EdgeKind.SYNCHRONIZATION: "synchronization latency",
+    EdgeKind.BLOCKED_CALL: "host",
 }
+"""Kinds of segments that are not called as the edges are."""
+_KIND_OF_EDGE = np.array([KINDS.index(_NAME_OF_EDGE.get(kind, kind.text)) for kind in EdgeKind], dtype=np.int8)
 _KIND_OF_WORK = {
     event_types.GRAPH_EXECUTION: _GRAPH,
     event_types.MEMORY_OPERATION: _COPY,
@@ -197,7 +202,7 @@ def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
     has_length = replayed.time[path.target] > replayed.time[path.source]
     path = Edges(path.graph, path.number[has_length])
     number, label = np.append(built.labels.number, NOTHING), path.label
-    kind = np.array([_KIND_OF_EDGE[kind] for kind in edge_kinds.KINDS], dtype=np.int8)[path.kind]
+    kind = _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & (number == event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
@@ -244,12 +249,9 @@ class PathTotals:
     """Sums of segments of a path (SEGMENT_SCHEMA)."""
 
     def __init__(self, segments: pl.DataFrame) -> None:
-        length, key = pl.col("end") - pl.col("begin"), ["row", "kind", "label", "cause"]
-        sums = [
-            block.group_by(key).agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
-            for block in (segments.clear(), *segments.iter_slices(BLOCK))
-        ]
-        self._sums = pl.concat(sums).group_by(key).agg(pl.col("total_ns", "segments").sum())
+        length = pl.col("end") - pl.col("begin")
+        by_key = segments.group_by("row", "kind", "label", "cause")
+        self._sums = by_key.agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
 
     @property
     def length(self) -> int:
@@ -337,20 +339,20 @@ class MeasuredGraph:
 
     Attributes
     ----------
-    measured
-        The replay without a change.
+    path
+        Edges of its critical path.
     totals
-        Of its critical path.
+        Of the path.
     """
 
     built: BuiltGraph
-    measured: Replay
+    path: Edges
     totals: PathTotals
 
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return not self.built.kinds.isdisjoint(_BETWEEN_TASKS)
+        return self.built.graph.has(*_BETWEEN_TASKS)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -376,10 +378,8 @@ class MeasuredGraph:
         run: then another path counts, of which nothing is known."""
         length = self.built.context.events.length
         bounds = [0] * len(steps)
-        places = self.measured.path(path_end(self.built, self.measured)[0]).places
-        assert isinstance(places, np.ndarray)
-        for low in range(0, len(places), BLOCK):
-            path = Edges(self.built.graph, places[low : low + BLOCK])
+        for low in range(0, len(self.path), BLOCK):
+            path = Edges(self.built.graph, self.path.number[low : low + BLOCK])
             for place, step in enumerate(steps):
                 changed = step(path, path.weight)
                 bounds[place] += 1 << 62 if (changed == REMOVED).any() else int((path.weight - changed).sum())
@@ -428,18 +428,21 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     totals = PathTotals(segments)
     if not totals.length:
         return CriticalPath(warnings=built.warnings)
-    tables: dict[Table, Any] = {CRITICAL_PATH: segment_rows(built, segments), CRITICAL_PATH_TOTALS: totals.rows(built)}
-    del segments
-    tables[CRITICAL_PATH_ROWS] = _rows_beside(built, totals)
+    tables: dict[Table, Any] = {
+        CRITICAL_PATH: segment_rows(built, segments),
+        CRITICAL_PATH_TOTALS: totals.rows(built),
+        CRITICAL_PATH_ROWS: _rows_beside(built, totals),
+    }
     ideal_length, warnings = _with_ideal_network(built, replayed_length(built, measured))
-    return CriticalPath(MeasuredGraph(built, measured, totals), ideal_length, tables, [*built.warnings, *warnings])
+    graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
+    return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
     """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
     change = combined([changes.ideal_network])
     if not len(built.open_ends):
-        is_changed = not built.kinds.isdisjoint(changes.TRANSFERS)
+        is_changed = built.graph.has(*changes.TRANSFERS)
         return replayed_length(built, replay(built.graph, change)) if is_changed else measured, []
     bounds = replay_bounds(built, change)
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]

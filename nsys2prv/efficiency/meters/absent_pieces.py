@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import Intervals, Numbers, Places, Segments, segments
 from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun, first_open
 from nsys2prv.efficiency.meters import absent_tables as parts
