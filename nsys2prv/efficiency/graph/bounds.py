@@ -12,6 +12,7 @@ become faster. How much longer the ranks take that are not in the run is not kno
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -73,22 +74,21 @@ def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
     if not reasons:
         return ReplayBounds(None, None, ())
 
-    def shorter(edges: Edges) -> Numbers:
-        weight = change(edges)
-        less = np.where(_of_open_ends(built, edges), 0, np.maximum(weight - _margins(built, edges), 0))
-        return np.where(weight == REMOVED, REMOVED, less).astype(np.int64)
-
-    def longer(edges: Edges) -> Numbers:
-        weight = change(edges)
-        return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
-
+    shorter = partial(_shifted, built, change, -1)
     if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, change):
         return ReplayBounds(replay(built.graph, shorter), None, (*reasons, _LONGER))
     try:
-        most = replay(built.graph, longer, lambda edges: _of_open_ends(built, edges))
+        most = replay(built.graph, partial(_shifted, built, change, 1), partial(_of_open_ends, built))
     except UsageError:
         return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
     return ReplayBounds(replay(built.graph, shorter), most, tuple(reasons))
+
+
+def _shifted(built: BuiltGraph, change: Change, sign: int, edges: Edges) -> Numbers:
+    """Changed weights, less or more what clocks can be wrong; at least what is open takes no time."""
+    weight, is_open = change(edges), _of_open_ends(built, edges) & (sign < 0)
+    wrong = np.where(is_open, 0, np.maximum(weight + sign * _margins(built, edges), 0))
+    return np.where(weight == REMOVED, REMOVED, wrong).astype(np.int64)
 
 
 def _is_longer(built: BuiltGraph, change: Change) -> bool:
@@ -98,27 +98,17 @@ def _is_longer(built: BuiltGraph, change: Change) -> bool:
 
 def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
     """Which edges are what may have waited for ranks that are not known."""
-    if not len(built.open_ends):
-        return np.zeros(len(edges), dtype=bool)
-    place = np.minimum(np.searchsorted(built.open_ends, edges.target), len(built.open_ends) - 1)
-    is_open: Mask = built.open_ends[place] == edges.target
-    return is_open & np.isin(edges.kind, _TIME_OF_CALLS)
+    return np.isin(edges.target, built.open_ends) & np.isin(edges.kind, _TIME_OF_CALLS)
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
     """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
     context, margins = built.context, np.zeros(len(edges))
     tasks = context.events.rows.task
-    source, target = tasks[edges.source_row], tasks[edges.row]
-    between = np.flatnonzero(source != target)
+    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
+    between = np.flatnonzero(task[0] != task[1])
     if len(between):
-        ends = pl.DataFrame(
-            {
-                "task": np.concatenate([source[between], target[between]]),
-                "time": np.concatenate([edges.begin[between], edges.end[between]]),
-                "edge": np.concatenate([between, between]),
-            }
-        )
-        of_ends = context.clocks.with_margins(ends, "time").select(margin_of_group(["edge"])).to_series()
+        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
+        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
         margins[between] = of_ends.head(len(between)).to_numpy()
     return margins

@@ -11,8 +11,8 @@ import polars as pl
 from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Mask, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, segments
-from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, SYNCHRONIZATION
-from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
 from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.efficiency.what_if_options import Scaling
@@ -138,10 +138,10 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
     factors = np.ones(len(built.labels) + 1)
     for scaling in scalings:
         # Upper and lower case are the same.
-        of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("name", "family")]
+        of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("kernel", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
         if not len(scaled):
-            possible = [name for column in ("family", "name") for name in names[column].drop_nulls().unique().sort()]
+            possible = [name for column in ("family", "kernel") for name in names[column].drop_nulls().unique().sort()]
             near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
             raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= scaling.factor
@@ -180,16 +180,12 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
-    """Columns `label`, `name`, `family` of what runs on devices."""
-    labels = built.labels
-    numbers = (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.GRAPH_EXECUTION, event_types.MEMORY_OPERATION)
-    frame = pl.DataFrame({"number": labels.number, "value": labels.value, "family": labels.family}).with_row_index("label")
-    frame = frame.filter(pl.col("number").is_in(numbers))
-    named = with_names(frame, built.context.events)
-    family = pl.when(pl.col("number") != event_types.MEMORY_OPERATION).then("family")
-    return named.with_columns(family=family_names(named, built.context.events)).select(
-        pl.col("label").cast(pl.Int64), name="kernel", family=family
-    )
+    """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
+    labels, number = built.labels, pl.col("number")
+    columns = {"number": labels.number, "value": labels.value, "family": labels.family, "kernel": labels.names}
+    frame = pl.DataFrame(columns).with_row_index("label").filter(number.is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    family = pl.when(number != event_types.MEMORY_OPERATION).then(family_names(frame, built.context.events))
+    return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family)
 
 
 # -- without what a finding speaks of -----------------------------------------------------------------------------------

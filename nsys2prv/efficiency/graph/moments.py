@@ -153,15 +153,8 @@ class RunMoments:
         """Begin and end of some intervals, ns."""
         return self.moments.time[self.start[intervals]], self.moments.time[self.end[intervals]]
 
-    def starts(self, row: npt.NDArray[Any], time: Numbers) -> Numbers:
-        """Moments at which something starts on a row at a time; NO_MOMENT: nothing does."""
-        return self._find(row, time, False)
-
-    def ends(self, row: npt.NDArray[Any], time: Numbers) -> Numbers:
-        """Moments at which something ends, likewise."""
-        return self._find(row, time, True)
-
-    def _find(self, row: npt.NDArray[Any], time: Numbers, is_end: bool) -> Numbers:
+    def starts(self, row: npt.NDArray[Any], time: Numbers, is_end: bool = False) -> Numbers:
+        """Moments at which something starts (or ends) on a row at a time; NO_MOMENT: nothing does."""
         times, rows, size = self.moments.time, self.moments.row, len(self.label)
         matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
         place = np.searchsorted(times, time)
@@ -176,6 +169,10 @@ class RunMoments:
             place[pending] += 1
             pending = pending[place[pending] < len(times)]
         return matches
+
+    def ends(self, row: npt.NDArray[Any], time: Numbers) -> Numbers:
+        """Moments at which something ends, likewise."""
+        return self.starts(row, time, is_end=True)
 
 
 def run_moments(
@@ -219,36 +216,28 @@ def run_moments(
     of_moments = row[interval]
     until_then = label[interval]
     if devices < size:
+        open_calls = (np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32))
+        has_ended = np.zeros(size - devices, dtype=np.int8)
         columns = (of_moments, interval, event >= size, label, devices)
-        open_calls = (
-            np.full(rows, NOTHING, dtype=np.int32),
-            *(np.full(size - devices, NOTHING, dtype=np.int32) for _ in range(2)),
-        )
-        run_loop(_label_until, columns, (*open_calls, until_then))
+        run_loop(_label_until, columns, (*open_calls, has_ended, until_then))
     return RunMoments(Moments(time, of_moments, until_then), event, moment, label, devices)
 
 
 def _label_until(
-    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, above: Any, until: Any
+    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, has_ended: Any, until: Any
 ) -> None:
     """What each host thread did until each of its moments: of the calls that are open that which started last."""
     for moment in range(len(row)):
-        call = interval[moment] - devices
+        call, thread = interval[moment] - devices, row[moment]
         if call >= 0:
-            thread = row[moment]
+            while top[thread] >= 0 and has_ended[top[thread]]:
+                top[thread] = below[top[thread]]
             until[moment] = label[top[thread] + devices] if top[thread] >= 0 else -1
-            if not is_end[moment]:
-                below[call] = top[thread]
-                if top[thread] >= 0:
-                    above[top[thread]] = call
-                top[thread] = call
+            if is_end[moment]:
+                has_ended[call] = 1
             else:
-                if top[thread] == call:
-                    top[thread] = below[call]
-                else:
-                    below[above[call]] = below[call]
-                if below[call] >= 0:
-                    above[below[call]] = above[call]
+                below[call] = top[thread]
+                top[thread] = call
 
 
 def _turns_at_one_time(begin: Numbers, end: Numbers, is_end: Mask, is_host: Mask, waits: Mask) -> tuple[Numbers, ...]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import replay_bounds
-from nsys2prv.efficiency.graph.changes import Step, combined
+from nsys2prv.efficiency.graph.changes import Step, combined, names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
@@ -29,9 +29,8 @@ from nsys2prv.efficiency.graph.replay import (
     slacks,
 )
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
-from nsys2prv.efficiency.measured_run import CAUSES, KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
@@ -298,13 +297,8 @@ class PathTotals:
 
     def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
         """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
-        labels = built.labels
-        of_label = self.by("label", "kind").filter(pl.col("label") >= 0, pl.col("kind").is_in(_WORK_KINDS))
-        label = of_label["label"].to_numpy()
-        columns = {"number": labels.number, "value": labels.value, "family": labels.family}
-        numbered = of_label.with_columns(pl.Series(name, values[label]) for name, values in columns.items())
-        named = with_names(numbered.filter(pl.col("number").is_in(KERNEL_TYPES)), built.context.events)
-        return named.with_columns(family_names(named, built.context.events))
+        of_label = self.by("label", "kind").filter(pl.col("kind").is_in(_WORK_KINDS))
+        return of_label.cast({"label": pl.Int64}).join(names_of_work(built), on="label")
 
 
 def _name(names: Sequence[str], column: str) -> pl.Expr:

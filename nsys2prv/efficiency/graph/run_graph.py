@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values
-from nsys2prv.efficiency.graph.host_waits import add_host_waits
+from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
     NO_WAIT,
@@ -50,7 +50,7 @@ LEAST_LOADING_BYTES = 16 << 10
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
 _FOR_NOBODY, _FOR_ONE, _FOR_SEVERAL = range(3)
-_MPI_COLLECTIVE = r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?|Bcast|Scatterv?|Reduce|Gatherv?)$"
+_MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
 _NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
