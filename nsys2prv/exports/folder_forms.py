@@ -14,6 +14,7 @@ import pyarrow as pa
 from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.private_folders import is_utf8
+from nsys2prv.exports.columns import TIME_COLUMNS
 from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
 from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES
 
@@ -27,7 +28,7 @@ _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.Arro
 _NUMERIC = (pl.datatypes.classes.IntegerType, pl.Float32, pl.Float64, pl.Null)
 _TEXTUAL = (pl.String, pl.Binary, pl.Null)
 _READABLE: dict[type[pl.DataType], tuple[type[pl.DataType], ...]] = {
-    pl.Int64: (*_NUMERIC, pl.Boolean),
+    pl.Int64: (pl.datatypes.classes.IntegerType, pl.Boolean, pl.Null),
     pl.Float64: _NUMERIC,
     pl.String: (*_TEXTUAL, pl.Categorical, pl.Enum),
     pl.Binary: _TEXTUAL,
@@ -45,7 +46,10 @@ class FolderTables(Tables):
         if not is_utf8(path.absolute()):
             raise NotAReport(path, "its path is not UTF-8, which only databases may have")
         # Absolute: polars would take a name that starts with ~ for that of a user's home.
-        self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
+        self._files: dict[str, Path] = {}
+        for file in sorted(path.absolute().iterdir()):
+            if file.suffix in self.suffixes and self._files.setdefault(file.stem, file) != file:
+                raise NotAReport(path, f"{self._files[file.stem].name} and {file.name} are two files of one table")
         odd = next((file for file in self._files.values() if file.exists() and not file.is_file()), None)
         if odd is not None:
             # A pipe would never answer.
@@ -144,7 +148,8 @@ class FolderTables(Tables):
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
         as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
         for name, dtype in schema.items():
-            if not isinstance(stored[name], _READABLE[dtype]):
+            is_readable = isinstance(stored[name], _READABLE[dtype])
+            if not is_readable or (stored[name] == pl.Boolean and name in TIME_COLUMNS):
                 raise DamagedReport(file, f"column {name} is of type {stored[name]}")
         with self._read_errors(table):
             scanned = self._scan_file(file, stored, as_bytes)
@@ -174,6 +179,9 @@ class ParquetTables(FolderTables):
             yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
 
 
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
 class ArrowTables(FolderTables):
     """A folder of ``TABLE.arrow``, in Arrow's file or stream format."""
 
@@ -181,21 +189,25 @@ class ArrowTables(FolderTables):
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     def _stored_schema(self, file: Path) -> pa.Schema:
-        with _open_arrow(file) as reader:
+        with _open_arrow(file) as (reader, _):
             return reader.schema
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with _open_arrow(file) as reader:
+        with _open_arrow(file) as (reader, source):
             if isinstance(reader, pa.RecordBatchFileReader):
                 yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
             else:
                 yield from (batch.select(columns) for batch in reader)
+                _check_ended(file, source)
 
 
 def form_of_folder(folder: Path) -> type[FolderTables] | None:
     """The form of the tables in a folder; None when it holds none."""
     suffixes = {file.suffix for file in folder.iterdir()}
-    return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
+    forms = [form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)]
+    if len(forms) > 1:
+        raise NotAReport(folder, "it holds tables in Parquet and in Arrow files: keep those of one form")
+    return forms[0] if forms else None
 
 
 def _open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
@@ -206,13 +218,23 @@ def _open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
 
 
 @contextlib.contextmanager
-def _open_arrow(file: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
-    """A file in Arrow's file format or its stream format."""
+def _open_arrow(file: Path) -> Iterator[tuple[pa.RecordBatchFileReader | pa.RecordBatchStreamReader, pa.NativeFile]]:
+    """A reader of a file in Arrow's file format or its stream format, and the opened file."""
     with pa.OSFile(str(file)) as source:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
-            yield reader
+            yield reader, source
+
+
+def _check_ended(file: Path, source: pa.NativeFile) -> None:
+    """Raise DamagedReport unless a stream that was read to its end has the mark of its end, and is all of the file."""
+    end = source.tell()
+    source.seek(max(end - len(_END_OF_STREAM), 0))
+    if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        raise DamagedReport(file, "the stream is cut off: the mark of its end is missing")
+    if end < source.size():
+        raise DamagedReport(file, "something follows the end of the stream")
 
 
 def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:

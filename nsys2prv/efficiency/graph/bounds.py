@@ -19,9 +19,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.errors import UsageError, counted
 
 CLOCKS = "times of different clocks can be wrong against each other"

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, segments
+from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point

@@ -34,8 +34,8 @@ from nsys2prv.efficiency.graph.moments import (
     GraphParts,
     class_code,
 )
-from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, Mask
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, WAITS
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM, SYNCHRONIZATION
@@ -398,7 +398,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     names = named_values(run, event_types.PTHREAD_CALL)
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
-    calls = pl.DataFrame(names, schema={"value": pl.Int64, "name": pl.String}, orient="row")
+    calls = pl.DataFrame(names, schema={"value": pl.Int32, "name": pl.String}, orient="row")
     kinds = calls.select("value", wait=wait, signal=signal)
     if not (kinds["wait"] > 0).any():
         return pl.DataFrame(schema=WAKE_UP_SCHEMA)

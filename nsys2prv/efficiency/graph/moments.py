@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Mask, Moments, Places, RunGraph, run_loop
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Moments, Places, RunGraph, run_loop
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.row_order import differ_from_before

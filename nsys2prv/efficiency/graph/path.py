@@ -21,7 +21,6 @@ from nsys2prv.efficiency.graph.replay import (
     REMOVED,
     EdgeKind,
     Edges,
-    Mask,
     Replay,
     as_measured,
     last_moment,
@@ -29,6 +28,7 @@ from nsys2prv.efficiency.graph.replay import (
     slacks,
 )
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
+from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
-Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
 

@@ -32,8 +32,8 @@ from nsys2prv.efficiency.graph.moments import (
     RunMoments,
     run_moments,
 )
-from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Mask, Places, RunGraph, latest_before
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
 from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
