@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -277,7 +277,7 @@ class EdgeCollector:
         self._moments = moments
         self.left_out: Counter[EdgeKind] = Counter()
         self._keys: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._weights: list[Numbers] = [np.zeros(0, dtype=np.int64)]
+        self._weights: list[npt.NDArray[Any] | int] = [0]
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "bar": pl.Int16, "count": pl.Int64})]
 
     def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
@@ -288,8 +288,7 @@ class EdgeCollector:
         # Target, kind and source in one number: sorted, it is all that is needed of an edge.
         of_target = target[is_forward].astype(np.int64) * len(EdgeKind) + kind
         self._keys.append(of_target * len(self._moments) + source[is_forward])
-        of_edges = weight if isinstance(weight, int) else weight[is_forward]
-        self._weights.append(np.broadcast_to(np.asarray(of_edges, dtype=np.int64), len(of_target)))
+        self._weights.append(weight if isinstance(weight, int) else weight[is_forward])
 
     def add_class(
         self,
@@ -315,24 +314,29 @@ class EdgeCollector:
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
+        moments, sizes = self._moments, [len(keys) for keys in self._keys]
         key = np.concatenate(self._keys)
         self._keys.clear()
-        order = np.argsort(key, kind="stable")
+        order = np.argsort(key, kind="stable").astype(np.int32)
         key = key[order]
-        weight = np.concatenate(self._weights)
-        self._weights.clear()
-        is_class = np.flatnonzero(weight < 0)
-        least = self._least_weights()
-        weight[is_class] = pl.Series(weight[is_class]).replace_strict(least["code"], least["weight"], default=0)
-        weight = weight[order]
-        del order, is_class
-        moments = self._moments
         source = (key % max(len(moments), 1)).astype(np.int32)
         key //= max(len(moments), 1)
         kind = (key % len(EdgeKind)).astype(np.int8)
         key //= len(EdgeKind)
-        first = np.append(0, np.cumsum(np.bincount(key, minlength=len(moments)))).astype(np.int32)
+        first = np.zeros(len(moments) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(key, minlength=len(moments)), out=first[1:], dtype=np.int32)
+        del key
+        weight = np.concatenate([np.broadcast_to(*of_edges) for of_edges in zip(self._resolved(), sizes, strict=True)])[order]
         return RunGraph(moments, first, source, weight, kind).settle()
+
+    def _resolved(self) -> Iterator[Numbers]:
+        """Weights with those of the classes in their places."""
+        least = self._least_weights()
+        for weights in self._weights:
+            weight = np.atleast_1d(weights).astype(np.int64)
+            is_class = weight < 0
+            weight[is_class] = pl.Series(weight[is_class]).replace_strict(least["code"], least["weight"], default=0)
+            yield weight
 
     def _least_weights(self) -> pl.DataFrame:
         """Classes (`code`) with their weights, ns."""

@@ -195,7 +195,8 @@ def _moments(run: MeasuredRun, labels: GraphLabels, operations: pl.DataFrame, ca
     may_wait = (labels.waits != NO_WAIT)[label]
     may_wait[: operations.height] = False
     rows = len(run.events.rows.names)
-    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
+    np.maximum(begin, end, out=end)
+    return run_moments(row, begin, end, label, operations.height, may_wait, rows)
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
