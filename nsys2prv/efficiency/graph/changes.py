@@ -14,7 +14,6 @@ from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Nu
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
-from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
@@ -70,6 +69,10 @@ class Spans:
         _, inside = self._times.in_windows(group, begin, end)
         return inside
 
+    def hold_ends_of(self, edges: Edges) -> Mask:
+        """Which edges end inside of spans of their rows."""
+        return self.inside(edges.row, edges.end - 1, edges.end) > 0
+
 
 def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
     """Edges get a weight."""
@@ -120,7 +123,7 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
         in_loading = spans.inside(edges.row, edges.begin, edges.end) == edges.end - edges.begin
         of_thread = in_loading & (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         # Without loading nothing wakes who waits for it.
-        wakes = (edges.kind == EdgeKind.WAKE_UP) & (spans.inside(edges.row, edges.end - 1, edges.end) > 0)
+        wakes = (edges.kind == EdgeKind.WAKE_UP) & spans.hold_ends_of(edges)
         return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread, times))
 
     return step
@@ -173,10 +176,7 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     factors = np.ones((len(rows.tasks), len(labels) + 1))
     factors[ratios["task"].to_numpy(), ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
 
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        return _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
-
-    return step
+    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
@@ -192,21 +192,16 @@ def names_of_work(built: BuiltGraph) -> pl.DataFrame:
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
-    """Gaps by the row of the thread, and by device: groups as of `_groups`."""
-    rows = built.context.events.rows
+    """Gaps by the row of the thread, and by device: groups behind those of all rows."""
     threads = gaps.filter(pl.col("row") >= 0).select("begin", "end", group="row")
-    devices = gaps.select("begin", "end", group=pl.col("device") + len(rows.names))
+    devices = gaps.select("begin", "end", group=pl.col("device") + len(built.context.events.rows.names))
     return Spans(pl.concat([threads, devices]))
-
-
-def _groups(rows: RunRows) -> Numbers:
-    """Group of each row: rows of a device have that of the device."""
-    return np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
 
 
 def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     """In gaps (GAPS) the threads that launch what comes after take no time, and devices wait for nothing else."""
-    spans, groups = _of_gaps(built, gaps), _groups(built.context.events.rows)
+    spans, rows = _of_gaps(built, gaps), built.context.events.rows
+    groups = np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A launch is a matter of the thread, and the order in a stream of the device.
@@ -231,21 +226,17 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     waits = np.isin(causes, (MEMORY_CALL, SYNCHRONIZATION))
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
-    def ending_inside(edges: Edges) -> Mask:
-        is_sync = np.flatnonzero(edges.kind == EdgeKind.SYNCHRONIZATION)
-        end = edges.end[is_sync]
-        ends = np.zeros(len(edges), dtype=bool)
-        ends[is_sync] = spans.inside(edges.row[is_sync], end - 1, end) > 0
-        return ends
+    def is_wait(edges: Edges) -> Mask:
+        return np.isin(edges.kind, EdgeKind.SYNCHRONIZATION) & spans.hold_ends_of(edges)
 
     synchronizations = built.graph.of_kind(EdgeKind.SYNCHRONIZATION)
-    counts = np.bincount(synchronizations.label[ending_inside(synchronizations)], minlength=len(causes))
+    counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
     copying = (causes == MEMORY_CALL) & (counts >= _USED_OFTEN * counts.sum())
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         shorter = _shortened(edges, weight, _in_calls(edges, waits), spans, edges.row)
         copies = (edges.kind == EdgeKind.SYNCHRONIZATION) & copying[edges.label] & threads[edges.row]
-        return np.where(ending_inside(edges) | copies, REMOVED, shorter)
+        return np.where(is_wait(edges) | copies, REMOVED, shorter)
 
     return step
 
@@ -275,7 +266,7 @@ def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
 def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
     spans = Spans(kernels)
-    return _without_nccl(built, lambda edges: spans.inside(edges.row, edges.end - 1, edges.end) > 0)
+    return _without_nccl(built, spans.hold_ends_of)
 
 
 def _without_nccl(built: BuiltGraph, which: Callable[[Edges], Mask]) -> Step:
@@ -308,10 +299,9 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     factors = np.ones((len(rows.devices) + 1, len(labels) + 1))
     factors[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
 
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        return _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.device[edges.row], edges.label])
-
-    return step
+    return lambda edges, weight: _scaled(
+        weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.device[edges.row], edges.label]
+    )
 
 
 # -- late ranks ---------------------------------------------------------------------------------------------------------
@@ -334,35 +324,21 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
         Only these become as fast as the typical member; None: all.
     """
     arrivals = _arrivals(built)
-    reductions = pl.DataFrame(schema={"edge": pl.Int64, "less": pl.Int64})
-    if arrivals.is_empty():
-        return _reduced(reductions)
+    less = np.zeros(len(built.graph.source), dtype=np.int64)
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less[edges.number], 0))
+
     for _ in range(_MOST_PASSES):
-        alone = replay(built.graph, combined([*former, _reduced(reductions), _without_waits]))
-        less = _reductions(built, alone, arrivals, tasks)
-        reductions = pl.concat([reductions, less]).group_by("edge").agg(pl.col("less").sum()).sort("edge")
-        if int(less["less"].sum()) <= _LEAST_LESS * built.context.events.length:
+        reductions = _reductions(built, replay(built.graph, combined([*former, step, _without_waits])), arrivals, tasks)
+        less[reductions["edge"].to_numpy()] += reductions["less"].to_numpy()
+        if int(reductions["less"].sum()) <= _LEAST_LESS * built.context.events.length:
             break
-    return _reduced(reductions)
+    return step
 
 
 _without_waits = _setting(REMOVED, lambda edges: np.isin(edges.kind, _OF_ALL))
 """No member of a collective waits for another one."""
-
-
-def _reduced(reductions: pl.DataFrame) -> Step:
-    """Edges (`edge`, in order) take less time by some ns (`less`)."""
-    numbers, by = (reductions[name].to_numpy() for name in ("edge", "less"))
-
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        if not len(numbers):
-            return weight
-        place = np.minimum(np.searchsorted(numbers, edges.number), len(numbers) - 1)
-        less = np.where(numbers[place] == edges.number, by[place], 0)
-        # Times of replays are whole ns.
-        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less, 0))
-
-    return step
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:

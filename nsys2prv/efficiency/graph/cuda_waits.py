@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.intervals import NONE, Moments
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
 from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT, SYNCHRONIZATION
 from nsys2prv.vocabulary import event_types, row_names
 
-NONE = -1
 _MOST_STREAMS_ON_THE_WAY = 32
 """Streams that waited for each other, without work in between, before what an operation waits for."""
 _LEAST_HELD = 10_000
@@ -343,42 +343,35 @@ class BlockedCalls(Measurement):
 
 def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     """Those of a run."""
-    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS)).select("row", "start", "end", "number", "value")
+    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
     is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
-    launching = calls.select("row", begin="start", until="end").filter(pl.Series(is_launch))
-    nothing = BlockedCalls(pl.DataFrame(schema=BLOCKED))
+    launching = calls.filter(pl.Series(is_launch)).select("row", begin="start", until="end")
     if launching.is_empty() or run.operations.is_empty():
-        return nothing
-    length = pl.col("until") - pl.col("begin")
+        return BlockedCalls(pl.DataFrame(schema=BLOCKED))
     usual = _usual_length(launching)
-    long = launching.filter(length >= LONGER * usual)
+    long = launching.filter(pl.col("until") - pl.col("begin") >= LONGER * usual)
     # Of calls that begin at the same time the longest counts. A graph has many operations: its call waits once.
     calls = long.sort("until", maintain_order=True).unique(["row", "begin"], keep="last", maintain_order=True)
     launches = run.launches.select("row", begin="time", next_row="to_row", next_start="to_time")
     pairs = launches.join(calls, on=["row", "begin"], how="inner", maintain_order="left")
     blocking = pairs.sort("next_start", maintain_order=True).unique(["row", "begin"], keep="first", maintain_order=True)
-    if blocking.is_empty():
-        return nothing
-    stream_of_row = LogicalStreams(run.events.rows).of_row
     row, start = (run.operations[name].to_numpy() for name in ("row", "start"))
-    # Streams follow each other in one order of keys.
-    span = run.events.length + 2
-    keys = stream_of_row[row] * span + start
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    stream, until = stream_of_row[blocking["next_row"].to_numpy()], blocking["until"].to_numpy()
-    behind = np.searchsorted(keys, stream * span + until, side="right")
-    # The last operation that had started when the call ended.
-    free = order[np.maximum(behind - 1, 0)]
-    # Before the first of all operations there is none that makes place.
-    is_released = (behind > 0) & (stream_of_row[row[free]] == stream) & (start[free] > blocking["begin"].to_numpy())
-    is_released &= until - start[free] <= LONGEST_RELEASE
-    pending = np.searchsorted(keys, stream * span + blocking["next_start"].to_numpy()) + 1 - behind
-    columns = blocking.with_columns(
+    stream_of_row = LogicalStreams(run.events.rows).of_row
+    order = np.argsort(stream_of_row[row], kind="stable")
+    operations = Moments.of(stream_of_row[row[order]], start[order])
+    stream = stream_of_row[blocking["next_row"].to_numpy()]
+    # The last operation that had started when the call ended made place; before the first of all there is none.
+    place = operations.place(stream, blocking["until"].to_numpy())
+    pending = operations.find(stream, blocking["next_start"].to_numpy() - 1) + 1 - place
+    free = order[place]
+    released = blocking.with_columns(
         usual=pl.lit(usual), pending=pl.Series(pending), free_row=pl.Series(row[free]), free_start=pl.Series(start[free])
+    ).filter(
+        pl.Series((place != NONE) & (pending >= FEWEST_PENDING)),
+        pl.col("free_start") > pl.col("begin"),
+        pl.col("until") - pl.col("free_start") <= LONGEST_RELEASE,
     )
-    is_blocked = pl.Series(is_released & (pending >= FEWEST_PENDING))
-    return BlockedCalls(columns.filter(is_blocked).select(pl.col(name).cast(dtype) for name, dtype in BLOCKED.items()))
+    return BlockedCalls(released.select(pl.col(name).cast(dtype) for name, dtype in BLOCKED.items()))
 
 
 def _usual_length(launching: pl.DataFrame) -> int:

@@ -222,23 +222,30 @@ def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
-    rows = built.context.events.rows
     length = pl.col("end") - pl.col("begin")
     # There are many more: only those that are long enough are sorted.
     long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
     ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
-    row = ordered["row"].to_numpy()
     names = built.labels.names.extend_constant(None, 1)
     label = ordered["label"].to_numpy()
     return ordered.select(
         begin_ns="begin",
         end_ns="end",
         length_ns=length,
-        task=built.context.task_names(pl.lit(pl.Series(rows.task[row]))),
-        row=pl.Series([rows.names[place] for place in row.tolist()], dtype=pl.String),
-        kind=pl.lit(pl.Series(KINDS)).gather(pl.col("kind").cast(pl.UInt32)),
+        **_names_of_rows(built, ordered["row"]),
+        kind=_name(KINDS, "kind"),
         name=names.gather(np.where(label >= 0, label, len(built.labels))),
     )
+
+
+def _names_of_rows(built: BuiltGraph, row: pl.Series) -> dict[str, pl.Expr]:
+    rows = built.context.events.rows
+    task = built.context.task_names(pl.lit(pl.Series(rows.task[row.to_numpy()])))
+    return {"task": task, "row": pl.lit(pl.Series(rows.names, dtype=pl.String)).gather(pl.lit(row))}
+
+
+def _name(names: Sequence[str], column: str) -> pl.Expr:
+    return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
 
 
 # -- totals -------------------------------------------------------------------------------------------------------------
@@ -276,33 +283,26 @@ class PathTotals:
 
     def rows(self, built: BuiltGraph) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
-        of_row = self.by("row")
-        task = built.context.task_names(pl.lit(pl.Series(built.context.events.rows.task[of_row["row"].to_numpy()])))
-        of_host = self.by("cause", "kind").filter((pl.col("cause") >= 0) & (pl.col("kind") == _HOST))
-        kernels = self._kernels(built)
-        parts: dict[str, tuple[pl.DataFrame, Any]] = {
-            "kind": (self.by("kind"), _name(KINDS, "kind")),
-            "task": (of_row, task),
-            "family": (kernels, "family"),
-            "kernel": (kernels, "kernel"),
-            "host cause": (of_host, _name(HOST_CAUSES, "cause")),
+        of_labels = names_of_work(built).cast({"label": pl.Int32})
+        named = self._sums.with_columns(**_names_of_rows(built, self._sums["row"])).join(of_labels, on="label", how="left")
+        is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
+        parts: dict[str, tuple[pl.Expr, pl.Expr]] = {
+            "kind": (pl.lit(True), _name(KINDS, "kind")),
+            "task": (pl.lit(True), pl.col("task")),
+            "family": (is_kernel, pl.col("family")),
+            "kernel": (is_kernel, pl.col("kernel")),
+            "host cause": (pl.col("kind") == _HOST, _name(HOST_CAUSES, "cause")),
         }
         return (
-            pl.concat([frame.select("total_ns", "segments", by=pl.lit(by), name=name) for by, (frame, name) in parts.items()])
+            pl.concat(
+                named.filter(is_part).select("total_ns", "segments", by=pl.lit(by), name=name)
+                for by, (is_part, name) in parts.items()
+            )
             .group_by("by", "name")
             .agg(pl.col("total_ns", "segments").sum())
             .sort(pl.col("by").cast(pl.Enum(list(parts))), "total_ns", "name", descending=[False, True, False], nulls_last=True)
             .with_columns(share=pl.col("total_ns") / max(self.length, 1))
         )
-
-    def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
-        """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
-        of_label = self.by("label", "kind").filter(pl.col("kind").is_in(_WORK_KINDS))
-        return of_label.cast({"label": pl.Int64}).join(names_of_work(built), on="label")
-
-
-def _name(names: Sequence[str], column: str) -> pl.Expr:
-    return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
 
 
 # -- what changes gain --------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class MeasuredGraph:
         stop.check()
         replayed = replay(self.built.graph, combined([step]))
         totals = PathTotals(path_segments(self.built, replayed))
-        saved = self.built.context.events.length - replayed_length(self.built, replayed)
+        saved = self.built.context.events.length - totals.length
         return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)
 
 
@@ -427,7 +427,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(built),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built, replayed_length(built, measured))
+    ideal_length, warnings = _with_ideal_network(built, totals.length)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
     return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
@@ -446,18 +446,13 @@ def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, l
 
 def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    events = built.context.events
     slack = pl.DataFrame({"place": built.graph.moments.row, "slack": slacks(built.graph)}).group_by("place").agg(
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))
     on_path = totals.by("row").select(place="row", on_path_ns="total_ns")
-    place = beside["place"].to_numpy()
     return (
-        beside.with_columns(
-            task=built.context.task_names(pl.lit(pl.Series(events.rows.task[place]))),
-            row=pl.Series([events.rows.names[row] for row in place.tolist()], dtype=pl.String),
-        )
+        beside.with_columns(**_names_of_rows(built, beside["place"]))
         .join(on_path, on="place", how="left")
         .with_columns(pl.col("on_path_ns").fill_null(0))
         .sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])
