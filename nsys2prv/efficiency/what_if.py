@@ -22,7 +22,7 @@ from nsys2prv.efficiency.graph.path import (
     replayed_length,
     segment_rows,
 )
-from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
+from nsys2prv.efficiency.graph.replay import Replay, Step, as_measured, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -190,8 +190,8 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     recorded, interval = events.length, length_interval(events)
     events = window.cut(events)
     built = graph_of_events(events)
-    change = changes.combined(steps(built, options))
-    replayed, bounds = replay(built.graph, change), _bounds(built, change, options)
+    changed = steps(built, options)
+    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
     parts = _with_replays(built, _parts(events, window.iterations), replayed, bounds)
     tables = {
         LENGTHS: _lengths(parts, events, interval.of_part(events.length, recorded), "; ".join(bounds.reasons) or CLOCKS),
@@ -212,16 +212,16 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 
 
-def _bounds(built: BuiltGraph, change: Change, options: WhatIfOptions) -> ReplayBounds:
+def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions) -> ReplayBounds:
     """The bounds of the replay with options; what compares ranks needs all of them."""
     events = built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
-    return replay_bounds(built, change)
+    return replay_bounds(built, changed)
 
 
-def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
+def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     """The changes of options, one after the other.
 
     Raises
@@ -229,7 +229,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
     UsageError
         When one fits nothing of the run.
     """
-    selected: list[changes.Step] = []
+    selected: list[Step] = []
     if options.scale:
         selected.append(changes.scaled_work(built, options.scale))
     if options.rank:

@@ -11,6 +11,7 @@ become faster. How much longer the ranks take that are not in the run is not kno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.errors import UsageError, counted
@@ -60,8 +61,8 @@ class ReplayBounds:
         return bool(self.reasons) and self.most is None
 
 
-def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
-    """The bounds of a replay with a change."""
+def replay_bounds(built: BuiltGraph, steps: Sequence[Step]) -> ReplayBounds:
+    """The bounds of a replay with changes."""
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin else []
     if len(built.open_ends):
@@ -74,26 +75,27 @@ def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
     if not reasons:
         return ReplayBounds(None, None, ())
 
-    shorter = partial(_shifted, built, change, -1)
-    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, change):
-        return ReplayBounds(replay(built.graph, shorter), None, (*reasons, _LONGER))
+    less: Step = partial(_shifted, built, -1)
+    more: Step = partial(_shifted, built, 1)
+    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, steps):
+        return ReplayBounds(replay(built.graph, [*steps, less]), None, (*reasons, _LONGER))
     try:
-        most = replay(built.graph, partial(_shifted, built, change, 1), partial(_of_open_ends, built))
+        most = replay(built.graph, [*steps, more], partial(_of_open_ends, built))
     except UsageError:
         return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
-    return ReplayBounds(replay(built.graph, shorter), most, tuple(reasons))
+    return ReplayBounds(replay(built.graph, [*steps, less]), most, tuple(reasons))
 
 
-def _shifted(built: BuiltGraph, change: Change, sign: int, edges: Edges) -> Numbers:
-    """Changed weights, less or more what clocks can be wrong; at least what is open takes no time."""
-    weight, is_open = change(edges), _of_open_ends(built, edges) & (sign < 0)
+def _shifted(built: BuiltGraph, sign: int, edges: Edges, weight: Numbers) -> Numbers:
+    """Weights, less or more what clocks can be wrong; at least what is open takes no time."""
+    is_open = _of_open_ends(built, edges) & (sign < 0)
     wrong = np.where(is_open, 0, np.maximum(weight + sign * _margins(built, edges), 0))
     return np.where(weight == REMOVED, REMOVED, wrong).astype(np.int64)
 
 
-def _is_longer(built: BuiltGraph, change: Change) -> bool:
-    """Whether anything takes longer with a change."""
-    return any((change(edges) > edges.weight).any() for edges in built.graph.blocks())
+def _is_longer(built: BuiltGraph, steps: Sequence[Step]) -> bool:
+    """Whether anything takes longer with changes."""
+    return any((changed(edges, steps) > edges.weight).any() for edges in built.graph.blocks())
 
 
 def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, EdgeKind, Edges, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
@@ -39,21 +39,6 @@ _MOST_PASSES = 8
 """Where a rank is late for two reasons at once, or waits for messages of a late one, that shows when the first is gone."""
 _LEAST_LESS = 0.001
 """Passes end when all that takes less time is less than this part of the run."""
-
-Step = Callable[[Edges, Numbers], Numbers]
-"""Gives edges other weights than those so far."""
-
-
-def combined(steps: Sequence[Step]) -> Change:
-    """Several changes, one after the other."""
-
-    def change(edges: Edges) -> Numbers:
-        weight = edges.weight
-        for step in steps:
-            weight = step(edges, weight)
-        return weight
-
-    return change
 
 
 class Spans:
@@ -138,7 +123,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         When nothing fits a pattern.
     """
     names = names_of_work(built)
-    factors = np.ones(len(built.labels) + 1)
+    factors = np.ones(built.labels.frame.height)
     for scaling in scalings:
         # Upper and lower case are the same.
         of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("kernel", "family")]
@@ -167,13 +152,13 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     durations = pl.DataFrame({"label": work.label, "task": rows.task[work.row], "length": work.weight})
     mean = pl.col("length").sum() / pl.len()
     ratios = (
-        durations.filter(pl.Series(np.append(labels.is_of(event_types.KERNEL), False)[work.label]))
+        durations.filter(pl.Series(labels.is_of(event_types.KERNEL)[work.label]))
         .group_by("label", "task")
         .agg(mean=mean)
         .with_columns(ratio=pl.col("mean").median().over("label") / pl.col("mean"))
         .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
     )
-    factors = np.ones((len(rows.tasks), len(labels) + 1))
+    factors = np.ones((len(rows.tasks), labels.frame.height))
     factors[ratios["task"].to_numpy(), ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
 
     return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
@@ -181,9 +166,8 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels, number = built.labels, pl.col("number")
-    columns = {"number": labels.number, "value": labels.value, "family": labels.family, "kernel": labels.names}
-    frame = pl.DataFrame(columns).with_row_index("label").filter(number.is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    labels, number = built.labels.frame.rename({"name": "kernel"}).with_row_index("label"), pl.col("number")
+    frame = labels.filter(number.is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
     family = pl.when(number != event_types.MEMORY_OPERATION).then(family_names(frame, built.context.events))
     return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family)
 
@@ -270,7 +254,7 @@ def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
 
 
 def _without_nccl(built: BuiltGraph, which: Callable[[Edges], Mask]) -> Step:
-    is_nccl = np.append(built.labels.is_of(event_types.NCCL_KERNEL), False)
+    is_nccl = built.labels.is_of(event_types.NCCL_KERNEL)
     return _setting(0, lambda edges: np.isin(edges.kind, _WORK) & is_nccl[edges.label] & which(edges))
 
 
@@ -293,10 +277,10 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Ste
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
     labels, rows = built.labels, built.context.events.rows
-    of_labels = pl.DataFrame({"number": labels.number, "value": labels.value}).with_row_index("label")
+    of_labels = labels.frame.with_row_index("label")
     scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(of_labels, on=["number", "value"], how="inner")
-    # Rows of no device, and moments without a label, are behind the last one: -1.
-    factors = np.ones((len(rows.devices) + 1, len(labels) + 1))
+    # Rows of no device are behind the last one: -1.
+    factors = np.ones((len(rows.devices) + 1, labels.frame.height))
     factors[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
 
     return lambda edges, weight: _scaled(
@@ -330,7 +314,7 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
         return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less[edges.number], 0))
 
     for _ in range(_MOST_PASSES):
-        reductions = _reductions(built, replay(built.graph, combined([*former, step, _without_waits])), arrivals, tasks)
+        reductions = _reductions(built, replay(built.graph, [*former, step, _without_waits]), arrivals, tasks)
         less[reductions["edge"].to_numpy()] += reductions["less"].to_numpy()
         if int(reductions["less"].sum()) <= _LEAST_LESS * built.context.events.length:
             break
@@ -350,7 +334,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     task = built.context.events.rows.task[transfer.row]
     labelled = pl.DataFrame({"moment": transfer.source.astype(np.int64), "label": transfer.label, "task": task})
     # Who receives waits for what is sent, which is no matter of being late.
-    sends = np.flatnonzero(built.labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series())
+    sends = np.flatnonzero(built.labels.by_name(is_point_to_point(pl.col("name"))))
     joined = members.join(labelled.unique("moment", keep="any"), on="moment")
     return joined.filter(~pl.col("label").is_in(sends.tolist())).drop("label")
 

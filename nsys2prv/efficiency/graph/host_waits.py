@@ -440,7 +440,6 @@ def _by_threads_awake(pairs: pl.DataFrame, asleep: pl.DataFrame) -> pl.DataFrame
 
 
 def waits_in_os(labels: GraphLabels) -> Mask:
-    """Whether a thread waits in the call of each label, for what may not be known; of the last one, for no label, not."""
-    is_os = labels.is_of(event_types.OS_CALL, event_types.PTHREAD_CALL)
-    waits = labels.names.str.contains(WAITING_CALLS).fill_null(False).to_numpy() if len(labels) else is_os
-    return np.append(is_os & waits, False)
+    """Whether a thread waits in the call of each label, for what may not be known."""
+    waits: Mask = labels.by_name(pl.col("name").str.contains(WAITING_CALLS))
+    return waits & labels.is_of(event_types.OS_CALL, event_types.PTHREAD_CALL)

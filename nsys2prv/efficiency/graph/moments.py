@@ -45,7 +45,7 @@ _BARS_PER_DOUBLING = 16
 
 
 class GraphLabels:
-    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace.
+    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NOTHING.
 
     Parameters
     ----------
@@ -55,33 +55,27 @@ class GraphLabels:
 
     Attributes
     ----------
-    number, value, family
-        Event type, value, and value of the kernel family (-1: none) of each label.
-    names
-        "value N" where the trace has no name.
+    frame
+        Of each label: `number` (event type), `value`, `family` (value of the kernel family, -1: none), and `name`: "value N"
+        where the trace has none.
     waits
-        What a call with each label waits for: NO_WAIT, DEVICE_WAIT, ...; NO_WAIT for NOTHING, the last one.
+        What a call with each label waits for: NO_WAIT, DEVICE_WAIT, ...
     causes
-        What a host thread does with each label: a place in `measured_run.CAUSES`; NO_CALL for NOTHING, likewise.
+        What a host thread does with each label: a place in `measured_run.CAUSES`, or NO_CALL.
     """
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
         columns = pl.col("^(number|value|family)$").first().cast(pl.Int64)
         distinct = [frame.group_by(_KEY.alias("key")).agg(columns) for frame in frames]
-        labels = pl.concat(distinct, how="diagonal").with_columns(pl.col("family").fill_null(NOTHING)).sort("key")
-        self._key, self.number, self.value, self.family = (
-            labels[name].to_numpy() for name in ("key", "number", "value", "family")
-        )
-        self.names = events.named(labels["number"], labels["value"])
+        labels = pl.concat(distinct, how="diagonal").sort("key")
+        self._key = labels["key"].to_numpy()
+        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NOTHING]})], how="diagonal").fill_null(NOTHING)
+        self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
+        names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
-        names = self.names.fill_null("")
-        waits = names.to_frame("name").select(first_match(pl.col("name"), _WAITS, NO_WAIT)).to_series().to_numpy()
-        self.waits: Numbers = np.append(np.where(is_call, waits, NO_WAIT), NO_WAIT)
-        causes = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
-        self.causes: Numbers = np.append(causes, NO_CALL).astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self.number)
+        self.waits: Numbers = np.where(is_call, self.by_name(first_match(pl.col("name"), _WAITS, NO_WAIT)), NO_WAIT)
+        self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
+        self.causes[NOTHING] = NO_CALL
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""
@@ -89,7 +83,11 @@ class GraphLabels:
 
     def is_of(self, *numbers: int) -> Mask:
         """Whether each label is of some event types."""
-        return np.isin(self.number, numbers)
+        return np.isin(self.frame["number"].to_numpy(), numbers)
+
+    def by_name(self, value: pl.Expr) -> npt.NDArray[Any]:
+        """A value of each label that follows from its name; where there is none, from an empty one."""
+        return self.frame.select(pl.col("name").fill_null("")).select(value).to_series().to_numpy()
 
 
 _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VALUES

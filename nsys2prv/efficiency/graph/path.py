@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import replay_bounds
-from nsys2prv.efficiency.graph.changes import Step, combined, names_of_work
+from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
@@ -22,6 +22,7 @@ from nsys2prv.efficiency.graph.replay import (
     EdgeKind,
     Edges,
     Replay,
+    Step,
     as_measured,
     last_moment,
     replay,
@@ -200,10 +201,10 @@ def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
 def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
     has_length = replayed.time[path.target] > replayed.time[path.source]
     path = Edges(path.graph, path.number[has_length])
-    number, label = np.append(built.labels.number, NOTHING), path.label
+    label = path.label
     kind = _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
-        kind[(kind == _KERNEL) & (number == event_type)[label]] = kind_of_work
+        kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
@@ -226,15 +227,14 @@ def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     # There are many more: only those that are long enough are sorted.
     long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
     ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
-    names = built.labels.names.extend_constant(None, 1)
-    label = ordered["label"].to_numpy()
+    names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",
         end_ns="end",
         length_ns=length,
         **_names_of_rows(built, ordered["row"]),
         kind=_name(KINDS, "kind"),
-        name=names.gather(np.where(label >= 0, label, len(built.labels))),
+        name=names.gather(ordered["label"] % len(names)),
     )
 
 
@@ -381,7 +381,7 @@ class MeasuredGraph:
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
-        replayed = replay(self.built.graph, combined([step]))
+        replayed = replay(self.built.graph, [step])
         totals = PathTotals(path_segments(self.built, replayed))
         saved = self.built.context.events.length - totals.length
         return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)
@@ -434,11 +434,11 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
 
 def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
     """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
-    change = combined([changes.ideal_network])
+    ideal = [changes.ideal_network]
     if not len(built.open_ends):
         is_changed = built.graph.has(*changes.TRANSFERS)
-        return replayed_length(built, replay(built.graph, change)) if is_changed else measured, []
-    bounds = replay_bounds(built, change)
+        return replayed_length(built, replay(built.graph, ideal)) if is_changed else measured, []
+    bounds = replay_bounds(built, ideal)
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]

@@ -8,7 +8,7 @@ them the same functions go over lists as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
@@ -326,8 +326,16 @@ class Edges:
 
 # -- replays ------------------------------------------------------------------------------------------------------------
 
-Change = Callable[[Edges], Numbers]
-"""New weights of edges, ns, 0 or more; REMOVED where an edge no longer is."""
+Step = Callable[[Edges, Numbers], Numbers]
+"""Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
+
+
+def changed(edges: Edges, steps: Sequence[Step]) -> Numbers:
+    """Weights of edges after changes, one after the other."""
+    weight = edges.weight
+    for step in steps:
+        weight = step(edges, weight)
+    return weight
 
 
 @dataclass(frozen=True)
@@ -370,13 +378,13 @@ def as_measured(graph: RunGraph) -> Replay:
     return Replay(graph, graph.moments.time, replay(graph).edge)
 
 
-def replay(graph: RunGraph, change: Change | None = None, held: Callable[[Edges], Mask] | None = None) -> Replay:
+def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], Mask] | None = None) -> Replay:
     """Replay a settled graph.
 
     Parameters
     ----------
-    change
-        New weights; None: all stay as they are.
+    steps
+        What changes weights, one after the other.
     held
         Which edges end at moments that become no earlier than measured, whatever becomes shorter, and later by what becomes
         longer before them.
@@ -390,7 +398,7 @@ def replay(graph: RunGraph, change: Change | None = None, held: Callable[[Edges]
     time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
     growth = np.zeros(1, dtype=np.int64)
     for edges in graph.blocks():
-        weight = edges.weight if change is None else change(edges)
+        weight = changed(edges, steps)
         grown = np.maximum(weight - edges.weight, 0)
         if growth[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")

@@ -144,7 +144,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts, alone)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
-    is_pair = labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series().to_numpy()
+    is_pair = labels.by_name(is_point_to_point(pl.col("name")))
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
@@ -251,7 +251,7 @@ def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
         Which starts waited for an event.
     """
     points, edges = parts.points, parts.edges
-    is_nccl = parts.labels.is_of(event_types.NCCL_KERNEL)
+    is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
     for block in _blocks(len(of_device)):
         moments = of_device[block]
@@ -269,7 +269,7 @@ def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
         former_time = np.where(former != NO_MOMENT, time[np.maximum(former, 0)], NO_MOMENT)
         shows = (call != NO_MOMENT) & ~is_held[start]
         edges.add_class(EdgeKind.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
-        number = parts.labels.number[points.label[operation]]
+        number = numbers[points.label[operation]]
         edges.add_class(EdgeKind.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
 
 
@@ -312,8 +312,7 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
         .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
         .otherwise(_FOR_NOBODY)
     )  # fmt: skip
-    by_name = labels.names.to_frame("name").select(waits).to_series().to_numpy()
-    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), by_name, _FOR_NOBODY)[points.label]
+    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), labels.by_name(waits), _FOR_NOBODY)[points.label]
     waits_for[: points.devices] = _FOR_NOBODY
     # One that waits for several may wait for one that is missing beside those that are there.
     is_matched = np.zeros(len(points.label), dtype=bool)
@@ -361,7 +360,7 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     follows = before[woken] != NO_MOMENT
     edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
     # A thread that appears was created before, or waited for another one that launches on its stream.
-    creates = labels.is_of(event_types.PTHREAD_CALL) & (labels.names == "pthread_create").fill_null(False).to_numpy()
+    creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
     creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
     task, row = parts.run.events.rows.task, points.moments.row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +19,7 @@ from nsys2prv.efficiency.graph.replay import (
     Edges,
     Moments,
     RunGraph,
+    Step,
     as_measured,
     last_moment,
     replay,
@@ -69,8 +69,8 @@ def _plain(graph: RunGraph, weight: Weights, held: frozenset[int] = frozenset())
     return times
 
 
-def _to(weight: Weights) -> Callable[[Edges], Weights]:
-    return lambda edges: weight[edges.number]
+def _to(weight: Weights) -> list[Step]:
+    return [lambda edges, _: weight[edges.number]]
 
 
 @settings(deadline=None)
@@ -167,7 +167,7 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
         monkeypatch.setattr(passes, "FEWEST_COMPILED", fewest)
         if folder is not None:
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
-        halved = replay(graph, lambda edges: edges.weight // 2)
+        halved = replay(graph, [lambda _, weight: weight // 2])
         path = halved.path(last_of(graph, halved.time))
         results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), slacks(graph).tolist()))
     passes._compiled.cache_clear()
