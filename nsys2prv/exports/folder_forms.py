@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,14 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.private_folders import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS
 from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
-from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES
+from nsys2prv.vocabulary.limits import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    MOST_ROWS_PER_BYTE,
+    MOST_TABLES,
+    MOST_TEXT,
+    MOST_TEXT_PER_BYTE,
+)
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -30,7 +37,7 @@ _TEXTUAL = (pl.String, pl.Binary, pl.Null)
 _READABLE: dict[type[pl.DataType], tuple[type[pl.DataType], ...]] = {
     pl.Int64: (pl.datatypes.classes.IntegerType, pl.Boolean, pl.Null),
     pl.Float64: _NUMERIC,
-    pl.String: (*_TEXTUAL, pl.Categorical, pl.Enum),
+    pl.String: _TEXTUAL,
     pl.Binary: _TEXTUAL,
 }
 """Types of files in which a column can be, by the type in which it is read: what others become is up to polars."""
@@ -70,17 +77,25 @@ class FolderTables(Tables):
 
     def _types_in(self, file: Path) -> dict[str, pl.DataType]:
         """Columns of a file with their types."""
-        return dict(pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema)
+        types = pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema
+        return {name: pl.String() if dtype == pl.Categorical else dtype for name, dtype in types.items()}
 
     def _scan_file(self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()) -> pl.LazyFrame:
         """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
         # Polars trusts what is in a file: damaged offsets and lengths end the process.
 
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+            text_bytes = 0
             try:
                 # Without a column a batch has no rows.
                 for batch in self._record_batches(file, columns or list(schema)[:1]):
+                    text_bytes += _text_bytes(batch)
+                    if text_bytes > MOST_TEXT + MOST_TEXT_PER_BYTE * file.stat().st_size:
+                        raise DamagedReport(file, f"its texts take more than {text_bytes:,} bytes, which no report needs")
                     yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
+            except DamagedReport as error:
+                self.failure = error
+                raise
             except _READ_ERRORS as error:
                 self.failure = read_error(file, error)
                 raise self.failure from error
@@ -176,6 +191,9 @@ class ParquetTables(FolderTables):
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _open_parquet(file) as parquet:
+            texts = [field.name for field in parquet.schema_arrow if _is_text(field.type)]
+        # A text that many rows have is in memory once.
+        with _open_parquet(file, [name for name in texts if name in columns]) as parquet:
             yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
 
 
@@ -210,11 +228,26 @@ def form_of_folder(folder: Path) -> type[FolderTables] | None:
     return forms[0] if forms else None
 
 
-def _open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
+def _open_parquet(file: Path, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
     # Only this form, and only few reports, need it.
     import pyarrow.parquet
 
-    return pyarrow.parquet.ParquetFile(file)
+    return pyarrow.parquet.ParquetFile(file, read_dictionary=list(dictionaries))
+
+
+def _text_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the texts of a batch that are in memory once for many rows, when each row has its own."""
+    columns = [column for column in batch.columns if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)]
+    if not columns:
+        return 0
+    import pyarrow.compute
+
+    lengths = (pyarrow.compute.binary_length(column.dictionary).take(column.indices) for column in columns)
+    return sum(pyarrow.compute.sum(of_column).as_py() or 0 for of_column in lengths)
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 @contextlib.contextmanager
@@ -241,10 +274,12 @@ def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
     """A batch as a table, some of its columns of text as bytes; ArrowException when it is damaged."""
     # First the sizes of its buffers, which a cast trusts; then offsets, and texts that stay texts.
     batch.validate()
-    arrays = [
-        array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()) if name in as_bytes else array
-        for name, array in zip(batch.schema.names, batch.columns, strict=True)
-    ]
+    arrays = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        array = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if name in as_bytes:
+            array = array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
+        arrays.append(array)
     for array in arrays:
         array.validate(full=True)
     return pa.Table.from_arrays(arrays, names=batch.schema.names)

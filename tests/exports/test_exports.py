@@ -11,6 +11,8 @@ from typing import Any
 
 import adbc_driver_sqlite
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from polars.testing import assert_frame_equal
 from support.export_folders import write_arrow_report, write_parquet_report
@@ -199,11 +201,9 @@ cp {ready} "$out"
 def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path: Path, fake_nsys: Path) -> None:
     recorded = tmp_path / "run.nsys-rep"
     recorded.write_text("protobuf")
-    export = NsysExport(fake_nsys, tmp_path / "cache")
+    export = NsysExport(fake_nsys)
     assert describe(open_report(recorded, export)).host == "exported"
-    exported = export.target(recorded)
-    assert exported.parent == tmp_path / "cache"
-    assert exported.exists()
+    assert (tmp_path / "run.sqlite").exists()
     asked = (tmp_path / "asked").read_text().splitlines()
     # Only what this version knows is asked for.
     assert "--include-json=true" in asked[1]
@@ -214,8 +214,7 @@ def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path:
     os.utime(recorded, ns=(later, later))
     open_report(recorded, export)
     assert len((tmp_path / "asked").read_text().splitlines()) == 4
-    assert list((tmp_path / "cache").iterdir()) == [exported]
-    assert export.target(tmp_path / "other" / "run.nsys-rep") != exported
+    assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "ready", "run.nsys-rep", "run.sqlite"}
 
 
 def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
@@ -420,3 +419,24 @@ def test_a_glob_of_any_depth_ends_where_links_lead_back(tmp_path: Path) -> None:
         (tmp_path / "run" / "a" / f"link{place}").symlink_to(tmp_path / "run")
 
     assert find_reports([f"{tmp_path}/run/**/*.sqlite"]) == [report]
+
+
+@pytest.mark.parametrize("form", ["pqtdir", "arwdir"])
+@pytest.mark.parametrize("length", [10, 4 << 20])
+def test_a_text_that_many_rows_share_is_refused_where_it_would_not_fit(length: int, form: str, tmp_path: Path) -> None:
+    folder, rows = tmp_path / f"a_{form}", 2000
+    write = write_parquet_report if form == "pqtdir" else write_arrow_report
+    write(folder, ReportBuilder().tables())
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * length]))
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), "value": text})
+    if form == "pqtdir":
+        pyarrow.parquet.write_table(table, folder / "StringIds.parquet")
+    else:
+        with pa.OSFile(str(folder / "StringIds.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    if length == 10:
+        assert open_report(folder).strings["value"].to_list() == ["x" * length] * rows
+    else:
+        with pytest.raises(DamagedReport, match="its texts take more than"):
+            open_report(folder).strings  # noqa: B018
