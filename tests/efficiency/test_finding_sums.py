@@ -56,14 +56,14 @@ def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
     # Where parts are not known, the device counts that loses most.
     assert Losses([*losses, loss(2, {})]).cost_together == 7
     # Of devices of the same cost the first one is shown.
-    assert Finding("", Losses([loss(1, {1: 2}), loss(0, {1: 2})])).worst.index == 0
+    assert Losses([loss(1, {1: 2}), loss(0, {1: 2})]).worst.index == 0
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (Number("", 1200), "1,200"), (Number.time("", 1_500_000), "1.500 ms"), (Number.size("", 2048), "2.000 KiB"),
-        (Number.share("", 0.25), "25.0 %"), (Number("", 1.2e9, "Hz"), "1,200 MHz"),
+        (Number("", 1200), "1,200"), (Number("", 1_500_000, "ns"), "1.500 ms"), (Number("", 2048, "bytes"), "2.000 KiB"),
+        (Number("", 0.25, "0 to 1"), "25.0 %"), (Number("", 1.2e9, "Hz"), "1,200 MHz"),
     ],
 )  # fmt: skip
 def test_numbers_are_worded_by_their_unit(number: Number, text: str) -> None:

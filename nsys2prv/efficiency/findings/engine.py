@@ -11,22 +11,13 @@ critical path is in threads that only wait (for what is not known) says that not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import (
-    communication,
-    copies,
-    devices,
-    hosts,
-    idle,
-    launches,
-    memory,
-    straggler,
-)
+from nsys2prv.efficiency.findings import communication, copies, devices, hosts, idle, launches, memory, straggler
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.finding_tables import (
     BY_REPLAY,
@@ -47,39 +38,39 @@ from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.vocabulary.wording import time
 
 RULES: tuple[FindingRule, ...] = (
-    hosts.SYNCHRONIZATION_STALLS,
-    hosts.DATA_LOADING,
-    copies.SMALL_COPIES,
-    launches.SMALL_GRAPHS,
-    launches.LAUNCH_BOUND,
-    launches.LAUNCH_STALLS,
-    launches.FULL_QUEUE,
-    hosts.MPI_WAITS,
-    copies.SYNCHRONOUS_COPIES,
-    hosts.HOST_BOUND,
-    memory.ALLOCATIONS,
-    copies.PAGEABLE_COPIES,
-    copies.EXPOSED_COPIES,
-    memory.UNIFIED_MEMORY,
-    launches.DEFAULT_STREAM_WAITS,
-    communication.EXPOSED_COMMUNICATION,
-    communication.STARVED_BESIDE_COMMUNICATION,
-    communication.HIDDEN_COMMUNICATION,
-    communication.CONTENTION_SLOWDOWN,
-    devices.SLOW_DEVICE,
-    devices.UNEQUAL_WORK,
-    devices.IMBALANCE,
-    devices.CLOCK_THROTTLING,
-    devices.IDLE_TENSOR_CORES,
-    idle.LITTLE_GPU_WORK,
-    idle.START_UP,
-    idle.SHUT_DOWN,
-    straggler.STRAGGLER,
-    idle.IDLE_DEVICES,
+    hosts.SynchronizationStalls(),
+    hosts.DataLoading(),
+    copies.SmallCopies(),
+    launches.SmallGraphs(),
+    launches.LaunchBound(),
+    launches.LaunchStalls(),
+    launches.FullLaunchQueue(),
+    hosts.MpiWaits(),
+    copies.SynchronousCopies(),
+    hosts.HostBound(),
+    memory.Allocations(),
+    copies.PageableCopies(),
+    copies.ExposedCopies(),
+    memory.UnifiedMemory(),
+    launches.DefaultStream(),
+    communication.ExposedCommunication(),
+    communication.StarvedBesideCommunication(),
+    communication.HiddenCommunication(),
+    communication.ContentionSlowdown(),
+    devices.SlowDevice(),
+    devices.UnequalWork(),
+    devices.Imbalance(),
+    devices.ClockThrottling(),
+    devices.IdleTensorCores(),
+    idle.LittleGpuWork(),
+    idle.StartUp(),
+    idle.ShutDown(),
+    straggler.Straggler(),
+    idle.IdleDevices(),
 )
 """All rules for runs with GPUs. A gap counts for the first rule in this order that it matches; findings of the same cost are in
 this order."""
-HOST_RULES: tuple[FindingRule, ...] = (hosts.MPI_START_UP, hosts.MPI_IMBALANCE, hosts.LATE_PROCESS)
+HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
 """All rules for runs without a GPU."""
 
 _LEAST_EXPLAINED = 0.9
@@ -103,20 +94,20 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     """
     rules = RULES if run.events.rows.devices else (*RULES, *HOST_RULES)
     evidence = Evidence(run, tables, rules)
-    path = run.measurements.get(CriticalPath)
-    findings = [(rule, finding) for rule in rules if (finding := evidence.finding(rule.kind)) is not None]
-    saved = _saved(findings, evidence, path.graph if isinstance(path, CriticalPath) else None)
-    shown = {rule.kind for rule, _ in findings if saved[rule.kind].ns >= _least(evidence)}
-    checks = [_check(rule, evidence, saved.get(rule.kind), is_shown=rule.kind in shown) for rule in rules]
+    findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
+    saved = _saved(findings, evidence)
+    shown = [rule for rule in findings if saved[rule.kind].ns >= _least(evidence)]
+    checks = [_check(rule, evidence, saved.get(rule.kind), is_shown=rule in shown) for rule in rules]
     # What follows from a finding that is not shown stands for itself.
-    findings = [
-        (rule, finding if finding.follows in shown else replace(finding, follows=None))
-        for rule, finding in findings
-        if rule.kind in shown
+    kinds = [rule.kind for rule in shown]
+    placed = [
+        (rule, finding if finding.follows in kinds else replace(finding, follows=None))
+        for rule, finding in findings.items()
+        if rule in shown
     ]
     # Sorting is stable: of the same cost, the earlier rule comes first.
-    findings.sort(key=lambda pair: (pair[1].follows is not None, -saved[pair[0].kind].ns))
-    return finding_tables(findings, saved, checks, evidence)
+    placed.sort(key=lambda pair: (pair[1].follows is not None, -saved[pair[0].kind].ns))
+    return finding_tables(placed, saved, checks, evidence)
 
 
 def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_shown: bool) -> Mapping[str, str | None]:
@@ -138,21 +129,35 @@ def _least(evidence: Evidence) -> int:
 # -- the time that a run is shorter without a finding ---------------------------------------------
 
 
-def _saved(
-    findings: Sequence[tuple[FindingRule, Finding]], evidence: Evidence, graph: MeasuredGraph | None
-) -> dict[str, Saved]:
-    """Of each rule that finds something: the time by which the run would be shorter."""
-    saved = {rule.kind: _from_devices(finding, evidence) for rule, finding in findings}
-    if graph is not None and _is_explained(evidence, graph):
-        costly = [(rule, finding) for rule, finding in findings if saved[rule.kind].ns >= _least(evidence)]
-        saved |= _from_graph(costly, saved, evidence, graph)
-    return saved
-
-
-def _from_devices(finding: Finding, evidence: Evidence) -> Saved:
-    """As far as the times of devices (or processes) say: never more than the run."""
+def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[str, Saved]:
+    """By the kind of each rule that finds something: as far as the times of devices (or processes) say, and never more than the
+    run; by replays without the finding, or bounded by the critical path, where that says more."""
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
-    return Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
+    saved = {
+        rule.kind: Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
+        for rule, finding in findings.items()
+    }
+    path = evidence.run.measurements.get(CriticalPath)
+    graph = path.graph if isinstance(path, CriticalPath) else None
+    if graph is None or not _is_explained(evidence, graph):
+        return saved
+    costly = {rule: finding for rule, finding in findings.items() if saved[rule.kind].ns >= _least(evidence)}
+    changes = {rule: rule.without(finding, evidence, graph.built) for rule, finding in costly.items()}
+    steps = {rule: change.step for rule, change in changes.items() if change is not None}
+    # What is less is not replayed.
+    gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
+    for rule, finding in costly.items():
+        change = changes[rule]
+        if saved[rule.kind].how == DEVICE_ESTIMATE:
+            continue
+        if change is None:
+            of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
+        else:
+            of_graph = _gained(gains[rule], is_bound=change.at_most or len(graph.built.open_ends) > 0)
+        # A replay counts, and of bounds the smaller one.
+        if of_graph.how == BY_REPLAY or of_graph.ns <= saved[rule.kind].ns:
+            saved[rule.kind] = of_graph
+    return saved
 
 
 def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
@@ -160,31 +165,7 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
     counted = graph.totals.on_rows(graph.built.counted_rows)
     if not evidence.has_launches or counted < _LEAST_EXPLAINED * graph.totals.length:
         return False
-    return len(evidence.run.events.rows.devices_of_task) == 1 or graph.joins_tasks
-
-
-def _from_graph(
-    findings: Sequence[tuple[FindingRule, Finding]],
-    from_devices: Mapping[str, Saved],
-    evidence: Evidence,
-    graph: MeasuredGraph,
-) -> dict[str, Saved]:
-    """The same by replays without the findings, or bounded by the critical path, where that says more than devices."""
-    changes = {
-        rule.kind: rule.without(evidence, finding, graph.built) for rule, finding in findings if rule.without is not None
-    }
-    steps = {kind: change.step for kind, change in changes.items() if change is not None}
-    # What is less is not replayed.
-    gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
-    saved = {}
-    for rule, finding in findings:
-        change = changes.get(rule.kind)
-        if change is None:
-            of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
-        else:
-            of_graph = _gained(gains[rule.kind], is_bound=change.at_most or len(graph.built.open_ends) > 0)
-        saved[rule.kind] = _smaller(from_devices[rule.kind], of_graph)
-    return saved
+    return len(evidence.rows.devices_of_task) == 1 or graph.joins_tasks
 
 
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:
@@ -194,17 +175,10 @@ def _gained(gain: Gain, *, is_bound: bool) -> Saved:
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 
 
-def _smaller(of_devices: Saved, of_graph: Saved) -> Saved:
-    """A replay counts, and of bounds the smaller one."""
-    if of_devices.how == DEVICE_ESTIMATE:
-        return of_devices
-    return of_graph if of_graph.how == BY_REPLAY or of_graph.ns <= of_devices.ns else of_devices
-
-
 def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     """Time of the critical path on the devices of a finding and on the threads of the tasks that use them, and where what is
     waited for is not known, ns."""
-    rows = evidence.run.events.rows
-    is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(finding.losses))
-    is_counted = np.isin(rows.device, finding.losses.indices) | is_host
+    rows, devices = evidence.rows, finding.losses.indices
+    is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
+    is_counted = np.isin(rows.device, devices) | is_host
     return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)

@@ -6,6 +6,7 @@ and part of the run, which says whether something recurs, where it costs most, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -21,6 +22,8 @@ PARTS = 100
 NONE = -1
 """No row, or no thread."""
 _TOP = {"top_cost": "cost", "top_begin": "begin", "top_end": "end", "top_row": "row", "top_thread": "thread"}
+Worst = Literal["part", "occurrence"]
+"""Where to look: the part of the run with the highest cost, or the most costly occurrence."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,6 @@ class Number:
     what: str
     value: float
     unit: str = ""
-
-    @classmethod
-    def time(cls, what: str, value: float) -> Number:
-        """A time in ns."""
-        return cls(what, value, "ns")
-
-    @classmethod
-    def size(cls, what: str, value: float) -> Number:
-        """A number of bytes."""
-        return cls(what, value, "bytes")
-
-    @classmethod
-    def share(cls, what: str, value: float) -> Number:
-        """A part of 1."""
-        return cls(what, value, "0 to 1")
 
     def __str__(self) -> str:
         return f"{self.value / 1e6:,.0f} MHz" if self.unit == "Hz" else quantity(self.value, self.unit) or f"{self.value:,}"
@@ -113,10 +101,19 @@ class Losses(tuple[Loss, ...]):
         """Those that meet a condition."""
         return Losses(filter(condition, self))
 
+    def with_costs(self, cost: Callable[[Loss], int]) -> Losses:
+        """The same with other costs, of which is not known in which parts of the run they are."""
+        return Losses(replace(loss, cost=cost(loss), costs={}) for loss in self)
+
     @property
     def indices(self) -> list[int]:
         """Indices of the devices."""
         return [loss.index for loss in self]
+
+    @property
+    def worst(self) -> Loss:
+        """The device with the highest cost."""
+        return max(self, key=lambda loss: (loss.cost, -loss.index))
 
     @property
     def occurrences(self) -> int:
@@ -133,9 +130,9 @@ class Losses(tuple[Loss, ...]):
         """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest of a device."""
         if not all(loss.costs for loss in self):
             return max((loss.cost for loss in self), default=0)
-        highest: dict[int, int] = {}
-        for part, cost in (pair for loss in self for pair in loss.costs.items()):
-            highest[part] = max(highest.get(part, 0), cost)
+        highest: Counter[int] = Counter()
+        for loss in self:
+            highest |= Counter(loss.costs)
         return sum(highest.values())
 
     def total(self, name: str) -> int:
@@ -144,14 +141,14 @@ class Losses(tuple[Loss, ...]):
 
     def share(self, name: str, what: str) -> Number:
         """One of the further sums against the cost."""
-        return Number.share(what, self.total(name) / self.cost)
+        return Number(what, self.total(name) / self.cost, "0 to 1")
 
     @property
     def gaps(self) -> tuple[Number, Number, Number]:
         """Number of gaps, their mean cost and the longest one."""
         longest = max(loss.longest for loss in self)
         mean = self.cost / self.occurrences
-        return Number("gaps", self.occurrences), Number.time("mean gap", mean), Number.time("longest gap", longest)
+        return Number("gaps", self.occurrences), Number("mean gap", mean, "ns"), Number("longest gap", longest, "ns")
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""
@@ -193,11 +190,6 @@ class Finding:
         """
         return self.wall if self.wall is not None else min(self.losses.cost_together, self.losses.cost)
 
-    @property
-    def worst(self) -> Loss:
-        """The device with the highest cost."""
-        return max(self.losses, key=lambda loss: (loss.cost, -loss.index))
-
 
 # -- sums of occurrences --------------------------------------------------------------------------
 
@@ -223,28 +215,22 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     -------
     The same columns with `part`, and `top_cost`, that of the occurrence. Few are longer than a part: there are few pieces.
     """
-    first, last = part_of(pl.col("begin"), length), part_of(pl.col("end") - 1, length)
+    first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = occurrences.with_columns(
-        pl.col("cost", *sums).cast(pl.Int64),
-        part=first.cast(pl.Int64),
-        last=last.cast(pl.Int64),
-        top_cost=pl.col("cost").cast(pl.Int64),
+        pl.col("cost", *sums).cast(pl.Int64), part=first, last=last, top_cost=pl.col("cost").cast(pl.Int64)
     )
-    is_long = placed["last"] > placed["part"]
-    if not is_long.any():
-        return placed.drop("last")
+    is_long = pl.col("last") > pl.col("part")
     long = placed.filter(is_long).with_row_index("occurrence")
     pieces = long.with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
     # The first time of a part, as `part_of` has it.
     begin, end = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
     inside = (pl.min_horizontal("end", end) - pl.max_horizontal("begin", begin)).clip(lower_bound=0)
     is_first = pl.col("part") == pl.col("first")
-    later = pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1)
-    pieces = pieces.with_columns(later=pl.when(is_first).then(0).otherwise(later))
-    cost_of_first = pl.col("cost") - pl.col("later").sum().over("occurrence")
+    later = pl.when(~is_first).then(pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1))
+    pieces = pieces.with_columns(later=later)
     pieces = pieces.with_columns(
-        *(pl.when(is_first).then(pl.col(name)).otherwise(0).alias(name) for name in sums),
-        cost=pl.when(is_first).then(cost_of_first).otherwise("later"),
+        *(pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums),
+        cost=pl.coalesce("later", pl.col("cost") - pl.col("later").sum().over("occurrence")),
     )
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
@@ -256,7 +242,7 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     ----------
     occurrences
         In blocks: columns of the key and the sums, `begin`, `end`, `cost` (ns), and where they are known `row` (of the trace)
-        and `thread` (a place in `MeasuredRun.callers`), NONE for none. All are whole numbers.
+        and `thread` (a place in `MeasuredRun.callers`), NONE for none; or sums of occurrences. All are whole numbers.
 
     Returns
     -------
@@ -264,28 +250,21 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     by the key.
     """
     columns = [*key, *sums, "begin", "end"]
-    schema = dict.fromkeys([*columns, *_TOP], pl.Int64)
-    parts = [pl.DataFrame(schema=schema)]
+    blocks = [pl.DataFrame(schema=dict.fromkeys([*columns, *_TOP], pl.Int64))]
     for block in occurrences:
-        there = [next((column for column in top if column in block.columns), None) for top in _TOP.items()]
-        tops = {name: pl.lit(NONE) if column is None else pl.col(column) for name, column in zip(_TOP, there, strict=True)}
-        parts.append(_sums_by(key, sums, block.lazy().select(*columns, **tops).cast(pl.Int64)))
-    return _sums_by(key, sums, pl.concat(parts).lazy()).sort(key)
-
-
-def _sums_by(key: Sequence[str], sums: Sequence[str], occurrences: pl.LazyFrame) -> pl.DataFrame:
+        of_columns = {
+            top: next((name for name in (top, column) if name in block.columns), None) for top, column in _TOP.items()
+        }
+        tops = {top: pl.lit(NONE) if name is None else pl.col(name) for top, name in of_columns.items()}
+        blocks.append(block.select(*columns, **tops).cast(pl.Int64))
     # Of several with the same cost the first counts.
-    tops = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
-    ordered = occurrences.sort("top_begin", maintain_order=True)
-    return (
-        ordered.group_by(key)
-        .agg(pl.col(list(sums)).sum(), pl.col("begin").min(), pl.col("end").max(), tops)
-        .collect(engine="in-memory")
-    )
+    ordered = pl.concat(blocks).sort("top_begin", maintain_order=True)
+    tops_of_key = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
+    return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), tops_of_key).sort(key)
 
 
 def losses_by_device(
-    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
+    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part"
 ) -> Losses:
     """What was lost on each device.
 
@@ -296,33 +275,33 @@ def losses_by_device(
     sums
         Further sums.
     worst
-        Where to look: the part of the run with the highest cost, or the most costly occurrence.
+        Where to look.
     """
+    cost, begin, end = ("cost", "begin", "end") if worst == "part" else ("top_cost", "top_begin", "top_end")
+    totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max(), pl.col("top_cost").max()
     losses = []
     for (device,), rows in sums_of_parts.partition_by("device", as_dict=True, maintain_order=True).items():
-        part = rows.sort("cost", "part", descending=[True, False]).row(0, named=True)
-        top = rows.sort("top_cost", "top_begin", descending=[True, False]).row(0, named=True)
+        of_device = rows.select(totals).row(0, named=True)
+        top = rows.sort(pl.col(cost), "part" if worst == "part" else begin, descending=[True, False]).row(0, named=True)
         losses.append(
             Loss(
-                index=int(device),
-                count=int(rows["count"].sum()),
-                cost=int(rows["cost"].sum()),
-                begin=int(rows["begin"].to_numpy().min()),
-                end=int(rows["end"].to_numpy().max()),
-                worst=(part["begin"], part["end"]) if worst == "part" else (top["top_begin"], top["top_end"]),
-                rows=rows_of_top(run, part if worst == "part" else top),
+                int(device),
+                of_device["count"],
+                of_device["cost"],
+                of_device["begin"],
+                of_device["end"],
+                worst=(top[begin], top[end]),
+                rows=rows_of_top(run, top),
                 parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
                 costs=dict(rows.select("part", "cost").iter_rows()),
-                longest=int(top["top_cost"]),
-                sums={name: int(rows[name].sum()) for name in sums},
+                longest=of_device["top_cost"],
+                sums=of_device,
             )
         )
     return Losses(losses)
 
 
-def losses_of(
-    run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
-) -> Losses:
+def losses_of(run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
     """What occurrences cost on each device: columns as of `summed`. Without a `part` it is that of `begin`, without a `count`
     each counts once."""
     missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
@@ -330,16 +309,18 @@ def losses_of(
     return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
 
 
-def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> Losses:
+def losses_of_events(run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
     """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
-    count); all their rows show it."""
-    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
-    rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses_of(run, costly))
+    count); all their rows show it. Further `sums`, and their number `events`, are over all events of a device."""
+    is_costly = pl.col("cost") > 0
+    costly = losses_of(run, events.filter(is_costly).select("device", "row", "cost", "end", begin="start"))
+    rows = pl.col("row").filter(is_costly).unique().sort()
+    of_devices = events.group_by("device").agg(pl.len().alias("events"), pl.col(sums).sum(), rows=rows)
+    by_device = {of_device["device"]: of_device for of_device in of_devices.iter_rows(named=True)}
+    return Losses(replace(loss, rows=tuple(by_device[loss.index].pop("rows")), sums=by_device[loss.index]) for loss in costly)
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:
     """Rows of the trace that show the most costly occurrence of a row of `summed`: the stream and the host thread."""
     row, thread = occurrence["top_row"], occurrence["top_thread"]
-    host = (int(run.callers[thread]),) if thread != NONE else ()
-    return (*((int(row),) if row != NONE else ()), *host)
+    return tuple(int(place) for place in (row, run.callers[thread] if thread != NONE else NONE) if place != NONE)

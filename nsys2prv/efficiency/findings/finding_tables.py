@@ -131,7 +131,7 @@ def finding_tables(
         FINDING_CHECKS: checks,
         FINDINGS: [{**key, **_finding_row(rule, finding, saved[rule.kind], evidence)} for key, rule, finding in placed],
         FINDING_DEVICES: [
-            {**key, **_device_row(loss, evidence)}
+            {**key, "device": evidence.name(loss.index), "count": loss.count, "cost_ns": loss.cost, **_times([loss], loss)}
             for key, _, finding in placed
             for loss in sorted(finding.losses, key=lambda loss: (-loss.cost, loss.index))
             if evidence.devices
@@ -145,8 +145,7 @@ def finding_tables(
 
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
-    rows, worst = evidence.run.events.rows, finding.worst
-    ranks = evidence.ranks_of(finding.losses)
+    rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
     return {
         "title": rule.title,
         "seen": finding.text,
@@ -154,29 +153,19 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "saved_how": saved.how,
         "saved_share": saved.ns / evidence.length if evidence.length else None,
         "consequence_of": finding.follows,
-        "cost_ns": finding.losses.cost,
-        "share": finding.losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
-        "devices": len(finding.losses) if evidence.devices else 0,
+        "cost_ns": losses.cost,
+        "share": losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
+        "devices": len(losses) if evidence.devices else 0,
         "device": evidence.name(worst.index) if evidence.devices else None,
-        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst])),
-        "ranks": ranges(ranks) if ranks else None,
+        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst.index])),
+        "ranks": ranges(evidence.ranks_of(losses.indices)) or None,
         "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows)),
-        "begin_ns": min(loss.begin for loss in finding.losses),
-        "end_ns": max(loss.end for loss in finding.losses),
-        "worst_begin_ns": worst.worst[0],
-        "worst_end_ns": worst.worst[1],
+        **_times(losses, worst),
         "view": rule.view,
         "advice": rule.advice,
     }
 
 
-def _device_row(loss: Loss, evidence: Evidence) -> Mapping[str, Any]:
-    return {
-        "device": evidence.name(loss.index),
-        "count": loss.count,
-        "cost_ns": loss.cost,
-        "begin_ns": loss.begin,
-        "end_ns": loss.end,
-        "worst_begin_ns": loss.worst[0],
-        "worst_end_ns": loss.worst[1],
-    }
+def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
+    begin, end = min(loss.begin for loss in losses), max(loss.end for loss in losses)
+    return {"begin_ns": begin, "end_ns": end, "worst_begin_ns": worst.worst[0], "worst_end_ns": worst.worst[1]}
