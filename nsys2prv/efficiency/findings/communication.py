@@ -39,7 +39,7 @@ from nsys2prv.vocabulary.wording import short, time
 
 _MOST_NAMED = 3
 _COLLECTIVES = ["communicator", "communicator_name", "operation", "placement"]
-_FEWEST_KERNELS = Threshold("fewest such NCCL kernels on a device", 10, "", "few are a start: broadcasts of parameters")
+_FEWEST_KERNELS = Threshold("fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
 
 
 def _on_devices(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
@@ -73,10 +73,10 @@ class ExposedCommunication(
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
 ):
     exposed_part = Threshold(
-        "least part of the time of NCCL kernels, without waits, that is exposed", 0.3, "0 to 1",
+        "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
         "the last bucket of a step is always exposed",
     )  # fmt: skip
-    fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "", "few are a start: broadcasts of parameters")
+    fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     least = least_share(0.05, "less is the normal end of a step")
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -145,13 +145,12 @@ class StarvedBesideCommunication(
     "in the time that is saved",
     view="3-communication/overlap_of_communication",
     advice="Launch what does not need the result before it is needed, from the same or another thread: no work of the host "
-    "between the collective and the next kernel, CUDA graphs, prefetching of batches. The collective itself is not what "
-    "costs time.",
+    "between the collective and the next kernel, CUDA graphs, prefetching of batches. The collective itself is not what costs "
+    "time.",
 ):
     starved_part = Threshold(
-        "least part of the time in which NCCL kernels run and nothing computes", 0.3, "0 to 1",
-        "else the kernels do wait for them",
-    )  # fmt: skip
+        "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
+    )
     fewest = _FEWEST_KERNELS
     least = least_share(0.02, "less is not worth a change of the program")
     recurring = True
@@ -207,7 +206,7 @@ class HiddenCommunication(
     "the collective earlier, in smaller pieces, or with higher priority of its stream.",
 ):
     fewest = _FEWEST_KERNELS
-    least = Threshold("least share of such time", 0.02, "0 to 1", "less is not worth a change of the program")
+    least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
     recurring = True
 
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
@@ -336,12 +335,12 @@ class ContentionSlowdown(
     "points in time for collectives; compare with the time that overlap saves.",
 ):
     slowdown = Threshold(
-        "least ratio of the durations beside and alone (means)", 1.2, "", "sharing the GPU always costs some percent"
+        "least ratio of the durations beside and alone (means)", 1.2, "sharing the GPU always costs some percent", ""
     )
-    fewest_executions = Threshold("fewest executions alone, and beside NCCL kernels", 20, "", "means of fewer are chance")
+    fewest_executions = Threshold("fewest executions alone, and beside NCCL kernels", 20, "means of fewer are chance", "")
     separation = Threshold(
         "least part of the executions, alone and beside, on their side of the middle (geometric mean of the means)", 0.9,
-        "0 to 1", "only then NCCL kernels explain the durations, and not the work",
+        "only then NCCL kernels explain the durations, and not the work",
     )  # fmt: skip
     least = least_share(0.01, "less is not worth a look")
 

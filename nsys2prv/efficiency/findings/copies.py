@@ -100,9 +100,9 @@ class SmallCopies(
     view="7-memory/copy_size",
     advice="Put small pieces into one buffer and copy that, or make them on the device.",
 ):
-    largest = Threshold("largest copy", 65_536, "bytes", "below, a copy takes latency, not bandwidth")
-    longest = Threshold("longest gap between two of them that counts", 100_000, "ns", "as for launches")
-    fewest = Threshold("fewest copies on a device", 500, "", "a few per iteration are normal")
+    largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
+    longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
+    fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
     least = least_share(0.02, "less is not worth a change of the program")
     recurring = True
     gap_cause = GapCause(
@@ -142,13 +142,11 @@ class SynchronousCopies(
     advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
     "yet.",
 ):
-    copy_part = Threshold(
-        "least part of the gap in calls that copy or set memory", 0.5, "0 to 1", "else something else dominates"
-    )
+    copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
-        "shortest gap that counts before another copy", 100_000, "ns", "a shorter one is the call that launches it"
+        "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
     )
-    fewest = Threshold("fewest such gaps on a device", 20, "", "fewer are the start of phases")
+    fewest = Threshold("fewest such gaps on a device", 20, "fewer are the start of phases", "")
     least = least_share(0.02, "less is not worth a change of the program")
     recurring = or_large = True
     removed = staticmethod(without_waits)
@@ -177,9 +175,9 @@ class SynchronousCopies(
 # -- copies during which nothing computes ---------------------------------------------------------
 
 _SMALLEST = Threshold(
-    "smallest copy", 65_536, "bytes", "smaller ones to the device return before they are done also from pageable memory"
+    "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
 )
-_FEWEST = Threshold("fewest copies on a device", 10, "", "fewer are those of a start")
+_FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
 _IS_LARGE = pl.col("size") >= _SMALLEST.value
 
 
@@ -267,7 +265,7 @@ class ExposedCopies(
     "keep data on the device.",
 ):
     smallest = _SMALLEST
-    exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "0 to 1", "the rest overlaps")
+    exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
     fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
     copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])

@@ -21,13 +21,11 @@ from nsys2prv.vocabulary.wording import short, time
 
 # -- a device against the others ------------------------------------------------------------------
 
-_SLOWDOWN = Threshold("least ratio of durations to the median device", 1.05, "", "GPUs of one kind differ by some percent")
+_SLOWDOWN = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
 _AGREEMENT = Threshold(
-    "least part of the time in kernels that are slower there", 0.75, "0 to 1", "else single kernels have other work there"
+    "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
 )
-_COMPARABLE = Threshold(
-    "least part of the kernel time that can be compared", 0.5, "0 to 1", "else the devices do different things"
-)
+_COMPARABLE = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
 _LEAST_SLOWER = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
 _KERNEL = ["number", "value"]
 _MOST_DEVICES = 50
@@ -176,19 +174,19 @@ class SlowDevice(
 ):
     slowdown, agreement = _SLOWDOWN, _AGREEMENT
     count_difference = Threshold(
-        "largest difference of executions of a kernel to the median device", 0.05, "0 to 1", "other counts are other work"
+        "largest difference of executions of a kernel to the median device", 0.05, "other counts are other work"
     )
-    fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "", "means of fewer are chance")
+    fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "means of fewer are chance", "")
     comparable = _COMPARABLE
     fewest_kernels = Threshold(
-        "fewest different kernels that are slower by a like factor", 2, "", "one kernel can have other work"
+        "fewest different kernels that are slower by a like factor", 2, "one kernel can have other work", ""
     )
     like_factor = Threshold(
-        "least part of the time in kernels whose slowdown is within a half and twice that of all", 0.75, "0 to 1",
+        "least part of the time in kernels whose slowdown is within a half and twice that of all", 0.75,
         "a slow GPU slows all kernels alike",
     )  # fmt: skip
     others_agree = Threshold(
-        "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5, "0 to 1",
+        "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5,
         "durations that are spread over all devices are unequal work",
     )  # fmt: skip
     least = _LEAST_SLOWER
@@ -328,12 +326,12 @@ class ClockThrottling(
     advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
     "runs.",
 ):
-    busy = Threshold("least part of a bin in which the device runs kernels", 0.5, "0 to 1", "idle GPUs lower their clocks")
+    busy = Threshold("least part of a bin in which the device runs kernels", 0.5, "idle GPUs lower their clocks")
     largest_ratio = Threshold(
-        "largest ratio to the usual clock: that of the fastest tenth of the busy bins", 0.9, "",
-        "GPUs give up some percent under load",
+        "largest ratio to the usual clock: that of the fastest tenth of the busy bins", 0.9,
+        "GPUs give up some percent under load", "",
     )  # fmt: skip
-    fewest = Threshold("fewest bins with such a clock", 3, "", "a single one may be an odd sample")
+    fewest = Threshold("fewest bins with such a clock", 3, "a single one may be an odd sample", "")
     least = least_share(0.01, "less is not worth a look")
 
     def judge(self, evidence: Evidence) -> Finding | None:
@@ -387,10 +385,8 @@ class IdleTensorCores(
     advice="Lower precision (TF32, BF16, FP16, FP8), sizes that are multiples of 8 or 16, library kernels for this GPU. Where "
     "double precision is needed, tensor cores of data-centre GPUs can do it too.",
 ):
-    largest_use = Threshold(
-        "largest mean activity of tensor cores in such kernels", 0.05, "0 to 1", "kernels that use them reach more"
-    )
-    fewest_samples = Threshold("fewest samples in such kernels on a device", 20, "", "means of fewer are chance")
+    largest_use = Threshold("largest mean activity of tensor cores in such kernels", 0.05, "kernels that use them reach more")
+    fewest_samples = Threshold("fewest samples in such kernels on a device", 20, "means of fewer are chance", "")
     least = least_share(0.05, "less is not worth another precision")
 
     def judge(self, evidence: Evidence) -> Finding | None:

@@ -21,27 +21,26 @@ PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
 NONE = -1
 """No row, or no thread."""
-_TOP = {"top_cost": "cost", "top_begin": "begin", "top_end": "end", "top_row": "row", "top_thread": "thread"}
+_OCCURRENCE = ("cost", "begin", "end", "row", "thread")
+_TOP = [f"top_{name}" for name in _OCCURRENCE]
 Worst = Literal["part", "occurrence"]
 """Where to look: the part of the run with the highest cost, or the most costly occurrence."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A number that a rule compares with: what is compared, the value in ns, bytes, "0 to 1" or no unit, and why it is this.
-
-    A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
-    """
+    """A number that a rule compares with: what is compared, the value, why it is this, and its unit (ns, bytes, "0 to 1", or
+    none). A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise."""
 
     what: str
     value: float
-    unit: str
     reason: str
+    unit: str = "0 to 1"
 
 
 def least_share(value: float, reason: str, of: str = "") -> Threshold:
     """Threshold of the share that is lost."""
-    return Threshold(f"least share lost{of}", value, "0 to 1", reason)
+    return Threshold(f"least share lost{of}", value, reason)
 
 
 @dataclass(frozen=True)
@@ -125,16 +124,6 @@ class Losses(tuple[Loss, ...]):
         """Cost on all devices, ns."""
         return sum(loss.cost for loss in self)
 
-    @property
-    def cost_together(self) -> int:
-        """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest of a device."""
-        if not all(loss.costs for loss in self):
-            return max((loss.cost for loss in self), default=0)
-        highest: Counter[int] = Counter()
-        for loss in self:
-            highest |= Counter(loss.costs)
-        return sum(highest.values())
-
     def total(self, name: str) -> int:
         """One of the further sums, over devices."""
         return sum(loss.sums[name] for loss in self)
@@ -186,9 +175,17 @@ class Finding:
     def saved(self) -> int:
         """Time by which the run is shorter without it at most, ns, from the time of devices alone.
 
-        Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
+        Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most,
+        and where parts are not known, the device that loses most.
         """
-        return self.wall if self.wall is not None else min(self.losses.cost_together, self.losses.cost)
+        if self.wall is not None:
+            return self.wall
+        if not all(loss.costs for loss in self.losses):
+            return max(loss.cost for loss in self.losses)
+        highest: Counter[int] = Counter()
+        for loss in self.losses:
+            highest |= Counter(loss.costs)
+        return min(sum(highest.values()), self.losses.cost)
 
 
 # -- sums of occurrences --------------------------------------------------------------------------
@@ -205,7 +202,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     Parameters
     ----------
     occurrences
-        Columns of `summed`, but `part`.
+        Columns of `with_top`.
     sums
         Columns that count for the first piece alone; the cost is shared out by time.
     length
@@ -213,12 +210,10 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
 
     Returns
     -------
-    The same columns with `part`, and `top_cost`, that of the occurrence. Few are longer than a part: there are few pieces.
+    The columns that `summed` needs, with `part`. Few are longer than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
-    placed = occurrences.with_columns(
-        pl.col("cost", *sums).cast(pl.Int64), part=first, last=last, top_cost=pl.col("cost").cast(pl.Int64)
-    )
+    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last))
     is_long = pl.col("last") > pl.col("part")
     long = placed.filter(is_long).with_row_index("occurrence")
     pieces = long.with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
@@ -235,32 +230,34 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
 
+def with_top(occurrences: pl.DataFrame) -> pl.DataFrame:
+    """Occurrences as `summed` needs them: with the same columns as those of the most costly one. Without a `row` or `thread`
+    none is known."""
+    missing = [pl.lit(NONE).alias(name) for name in _OCCURRENCE if name not in occurrences.columns]
+    return occurrences.with_columns(missing).with_columns(pl.col(_OCCURRENCE).name.prefix("top_"))
+
+
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
     """Occurrences by key: sums, the first begin and last end, and the most costly occurrence.
 
     Parameters
     ----------
     occurrences
-        In blocks: columns of the key and the sums, `begin`, `end`, `cost` (ns), and where they are known `row` (of the trace)
-        and `thread` (a place in `MeasuredRun.callers`), NONE for none; or sums of occurrences. All are whole numbers.
+        In blocks, of `with_top` or as this returns them: columns of the key and the sums, `begin`, `end`, `cost` (ns), `row` (of
+        the trace) and `thread` (a place in `MeasuredRun.callers`). All are whole numbers.
 
     Returns
     -------
     Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread; sorted
     by the key.
     """
-    columns = [*key, *sums, "begin", "end"]
-    blocks = [pl.DataFrame(schema=dict.fromkeys([*columns, *_TOP], pl.Int64))]
-    for block in occurrences:
-        of_columns = {
-            top: next((name for name in (top, column) if name in block.columns), None) for top, column in _TOP.items()
-        }
-        tops = {top: pl.lit(NONE) if name is None else pl.col(name) for top, name in of_columns.items()}
-        blocks.append(block.select(*columns, **tops).cast(pl.Int64))
+    columns = [*key, *sums, "begin", "end", *_TOP]
+    blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
+    blocks += [block.select(pl.col(columns).cast(pl.Int64)) for block in occurrences]
     # Of several with the same cost the first counts.
+    top = pl.col(_TOP).get(pl.col("top_cost").arg_max())
     ordered = pl.concat(blocks).sort("top_begin", maintain_order=True)
-    tops_of_key = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
-    return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), tops_of_key).sort(key)
+    return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), top).sort(key)
 
 
 def losses_by_device(
@@ -302,11 +299,12 @@ def losses_by_device(
 
 
 def losses_of(run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
-    """What occurrences cost on each device: columns as of `summed`. Without a `part` it is that of `begin`, without a `count`
-    each counts once."""
+    """What occurrences cost on each device: columns as of `with_top`. Without a `part` it is that of `begin`, without a
+    `count` each counts once."""
     missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
     placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
-    return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+    by_part = summed([with_top(placed)], ("device", "part"), ("count", "cost", *sums))
+    return losses_by_device(run, by_part, sums, worst=worst)
 
 
 def losses_of_events(run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:

@@ -27,9 +27,9 @@ class HostBound(
     view="0-start-here/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
 ):
-    host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "0 to 1", "else the calls dominate")
-    fewest = Threshold("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialization")
-    least = Threshold("least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase")
+    host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
+    fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
+    least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
     recurring = True
     worst = "occurrence"
     gap_cause = GapCause(
@@ -62,12 +62,10 @@ class DataLoading(
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
     "while the device computes.",
 ):
-    shortest = Threshold("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 µs")
-    smallest = Threshold("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
-    fewest = Threshold("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
-    reach = Threshold(
-        "least part of a device's active time from the first to the last of them", 0.3, "0 to 1", "else it is a phase"
-    )
+    shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
+    smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
+    fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
+    reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
     least = least_share(0.02, "less is not worth more loading processes")
     worst = "occurrence"
     gap_cause = GapCause(
@@ -108,11 +106,11 @@ class SynchronizationStalls(
     "replace loops on the host by kernels.",
 ):
     longest = Threshold(
-        "longest gap that counts", 200_000, "ns", "a stall is the end of a wait, a look at the result, and a launch"
+        "longest gap that counts", 200_000, "a stall is the end of a wait, a look at the result, and a launch", "ns"
     )
-    os_part = Threshold("largest part of the gap in OS calls", 0.5, "0 to 1", "else the host waits for something else")
-    largest = Threshold("largest copy of a result", 65_536, "bytes", "flags, norms and the like; it takes mostly latency")
-    fewest = Threshold("fewest stalls on a device", 50, "", "few are the ends of phases")
+    os_part = Threshold("largest part of the gap in OS calls", 0.5, "else the host waits for something else")
+    largest = Threshold("largest copy of a result", 65_536, "flags, norms and the like; it takes mostly latency", "bytes")
+    fewest = Threshold("fewest stalls on a device", 50, "few are the ends of phases", "")
     least = least_share(0.05, "one stall per iteration is normal: only the loss counts")
     removed = staticmethod(without_waits)
     after_result = pl.col("after_download") & pl.col("former_size").is_between(0, largest.value)
@@ -146,11 +144,10 @@ class MpiWaits(
     advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
     "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
 ):
-    mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "0 to 1", "else something else dominates")
+    mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
     late_part = Threshold(
-        "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "0 to 1",
-        "else it is not known",
-    )  # fmt: skip
+        "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
+    )
     least = least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
     gap_cause = GapCause(
@@ -233,9 +230,9 @@ class MpiStartUp(
     of_processes=True,
 ):
     shortest = Threshold(
-        "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "ns", "MPI starts in some 10 ms"
+        "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "MPI starts in some 10 ms", "ns"
     )
-    least = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "0 to 1", "every run has a start")
+    least = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Processes start MPI at the same time: the one that takes longest counts."""
@@ -268,12 +265,12 @@ class MpiImbalance(
     needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES),
     cost="what each process is less outside of MPI than the busiest one",
     view="4-mpi/mpi_time_percent",
-    advice="Divide the work again; where processes have equal work, look for one that is slowed down: shared CPUs, memory "
-    "of another socket, I/O.",
+    advice="Divide the work again; where processes have equal work, look for one that is slowed down: shared CPUs, memory of "
+    "another socket, I/O.",
     of_processes=True,
 ):
     least = Threshold(
-        "least part of E by which a process is longer outside of MPI than the mean", 0.05, "0 to 1", "no work is exactly equal"
+        "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
     )
 
     def judge(self, evidence: Evidence) -> Finding | None:
@@ -308,9 +305,7 @@ class LateProcess(
     advice="Look at what this process does before the longest wait: more work than others, I/O, or a wait for a third one.",
     of_processes=True,
 ):
-    least = Threshold(
-        "least part of E that a process waits for one other", 0.05, "0 to 1", "some waits are in every collective"
-    )
+    least = Threshold("least part of E that a process waits for one other", 0.05, "some waits are in every collective")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of the process for which another one waits longest, all waits added up: that does nothing else meanwhile."""

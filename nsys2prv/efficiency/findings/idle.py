@@ -111,9 +111,9 @@ class StartUp(
     "communicators, and just-in-time compilation. In a long run it costs nothing.",
 ):
     shortest = Threshold(
-        "shortest time before the first activity", 250_000_000, "ns", "MPI_Init and a CUDA context take some 200 ms"
+        "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
-    least = Threshold("least part of E", 0.1, "0 to 1", "every run has a start")
+    least = Threshold("least part of E", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever do something: the run begins when the first of them does."""
@@ -145,8 +145,8 @@ class ShutDown(
     advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
     "(--capture-range). The profiler's own work at its end is in this time, too.",
 ):
-    shortest = Threshold("shortest time after the last activity", 100_000_000, "ns", "the end of a process takes as long")
-    least = Threshold("least part of E", 0.1, "0 to 1", "every run has an end")
+    shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
+    least = Threshold("least part of E", 0.1, "every run has an end")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever did something."""
@@ -173,7 +173,7 @@ class LittleGpuWork(
     "GPU more of the work, or use fewer GPUs.",
 ):
     largest = Threshold(
-        "largest part of E in which anything runs on the busiest device", 0.05, "0 to 1",
+        "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
     )  # fmt: skip
 

@@ -25,17 +25,15 @@ from nsys2prv.vocabulary.wording import time
 # -- gaps before kernels --------------------------------------------------------------------------
 
 _AHEAD = Threshold(
-    "longest time from the start of the launch to the gap", 5_000, "ns", "a launch takes as long; else the device is late"
+    "longest time from the start of the launch to the gap", 5_000, "a launch takes as long; else the device is late", "ns"
 )
 _LATENCY = Threshold(
-    "or longest time from the start of the launch to the kernel", 30_000, "ns",
-    "a call of 12 µs and the latency of the device: the kernel starts as soon as it can",
+    "or longest time from the start of the launch to the kernel", 30_000,
+    "a call of 12 µs and the latency of the device: the kernel starts as soon as it can", "ns",
 )  # fmt: skip
-_LAUNCHING = Threshold(
-    "least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates"
-)
+_LAUNCHING = Threshold("least part of the gap in launches or between calls", 0.9, "else it waits, copies or allocates")
 _LONGEST_KERNEL = Threshold(
-    "longest kernel after such a gap against the gap (means)", 4, "", "beyond, the gaps are less than a fifth of the time"
+    "longest kernel after such a gap against the gap (means)", 4, "beyond, the gaps are less than a fifth of the time", ""
 )
 _IS_LAUNCHING = (
     (pl.col("launched") >= pl.col("begin") - _AHEAD.value) | (pl.col("start") - pl.col("launched") <= _LATENCY.value)
@@ -47,16 +45,16 @@ class LaunchBound(
     GapRule,
     kind="launch-bound",
     title="Launch-bound: kernels are shorter than their launches take",
-    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or "
-    "between two calls",
+    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two "
+    "calls",
     needs=(rule.CUDA_CALLS,),
     view="0-start-here/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
 ):
-    longest = Threshold("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 µs, with Python around it up to 100")
+    longest = Threshold("longest gap that counts", 100_000, "a launch takes 2 to 20 µs, with Python around it up to 100", "ns")
     ahead, latency, launching = _AHEAD, _LATENCY, _LAUNCHING
-    fewest = Threshold("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")
+    fewest = Threshold("fewest such gaps on a device", 100, "the first launch after any wait leaves such a gap too", "")
     longest_kernel = _LONGEST_KERNEL
     least = least_share(0.05, "less is the normal price of launches")
     gap_cause = GapCause(
@@ -95,15 +93,15 @@ class SmallGraphs(
     "them that are launched in time",
     needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS),
     view="1-gpu-kernels/graph_executions",
-    advice="Put more work into one graph: several iterations, conditional nodes; launch the next graph before the "
-    "last one ends.",
+    advice="Put more work into one graph: several iterations, conditional nodes; launch the next graph before the last one "
+    "ends.",
 ):
-    longest = Threshold("longest gap that counts", 200_000, "ns", "the launch of a graph takes 5 to 100 µs")
+    longest = Threshold("longest gap that counts", 200_000, "the launch of a graph takes 5 to 100 µs", "ns")
     between = Threshold(
-        "longest gap between two graphs that are launched in time", 20_000, "ns", "what a device takes from one to the next"
+        "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
     )
     latency, launching = _LATENCY, _LAUNCHING
-    fewest = Threshold("fewest such gaps on a device", 50, "", "fewer are the start of phases")
+    fewest = Threshold("fewest such gaps on a device", 50, "fewer are the start of phases", "")
     longest_kernel = _LONGEST_KERNEL
     least = least_share(0.02, "less is the normal price of launches")
     is_late = _IS_LAUNCHING & (pl.col("length") <= longest.value)
@@ -139,13 +137,13 @@ class LaunchStalls(
     advice="Load code before the loop: CUDA_MODULE_LOADING=EAGER, a warm-up iteration. If the same kernels are slow to launch "
     "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",
 ):
-    launch_part = Threshold("least part of the gap in launch calls", 0.5, "0 to 1", "else something else dominates")
+    launch_part = Threshold("least part of the gap in launch calls", 0.5, "else something else dominates")
     ahead = Threshold(
-        "longest time from the start of the launch to the kernel, against the gap", 2, "", "else the work waited in a queue"
+        "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
     )
     least = least_share(0.02, "less is the start of most programs")
     first_launches = Threshold(
-        "least part of different kernels among what follows such gaps, for the loading of code", 0.8, "0 to 1",
+        "least part of different kernels among what follows such gaps, for the loading of code", 0.8,
         "code is loaded once for each kernel",
     )  # fmt: skip
     worst = "occurrence"
@@ -187,15 +185,15 @@ class FullLaunchQueue(
     "launches so far ahead, or on another thread.",
 ):
     pending = Threshold(
-        "fewest operations of the stream that are launched and have not started when the call ends", FEWEST_PENDING, "",
-        "the queue of a stream has some 1,024 places, of which records of events take some",
+        "fewest operations of the stream that are launched and have not started when the call ends", FEWEST_PENDING,
+        "the queue of a stream has some 1,024 places, of which records of events take some", "",
     )  # fmt: skip
-    longer = Threshold("shortest call, against the usual one", LONGER, "", "a call that is not blocked takes as long as others")
+    longer = Threshold("shortest call, against the usual one", LONGER, "a call that is not blocked takes as long as others", "")
     release = Threshold(
-        "longest time from the start of an operation, which makes place, to the end of the call", LONGEST_RELEASE, "ns",
-        "then it is not what the call waited for",
+        "longest time from the start of an operation, which makes place, to the end of the call", LONGEST_RELEASE,
+        "then it is not what the call waited for", "ns",
     )  # fmt: skip
-    fewest = Threshold("fewest blocked calls on a device", 20, "", "fewer are chance")
+    fewest = Threshold("fewest blocked calls on a device", 20, "fewer are chance", "")
     least = least_share(0.02, "a host that is far ahead loses nothing")
 
     def blocked(self, evidence: Evidence) -> Losses:
@@ -321,17 +319,17 @@ class DefaultStream(
     "the default stream.",
 ):
     near = Threshold(
-        "longest time from the end on the default stream to the start on the other", 10_000, "ns",
-        "then the one waited for the other",
+        "longest time from the end on the default stream to the start on the other", 10_000,
+        "then the one waited for the other", "ns",
     )  # fmt: skip
     waiting = Threshold(
-        "shortest time that the work was launched, and its stream free, before that end", 10_000, "ns",
-        "then it was the stream that waited, not the host",
+        "shortest time that the work was launched, and its stream free, before that end", 10_000,
+        "then it was the stream that waited, not the host", "ns",
     )  # fmt: skip
-    fewest = Threshold("fewest waits on a device", 20, "", "fewer are chance")
-    waiting_part = Threshold("least part of the work on other streams that waits", 0.5, "0 to 1", "else it is not the rule")
+    fewest = Threshold("fewest waits on a device", 20, "fewer are chance", "")
+    waiting_part = Threshold("least part of the work on other streams that waits", 0.5, "else it is not the rule")
     beside = Threshold(
-        "largest part of that work that starts beside the default stream", 0.02, "0 to 1", "streams that wait for it never do"
+        "largest part of that work that starts beside the default stream", 0.02, "streams that wait for it never do"
     )
     least = least_share(0.02, "less is not worth a change of the program")
 

@@ -31,10 +31,10 @@ class Allocations(
     view="5-host-and-cuda-api/cuda_calls",
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
 ):
-    fewest = Threshold("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
+    fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
-        "least part of a gap in such calls for the whole gap to count", 0.5, "0 to 1",
+        "least part of a gap in such calls for the whole gap to count", 0.5,
         "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
     )  # fmt: skip
     recurring = or_large = True
@@ -121,9 +121,9 @@ class UnifiedMemory(
     advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
     "that the host reads in separate memory.",
 ):
-    fewest = Threshold("fewest migrations of a device", 100, "", "pages are needed once, and fewer are a start")
+    fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold(
-        "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "0 to 1", "else pages migrate once"
+        "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"
     )
     least = least_share(0.02, "less is not worth a prefetch")
 

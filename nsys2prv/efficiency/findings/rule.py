@@ -24,17 +24,17 @@ from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
 
-LEAST_COST = Threshold("least time that is saved", 1_000_000, "ns", "the first few ms are not a run to judge")
-LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "0 to 1", "less of the run is not worth a look")
+LEAST_COST = Threshold("least time that is saved", 1_000_000, "the first few ms are not a run to judge", "ns")
+LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "less of the run is not worth a look")
 RECURRING = Threshold(
-    "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5, "0 to 1",
+    "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5,
     "else it belongs to a phase, such as the start",
 )  # fmt: skip
 ACTIVE_PARTS = Threshold(
-    "least part of the window from first to last activity of a device (likewise)", 0.1, "0 to 1", "less is too short for a loop"
+    "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
 )
 LARGE_SHARE = Threshold(
-    "part of a device's active time that counts also where it does not recur (for copies and allocations)", 0.1, "0 to 1",
+    "part of a device's active time that counts also where it does not recur (for copies and allocations)", 0.1,
     "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)

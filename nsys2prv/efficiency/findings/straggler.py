@@ -119,22 +119,20 @@ class Straggler(
     FindingRule,
     kind="straggler",
     title="Straggler: the others wait for one rank",
-    sees="a rank that is in most collectives of a communicator for the shortest time: it arrives last. Its cause is what "
-    "it spends more time on than the median of the other ranks: kernels, copies, gaps by their cause, or waits in "
-    "collectives of another communicator, which are followed to the rank that is last there",
+    sees="a rank that is in most collectives of a communicator for the shortest time: it arrives last. Its cause is what it "
+    "spends more time on than the median of the other ranks: kernels, copies, gaps by their cause, or waits in collectives of "
+    "another communicator, which are followed to the rank that is last there",
     needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS),
-    cost="of each collective in which it is last what all others are in it longer; saved is what a replay gains in which "
-    "it, and the ranks for which it waits itself, take as long as the typical member of their collectives",
+    cost="of each collective in which it is last what all others are in it longer; saved is what a replay gains in which it, "
+    "and the ranks for which it waits itself, take as long as the typical member of their collectives",
     view="3-communication/nccl_time",
     advice="Look at the rank for which the others wait, not at the collective: its cause is in the text.",
 ):
-    fewest = Threshold("fewest collectives in which it is last", 10, "", "fewer are chance")
-    last_part = Threshold(
-        "least part of the collectives of its communicator in which it is last", 0.5, "0 to 1", "else it is another"
-    )
+    fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
+    last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
     least = least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
     cause_part = Threshold(
-        "least part of the loss that its cause must reach, against the median of the other ranks", 0.3, "0 to 1",
+        "least part of the loss that its cause must reach, against the median of the other ranks", 0.3,
         "else nothing explains it alone",
     )  # fmt: skip
 
