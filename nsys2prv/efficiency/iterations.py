@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers, search
+from nsys2prv.efficiency.intervals import Numbers, expanded, search
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, RunRows, base_types
-from nsys2prv.efficiency.steps import expanded
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.keys import distinct
 from nsys2prv.vocabulary import event_types

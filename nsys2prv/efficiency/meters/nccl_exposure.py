@@ -13,14 +13,13 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.event_waits import EventEdges
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import NONE, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
-from nsys2prv.efficiency.steps import NONE
 from nsys2prv.vocabulary import event_types
 
 INSIDE_A_NODE, OVER_NODES = "inside a node", "over nodes"

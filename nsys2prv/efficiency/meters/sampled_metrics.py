@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers, Places
+from nsys2prv.efficiency.intervals import Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
@@ -134,7 +134,7 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     is_new = np.append(True, (device[1:] != device[:-1]) | (start[1:] != start[:-1]))
     moment = np.empty(len(order), dtype=np.int32)
     moment[order] = np.cumsum(is_new) - 1
-    moments = Places(device[is_new], start[is_new])
+    moments = Moments.of(device[is_new], start[is_new])
     first, behind = (moments.find(kernels["device"].to_numpy(), kernels[edge].to_numpy() - 1) + 1 for edge in ("start", "end"))
     met = behind > first
     first, behind = first[met], behind[met]
