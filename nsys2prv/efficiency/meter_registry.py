@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from nsys2prv.efficiency.findings.communication import NcclContention, nccl_contention
-from nsys2prv.efficiency.findings.copies import DeviceCopies, device_copies
 from nsys2prv.efficiency.findings.engine import gaps_by_rule
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.launches import DefaultStreamWaits, default_stream_waits
-from nsys2prv.efficiency.findings.memory import FaultTimes, fault_times
+from nsys2prv.efficiency.findings.memory import DeviceCopies, FaultTimes, device_copies, fault_times
 from nsys2prv.efficiency.graph import path
 from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
 from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls

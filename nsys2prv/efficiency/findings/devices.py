@@ -341,7 +341,7 @@ class ClockThrottling(
         busy = _busy_clocks(evidence).with_columns(usual=usual)
         low = busy.filter(pl.col("mean") <= self.largest_ratio.value * pl.col("usual"))
         low = low.with_columns(cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64))
-        device = pl.col("device").replace_strict(evidence.device_indices, return_dtype=pl.Int64)
+        device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
         bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
         costly = self.costly(losses_of(evidence.run, bins, worst="occurrence"), evidence)
         losses = Losses(replace(loss, rows=evidence.streams(loss.index), costs={}) for loss in costly)
@@ -400,7 +400,7 @@ class IdleTensorCores(
             pl.any_horizontal(pl.col("family", "name").str.contains(_FAMILIES)),
         )
         by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
-        losses = Losses(evidence.of_device(evidence.device_indices[name], *row) for name, *row in by_device.iter_rows())
+        losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
         losses = self.costly(losses, evidence)
         if not losses:
             return None

@@ -243,8 +243,8 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     Parameters
     ----------
     occurrences
-        In blocks, of `with_top` or as this returns them: columns of the key and the sums, `begin`, `end`, `cost` (ns), `row` (of
-        the trace) and `thread` (a place in `MeasuredRun.callers`). All are whole numbers.
+        In blocks, of `with_top` or as this returns them: columns of the key and the sums, `begin`, `end`, `cost` (ns), `row`
+        (of the trace) and `thread` (a place in `MeasuredRun.callers`). All are whole numbers.
 
     Returns
     -------

@@ -23,7 +23,6 @@ class HostBound(
     kind="host-bound",
     title="Host-bound: devices wait while the host computes",
     sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
-    needs=(rule.CUDA_CALLS,),
     view="0-start-here/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
 ):
@@ -100,7 +99,6 @@ class SynchronizationStalls(
     title="Synchronization stalls: host and device wait for each other in turn",
     sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
     "small result; the next work is launched only after the wait",
-    needs=(rule.CUDA_CALLS,),
     view="0-start-here/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",

@@ -47,7 +47,6 @@ class LaunchBound(
     title="Launch-bound: kernels are shorter than their launches take",
     sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two "
     "calls",
-    needs=(rule.CUDA_CALLS,),
     view="0-start-here/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
@@ -132,7 +131,6 @@ class LaunchStalls(
     title="Long launches: devices wait for calls that launch",
     sees=f"gaps of more than {time(LaunchBound.longest.value)} before kernels in which the launching thread is mostly in "
     "calls that launch, such as those that load the code of a kernel first",
-    needs=(rule.CUDA_CALLS,),
     view="5-host-and-cuda-api/cuda_calls",
     advice="Load code before the loop: CUDA_MODULE_LOADING=EAGER, a warm-up iteration. If the same kernels are slow to launch "
     "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",

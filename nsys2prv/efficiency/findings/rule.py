@@ -74,22 +74,28 @@ class Evidence:
 
     Attributes
     ----------
+    rows, length, devices
+        Of the run: its rows, E in ns, and n, the number of GPUs; 0 in a run without.
+    indices
+        Of devices, by their names.
+    processes
+        Tasks with threads that call MPI.
+    gaps
+        By cause.
     first, last
         Of each device, ns: first begin and last end of activity; -1: none.
     """
 
     def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
-        self.run, self.rows, self.tables = run, run.events.rows, tables
-        self.rules = {rule.kind: rule for rule in rules}
-        totals = run.measured(Totals)
-        self.first: list[int] = totals.first.tolist()
-        self.last: list[int] = totals.last.tolist()
+        self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
+        self.devices = len(self.rows.devices)
+        self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
+        self.gaps = run.measured(GapCauses)
+        self.first: list[int] = run.measured(Totals).first.tolist()
+        self.last: list[int] = run.measured(Totals).last.tolist()
+        self._rules = {rule.kind: rule for rule in rules}
         self._findings: dict[str, Finding | None] = {}
-
-    @property
-    def gaps(self) -> GapCauses:
-        """Gaps by cause."""
-        return self.run.measured(GapCauses)
 
     def missing(self, rule: FindingRule) -> str | None:
         """Why a rule can't decide; None: it can."""
@@ -101,34 +107,13 @@ class Evidence:
     def finding(self, kind: str) -> Finding | None:
         """The finding of a rule, also one that costs too little to be shown; rules are judged once."""
         if kind not in self._findings:
-            rule = self.rules[kind]
+            rule = self._rules[kind]
             self._findings[kind] = rule.judge(self) if self.missing(rule) is None else None
         return self._findings[kind]
-
-    @property
-    def length(self) -> int:
-        """E, ns."""
-        return self.run.events.length
-
-    @property
-    def devices(self) -> int:
-        """n, the number of GPUs; 0 in a run without."""
-        return len(self.rows.devices)
-
-    @cached_property
-    def processes(self) -> list[int]:
-        """Tasks with threads that call MPI."""
-        tasks: list[int] = np.unique(self.rows.task[self.run.callers]).tolist()
-        return tasks
 
     def name(self, index: int) -> str:
         """Name of a device, in a run without GPUs of a process."""
         return self.rows.devices[index].name if self.devices else self.rows.tasks[index].name
-
-    @cached_property
-    def device_indices(self) -> dict[str, int]:
-        """Indices of devices by their names."""
-        return {device.name: index for index, device in enumerate(self.rows.devices)}
 
     def tasks_of(self, indices: Sequence[int]) -> list[int]:
         """Tasks that use some devices; of a run without GPUs these processes."""
@@ -167,12 +152,11 @@ class Evidence:
     def of_device(self, device: int, count: int, cost: int) -> Loss:
         """A device that shows something all the time; the place to look at is the bin where it computes most against others."""
         bins = self.tables["device_bins"].join(self.tables["bins"].select("bin", "begin_ns", "end_ns"), on="bin")
-        is_device = pl.col("device") == self.name(device)
-        mean = bins.filter(~is_device).group_by("bin").agg(mean=pl.col("kernels_ns").mean())
-        place = bins.filter(is_device).join(mean, on="bin", how="left").with_columns(pl.col("mean").fill_null(0))
-        worst = place.sort(pl.col("kernels_ns") - pl.col("mean"), -pl.col("bin"), descending=True).row(0, named=True)
-        place_to_look = worst["begin_ns"], worst["end_ns"]
-        return Loss(device, count, cost, self.first[device], self.last[device], place_to_look, self.streams(device))
+        kernels, is_device = pl.col("kernels_ns"), pl.col("device") == self.name(device)
+        excess = kernels - kernels.filter(~is_device).mean().over("bin").fill_null(0)
+        place = bins.with_columns(excess=excess).filter(is_device).sort("excess", "bin", descending=[True, False])
+        worst = place.select("begin_ns", "end_ns").row(0)
+        return Loss(device, count, cost, self.first[device], self.last[device], worst, self.streams(device))
 
     def recurs(self, loss: Loss) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
@@ -183,6 +167,111 @@ class Evidence:
             return False
         tenths = {(part - first) * 10 // parts for part in loss.parts if first <= part <= last}
         return len(tenths) >= RECURRING.value * 10
+
+
+# -- what must be recorded ------------------------------------------------------------------------
+# Where it is not, a rule can't say that there is nothing: it is not decidable.
+
+
+def _metric(pattern: str, name: str, evidence: Evidence) -> str | None:
+    sampled = evidence.tables["sampled_bins"]["metric"]
+    return None if sampled.str.contains(pattern).any() else f"not recorded: {name}"
+
+
+def _work(lost: str, what: str, evidence: Evidence, *, by_host: bool = True) -> str | None:
+    """Work of launches that is not lost (of `LostWork`); `by_host`: and whose times can be compared with those of hosts."""
+    calls = getattr(evidence.run.measured(LostWork), lost)
+    if calls:
+        return f"{calls:,} calls launch {what}"
+    names = ", ".join(evidence.name(device) for device in evidence.run.measured(DeviceClocks).contradictions)
+    return f"times of {names} contradict those of the host" if names and by_host else None
+
+
+_all_work = partial(_work, "between", "work that is not recorded")
+
+
+def _launches(evidence: Evidence) -> str | None:
+    return _all_work(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
+
+
+def _several_devices(evidence: Evidence) -> str | None:
+    only_device = evidence.devices == 1
+    return "there is one GPU, and nothing to compare it with" if only_device else _all_work(evidence, by_host=False)
+
+
+def _sizes(evidence: Evidence, *, of_kinds: bool = False) -> str | None:
+    operations = evidence.tables["memory_operations"]
+    if of_kinds and operations.height and operations["source"].is_null().all():
+        return "not recorded: kinds of memory of copies"
+    return "not recorded: sizes of copies" if operations.height and not operations["bytes"].sum() else None
+
+
+def _unified(evidence: Evidence) -> str | None:
+    operations = evidence.tables["memory_operations"]
+    is_used = operations.select(pl.any_horizontal(pl.col("source", "destination") == event_types.MEMORY_KINDS[4]).any()).item()
+    if not is_used or operations["operation"].str.contains("Unified").any():
+        return None
+    return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
+
+
+def _matched_collectives(evidence: Evidence) -> str | None:
+    nccl = evidence.run.measured(Nccl)
+    if nccl.collectives.height and not nccl.collectives["complete"].any():
+        return "ranks of the communicators are not in the run: they may be those that the others wait for"
+    if nccl.transfers.height or evidence.tables["nccl"].is_empty():
+        return None
+    return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
+
+
+def _has_calls(evidence: Evidence, function: str) -> bool:
+    return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
+
+
+def _graphs(evidence: Evidence) -> str | None:
+    has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
+    in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
+    return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
+
+
+CUDA_CALLS = Need("CUDA API calls", _launches)
+FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
+LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
+ALL_WORK = Need("the work of all launches", _all_work)
+COPY_SIZES = Need("copies with sizes", _sizes)
+MEMORY_KINDS = Need("copies with kinds of memory and sizes", partial(_sizes, of_kinds=True))
+UNIFIED_MEMORY = Need("copies of unified memory", _unified)
+SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
+ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
+CLOCKS = Need(
+    "sampled clocks (GPC Clock Frequency)",
+    partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)"),
+)
+TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
+NO_EVENT_WAITS = Need(
+    "separate streams without waits for events",
+    lambda evidence: (
+        "streams wait for events: which work waits for the default stream is not known"
+        if _has_calls(evidence, "StreamWaitEvent")
+        else None
+    ),
+)
+WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
+MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
+SEVERAL_PROCESSES = Need(
+    "several processes",
+    lambda evidence: None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with",
+)
+PARTNERS = Need(
+    "collectives or messages whose processes are in the run",
+    lambda evidence: (
+        None if evidence.run.measured(LateProcesses).calls else "no collective or message is known with both of its processes"
+    ),
+)
+ANY_WORK = Need("kernels or copies", lambda _: None)
+NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
+"""Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
+
+# -- rules ----------------------------------------------------------------------------------------
 
 
 class FindingRule:
@@ -280,6 +369,7 @@ class GapRule(FindingRule):
         that end in them; what the thread does after them stays.
     """
 
+    needs = (CUDA_CALLS,)
     worst: Worst = "part"
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
 
@@ -291,113 +381,3 @@ class GapRule(FindingRule):
         """Without the gaps of the devices of the finding."""
         gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
         return None if gaps is None else Without(self.removed(built, gaps))
-
-
-# -- what must be recorded ------------------------------------------------------------------------
-# Where it is not, a rule can't say that there is nothing: it is not decidable.
-
-
-def _metric(pattern: str, name: str, evidence: Evidence) -> str | None:
-    sampled = evidence.tables["sampled_bins"]["metric"]
-    return None if sampled.str.contains(pattern).any() else f"not recorded: {name}"
-
-
-def _work(lost: str, what: str, evidence: Evidence, *, by_host: bool = True) -> str | None:
-    """Work of launches that is not lost (of `LostWork`); `by_host`: and whose times can be compared with those of hosts."""
-    calls = getattr(evidence.run.measured(LostWork), lost)
-    if calls:
-        return f"{calls:,} calls launch {what}"
-    names = ", ".join(evidence.name(device) for device in evidence.run.measured(DeviceClocks).contradictions)
-    return f"times of {names} contradict those of the host" if names and by_host else None
-
-
-_all_work = partial(_work, "between", "work that is not recorded")
-
-
-def _launches(evidence: Evidence) -> str | None:
-    return _all_work(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
-
-
-def _several_devices(evidence: Evidence) -> str | None:
-    only_device = evidence.devices == 1
-    return "there is one GPU, and nothing to compare it with" if only_device else _all_work(evidence, by_host=False)
-
-
-def _sizes(evidence: Evidence) -> str | None:
-    operations = evidence.tables["memory_operations"]
-    return "not recorded: sizes of copies" if operations.height and not operations["bytes"].sum() else None
-
-
-def _memory_kinds(evidence: Evidence) -> str | None:
-    operations = evidence.tables["memory_operations"]
-    is_unknown = operations.height and operations["source"].null_count() == operations.height
-    return "not recorded: kinds of memory of copies" if is_unknown else _sizes(evidence)
-
-
-def _unified(evidence: Evidence) -> str | None:
-    operations = evidence.tables["memory_operations"]
-    is_used = operations.select(pl.any_horizontal(pl.col("source", "destination") == event_types.MEMORY_KINDS[4]).any()).item()
-    if not is_used or operations["operation"].str.contains("Unified").any():
-        return None
-    return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
-
-
-def _matched_collectives(evidence: Evidence) -> str | None:
-    nccl = evidence.run.measured(Nccl)
-    if nccl.collectives.height and not nccl.collectives["complete"].any():
-        return "ranks of the communicators are not in the run: they may be those that the others wait for"
-    if nccl.transfers.height or evidence.tables["nccl"].is_empty():
-        return None
-    return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
-
-
-def _has_calls(evidence: Evidence, function: str) -> bool:
-    return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
-
-
-def _event_waits(evidence: Evidence) -> str | None:
-    has_waits = _has_calls(evidence, "StreamWaitEvent")
-    return "streams wait for events: which work waits for the default stream is not known" if has_waits else None
-
-
-def _graphs(evidence: Evidence) -> str | None:
-    has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
-    in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
-    return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
-
-
-def _mpi(evidence: Evidence) -> str | None:
-    return None if evidence.tables["mpi_calls"].height else "not recorded: MPI calls"
-
-
-def _several_processes(evidence: Evidence) -> str | None:
-    return None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with"
-
-
-def _partners(evidence: Evidence) -> str | None:
-    has_partners = evidence.run.measured(LateProcesses).calls
-    return None if has_partners else "no collective or message is known with both of its processes"
-
-
-CUDA_CALLS = Need("CUDA API calls", _launches)
-FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
-LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
-ALL_WORK = Need("the work of all launches", _all_work)
-COPY_SIZES = Need("copies with sizes", _sizes)
-MEMORY_KINDS = Need("copies with kinds of memory and sizes", _memory_kinds)
-UNIFIED_MEMORY = Need("copies of unified memory", _unified)
-SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
-ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
-CLOCKS = Need(
-    "sampled clocks (GPC Clock Frequency)",
-    partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)"),
-)
-TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
-NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
-WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
-MPI_CALLS = Need("MPI calls", _mpi)
-SEVERAL_PROCESSES = Need("several processes", _several_processes)
-PARTNERS = Need("collectives or messages whose processes are in the run", _partners)
-ANY_WORK = Need("kernels or copies", lambda _: None)
-NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
-"""Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
