@@ -116,15 +116,6 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     return pl.Series(parts, dtype=pl.Float64)
 
 
-def _numbers(device: Mapping[str, Any]) -> tuple[Number, Number, Number]:
-    """Of a row of `_differing`: the ratio, the time that was compared, and the usual time."""
-    return (
-        Number("ratio of durations to the median of the others", device["total"] / device["usual"]),
-        Number("kernel time that was compared", device["total"], "ns"),
-        Number("the same at the median of the others", device["usual"], "ns"),
-    )
-
-
 class _Differing(FindingRule):
     """A rule about devices whose kernels take longer: the one with the largest excess counts.
 
@@ -140,16 +131,21 @@ class _Differing(FindingRule):
         devices = _differing(evidence).filter(pl.col("is_slow") == self.is_slow)
         if devices.is_empty():
             return None
-        text, numbers = self.compared(devices, evidence)
-        excess = round(devices["excess"][0])
+        worst = devices.row(0, named=True)
+        ratio = Number("ratio of durations to the median of the others", worst["total"] / worst["usual"])
+        compared = Number("kernel time that was compared", worst["total"], "ns")
+        usual = Number("the same at the median of the others", worst["usual"], "ns")
+        text, (number, *numbers) = self.compared(worst, devices.height, evidence)
+        text = f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as {text}"
+        excess = round(worst["excess"])
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
         losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
-        return Finding(f"kernels on {evidence.name(losses.indices[0])} take {text}", losses, numbers, wall=excess)
+        return Finding(text, losses, (number, ratio, compared, usual, *numbers), wall=excess)
 
-    def compared(self, devices: pl.DataFrame, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        """Text from the time on, and numbers: of rows of `_differing`, of which the first counts."""
+    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
+        """Text after the ratio, and numbers, of which that of `devices` comes first: of the first row of `_differing`."""
         raise NotImplementedError
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
@@ -192,25 +188,17 @@ class SlowDevice(
     least = _LEAST_SLOWER
     is_slow = True
 
-    def compared(self, devices: pl.DataFrame, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        worst = devices.row(0, named=True)
-        ratio, compared, usual = _numbers(worst)
+    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
         clock = _clock_ratio(evidence, worst["device"])
         text = (
-            f"{compared}, {ratio.value:.2f} times as long as at the median of the other GPUs ({usual})"
-            + (f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else "")
+            f"at the median of the other GPUs ({time(worst['usual'])})"
+            + (f"; {counted(devices - 1, 'other GPU')} also" if devices > 1 else "")
             + (f"; its clock is {clock:.2f} times theirs" if clock is not None else "")
         )
+        slower = Number("part of it in kernels that are slower there", worst["slower"] / worst["total"], "0 to 1")
+        alike = Number("different kernels that are slower by a like factor", worst["alike_kernels"])
         of_clock = [Number("clock against the median of the others", clock)] if clock is not None else []
-        return text, [
-            Number("slow GPUs", devices.height),
-            ratio,
-            compared,
-            usual,
-            Number("part of it in kernels that are slower there", worst["slower"] / worst["total"], "0 to 1"),
-            Number("different kernels that are slower by a like factor", worst["alike_kernels"]),
-            *of_clock,
-        ]
+        return text, [Number("slow GPUs", devices), slower, alike, *of_clock]
 
 
 class UnequalWork(
@@ -228,19 +216,16 @@ class UnequalWork(
     slowdown, agreement, comparable, least = _SLOWDOWN, _AGREEMENT, _COMPARABLE, _LEAST_SLOWER
     is_slow = False
 
-    def compared(self, devices: pl.DataFrame, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        worst = devices.row(0, named=True)
-        ratio, compared, usual = _numbers(worst)
+    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
         agreeing = Number("part of the other GPUs that agree with each other", worst["agreeing"], "0 to 1")
         text = (
-            f"{compared}, {ratio.value:.2f} times as long as as many at the median of the other GPUs; "
-            f"{short(evidence.kernel_name(worst['number'], worst['value']))} takes {worst['ratio']:.2f} times as long. "
-            f"{agreeing} of the other GPUs agree with each other: so it is their work, and not one slow GPU"
+            f"as many at the median of the other GPUs; {short(evidence.kernel_name(worst['number'], worst['value']))} takes "
+            f"{worst['ratio']:.2f} times as long. {agreeing} of the other GPUs agree with each other: so it is their work, and "
+            "not one slow GPU"
         )
-        alike = Number(
-            "part of it in kernels that are slower there by a like factor", worst["alike"] / worst["total"], "0 to 1"
-        )
-        return text, [Number("GPUs with more work", devices.height), ratio, compared, usual, alike, agreeing]
+        part = worst["alike"] / worst["total"]
+        alike = Number("part of it in kernels that are slower there by a like factor", part, "0 to 1")
+        return text, [Number("GPUs with more work", devices), alike, agreeing]
 
 
 class Imbalance(
@@ -264,12 +249,17 @@ class Imbalance(
         if len(useful) < 2 or not useful.max():
             return None
         largest = int(useful.argmax())
-        most = Number("largest useful time", int(useful.max()), "ns")
-        mean = Number("mean useful time", float(useful.mean()), "ns")
-        least = Number("smallest useful time", int(useful.min()), "ns")
+        most, mean, least = (
+            Number(f"{which} useful time", value, "ns")
+            for which, value in (
+                ("largest", int(useful.max())),
+                ("mean", float(useful.mean())),
+                ("smallest", int(useful.min())),
+            )
+        )
         findings = [evidence.finding(kind) for kind in ("slow-device", "unequal-work")]
         # What all devices wait for costs the others as much as it is longer.
-        explained = max(((finding.wall or 0) * (len(useful) - 1) for finding in findings if finding is not None), default=0)
+        explained = max((finding.wall or 0 for finding in findings if finding), default=0) * (len(useful) - 1)
         lost = int(useful.max()) * len(useful) - int(useful.sum()) - explained
         if lost < self.least.value * evidence.active_time * len(useful):
             return None

@@ -80,8 +80,6 @@ class Evidence:
         Of devices, by their names.
     processes
         Tasks with threads that call MPI.
-    gaps
-        By cause.
     first, last
         Of each device, ns: first begin and last end of activity; -1: none.
     """
@@ -91,11 +89,15 @@ class Evidence:
         self.devices = len(self.rows.devices)
         self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
         self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
-        self.gaps = run.measured(GapCauses)
         self.first: list[int] = run.measured(Totals).first.tolist()
         self.last: list[int] = run.measured(Totals).last.tolist()
         self._rules = {rule.kind: rule for rule in rules}
         self._findings: dict[str, Finding | None] = {}
+
+    @property
+    def gaps(self) -> GapCauses:
+        """Gaps by cause; of a run with GPUs."""
+        return self.run.measured(GapCauses)
 
     def missing(self, rule: FindingRule) -> str | None:
         """Why a rule can't decide; None: it can."""
