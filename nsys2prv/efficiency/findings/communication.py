@@ -6,7 +6,7 @@ waiting. Durations are of one clock each, so that errors of clocks don't matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -117,7 +117,7 @@ class ExposedCommunication(
             + ("; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "")
         )
         of_last = losses.total("of_last")
-        active = sum(evidence.active(loss.index) for loss in losses)
+        active = sum(map(evidence.active, losses.indices))
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
         is_cause = of_last >= self.exposed_part.value * moving.value and of_last >= self.least.value * active
         numbers = (
@@ -168,8 +168,7 @@ class StarvedBesideCommunication(
         return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
 
     def losses(self, evidence: Evidence) -> Losses:
-        kernels = self.kernels(evidence)
-        return losses_of_events(evidence.run, kernels, ("exposed",)) if kernels.height else Losses()
+        return losses_of_events(evidence.run, self.kernels(evidence), ("exposed",))
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
@@ -215,8 +214,7 @@ class HiddenCommunication(
         return kernels.with_columns(cost="hidden_wait").filter(pl.col("cost") > 0) if kernels.height else kernels
 
     def losses(self, evidence: Evidence) -> Losses:
-        kernels = self.kernels(evidence)
-        return losses_of_events(evidence.run, kernels) if kernels.height else Losses()
+        return losses_of_events(evidence.run, self.kernels(evidence))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
@@ -345,8 +343,7 @@ class ContentionSlowdown(
     least = least_share(0.01, "less is not worth a look")
 
     def losses(self, evidence: Evidence) -> Losses:
-        losses = evidence.run.measured(NcclContention).losses
-        return Losses(replace(loss, rows=evidence.streams(loss.index)) for loss in losses)
+        return evidence.run.measured(NcclContention).losses
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         slowed = evidence.run.measured(NcclContention).slowed

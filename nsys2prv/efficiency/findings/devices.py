@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -333,8 +332,7 @@ class ClockThrottling(
         low = low.with_columns(cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64))
         device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
         bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
-        costly = self.costly(losses_of(evidence.run, bins, worst="occurrence"), evidence)
-        losses = Losses(replace(loss, rows=evidence.streams(loss.index), costs={}) for loss in costly)
+        losses = self.costly(losses_of(evidence.run, bins, worst="occurrence"), evidence)
         if not losses:
             return None
         is_slow = pl.col("device").is_in([evidence.name(index) for index in losses.indices])

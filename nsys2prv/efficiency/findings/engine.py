@@ -235,7 +235,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "device": evidence.name(worst.index) if evidence.devices else None,
         "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst.index])),
         "ranks": ranges(evidence.ranks_of(losses.indices)) or None,
-        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows)),
+        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows or evidence.streams(worst.index))),
         **_times(losses, worst),
         "view": rule.view,
         "advice": rule.advice,

@@ -66,16 +66,12 @@ class Loss:
         Of the device; in a run without GPUs of the process.
     count, cost, longest
         Number of occurrences, what all of them cost at most, and the most costly one.
-    begin, end
-        Of all occurrences.
-    worst
-        Begin and end of the place to look at.
+    begin, end, worst
+        Of all occurrences; and begin and end of the place to look at.
     rows
-        Rows of the trace that show it there.
-    parts
-        Parts of the run with occurrences.
-    costs
-        Costs by part of the run, where they are known.
+        Rows of the trace that show it there; none: all streams of the device.
+    parts, costs
+        Parts of the run with occurrences, and where they are known the costs by part.
     sums
         Further sums of a rule.
     """
@@ -150,12 +146,10 @@ class Finding:
 
     Attributes
     ----------
-    text
-        For people: what was seen, with its numbers.
+    text, numbers
+        For people: what was seen, with its numbers; and all that it is based on.
     losses
         At least one device that shows it; of a run without GPUs processes.
-    numbers
-        That it is based on.
     wall
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
@@ -310,12 +304,14 @@ def losses_of(run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] =
 def losses_of_events(run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
     """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
     count); all their rows show it. Further `sums`, and their number `events`, are over all events of a device."""
-    is_costly = pl.col("cost") > 0
-    costly = losses_of(run, events.filter(is_costly).select("device", "row", "cost", "end", begin="start"))
-    rows = pl.col("row").filter(is_costly).unique().sort()
-    of_devices = events.group_by("device").agg(pl.len().alias("events"), pl.col(sums).sum(), rows=rows)
-    by_device = {of_device["device"]: of_device for of_device in of_devices.iter_rows(named=True)}
-    return Losses(replace(loss, rows=tuple(by_device[loss.index].pop("rows")), sums=by_device[loss.index]) for loss in costly)
+    if events.is_empty():
+        return Losses()
+    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
+    rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
+    of_devices = events.group_by("device").agg(pl.len().alias("events"), pl.col(sums).sum())
+    totals = {device["device"]: device for device in of_devices.iter_rows(named=True)}
+    losses = losses_of(run, costly)
+    return Losses(replace(loss, rows=tuple(rows[loss.index]), sums=totals[loss.index]) for loss in losses)
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

@@ -156,7 +156,7 @@ class ShutDown(
             return None
         after = Number("time after the last activity", lost, "ns")
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
-        losses = Losses(Loss(device, 1, lost, *place, place, evidence.streams(device)) for device in active)
+        losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
         text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
         return Finding(text, losses, (after,), wall=lost)
 
@@ -191,7 +191,7 @@ class LittleGpuWork(
             (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
         ]
         losses = Losses(
-            Loss(device, 1, length - busy, 0, length, place, evidence.streams(device))
+            Loss(device, 1, length - busy, 0, length, place)
             for device, (busy, place) in enumerate(zip(running, places, strict=True))
         )
         text = (

@@ -231,7 +231,6 @@ class FullLaunchQueue(
 
 DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
-_EVENT_WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
 
 
 @dataclass(frozen=True)
@@ -294,10 +293,9 @@ def _waits(run: MeasuredRun, work: pl.DataFrame) -> pl.DataFrame:
 
 def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:
     """Devices of one process with work on the default stream and on others, which wait for nothing else."""
-    events, rows = run.events, run.events.rows
-    names = events.types.get(event_types.CUDA_CALL)
+    rows, names = run.events.rows, run.events.types.get(event_types.CUDA_CALL)
     calls = (names.values or {}).values() if names is not None else ()
-    if events.launches is None or any(call.startswith(_EVENT_WAITS) for call in calls):
+    if any(call.startswith(("cudaStreamWaitEvent", "cuStreamWaitEvent")) for call in calls):
         return []
     is_stream = rows.of_kind(STREAM)
     with_default, with_streams = (set(rows.device[is_stream & which].tolist()) for which in (is_default, ~is_default))

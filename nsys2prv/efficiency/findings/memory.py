@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -62,10 +61,6 @@ class DeviceCopies(Measurement):
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
         losses = losses_of(self.run, occurrences, ("length", "bytes"))
         return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
-
-    def on_streams(self, which: pl.Expr, devices: Sequence[int]) -> pl.DataFrame:
-        """Some copies on some devices: `group` (row of the stream), `begin`, `end`."""
-        return self.copies.filter(which & pl.col("device").is_in(devices)).select("begin", "end", group="row")
 
     def slowness(self, which: pl.Expr) -> float | None:
         """Time of some copies for each byte, ns; None: there are none."""
@@ -229,7 +224,8 @@ class _LargeCopies(FindingRule):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
         factor = self.factor(evidence)
-        copies = evidence.run.measured(DeviceCopies).on_streams(self.copies, finding.losses.indices)
+        is_of_finding = self.copies & pl.col("device").is_in(finding.losses.indices)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(is_of_finding).select("begin", "end", group="row")
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 

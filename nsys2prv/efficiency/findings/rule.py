@@ -158,7 +158,7 @@ class Evidence:
         excess = kernels - kernels.filter(~is_device).mean().over("bin").fill_null(0)
         place = bins.with_columns(excess=excess).filter(is_device).sort("excess", "bin", descending=[True, False])
         worst = place.select("begin_ns", "end_ns").row(0)
-        return Loss(device, count, cost, self.first[device], self.last[device], worst, self.streams(device))
+        return Loss(device, count, cost, self.first[device], self.last[device], worst)
 
     def recurs(self, loss: Loss) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
