@@ -119,11 +119,6 @@ class Verdict:
     bar: tuple[BarPart, ...]
     tiles: tuple[Tile, ...]
 
-    @property
-    def largest_loss(self) -> BarPart | None:
-        """The part, other than computing, with most time."""
-        return max((part for part in self.bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
-
 
 def level(value: float | None) -> str | None:
     """The level of an efficiency.
@@ -137,8 +132,7 @@ def level(value: float | None) -> str | None:
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
     """What matters first, from the head and the tables of an `EfficiencyResult`."""
     bar = _shown(wall_time_parts(tables, by_scheduling=True))
-    without_sentence = Verdict("", bar, _tiles(tables))
-    return replace(without_sentence, sentence=_sentence(head, tables, without_sentence))
+    return Verdict(_sentence(head, tables, bar), bar, _tiles(tables))
 
 
 def wall_time_parts(tables: Mapping[str, pl.DataFrame], *, by_scheduling: bool = False) -> tuple[BarPart, ...]:
@@ -205,7 +199,10 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     run, threads = tables["run"].row(0, named=True), tables["threads"]
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
-    starting, ending = (_time_in(tables["mpi_calls"], calls) for calls in (START_UP_CALLS, SHUT_DOWN_CALLS))
+    calls = tables["mpi_calls"]
+    starting, ending = (
+        int(calls.filter(pl.col("call").str.contains(phase))["total_ns"].sum()) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS)
+    )
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     mpi = "other MPI calls" if starting + ending else "MPI calls"
@@ -219,10 +216,6 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     )
     total = sum(value for *_, value in spent)
     return tuple(replace(part, value=part.value / run["threads"]) for part in _bar(spent, total)) if total else ()
-
-
-def _time_in(calls: pl.DataFrame, pattern: str) -> int:
-    return int(calls.filter(pl.col("call").str.contains(pattern))["total_ns"].sum())
 
 
 def _has_mpi(run: Mapping[str, Any]) -> bool:
@@ -239,20 +232,20 @@ def _shown(bar: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
     return (*large, BarPart("other", "less than 0.5 % each", "other", value, share))
 
 
-def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], measured: Verdict) -> str:
+def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: tuple[BarPart, ...]) -> str:
     window = head["window"]
     length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
-    if not measured.bar:
+    if not bar:
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
     if not run["devices"] and not _has_mpi(run):
-        of_os = sum(part.share for part in measured.bar if part.name == "os")
+        of_os = sum(part.share for part in bar if part.name == "os")
         return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
-    lost = measured.largest_loss
+    lost = max((part for part in bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
-    return f"{who} computed {percent(measured.bar[0].share)} of {length}{loss}"
+    return f"{who} computed {percent(bar[0].share)} of {length}{loss}"
 
 
 def _clocks_allow(head: Mapping[str, Any]) -> str:
@@ -299,14 +292,10 @@ def _exposed(tables: Mapping[str, pl.DataFrame]) -> Tile:
 
 
 def _balance(run: Mapping[str, Any]) -> Tile:
-    value = run["load_balance"] if run["devices"] > 1 else None
-    note = (
-        "one GPU"
-        if run["devices"] == 1
-        else "no useful kernel ran"
-        if value is None
-        else "mean over largest useful time of a GPU"
-    )
+    if run["devices"] == 1:
+        return Tile(*_BALANCE, None, None, "one GPU")
+    value = run["load_balance"]
+    note = "no useful kernel ran" if value is None else "mean over largest useful time of a GPU"
     return Tile(*_BALANCE, value, level(value), note)
 
 

@@ -356,8 +356,6 @@ class ClockThrottling(
         return Finding(text, losses, numbers, wall=wall)
 
 
-# -- tensor cores ---------------------------------------------------------------------------------
-
 _FAMILIES = r"(?i)gemm|gemv|matmul|attention|convolution|\bconv"
 """Families of kernels that tensor cores can do."""
 

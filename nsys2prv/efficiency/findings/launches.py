@@ -167,9 +167,6 @@ class LaunchStalls(
         return Finding(text, losses, (gaps, mean, longest, launching, different))
 
 
-# -- a full launch queue --------------------------------------------------------------------------
-
-
 class FullLaunchQueue(
     FindingRule,
     kind="full-launch-queue",

@@ -281,9 +281,6 @@ class ExposedCopies(
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
 
 
-# -- allocations ----------------------------------------------------------------------------------
-
-
 class Allocations(
     GapRule,
     kind="allocations",
@@ -323,9 +320,6 @@ class Allocations(
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
         return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
-
-
-# -- unified memory -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
