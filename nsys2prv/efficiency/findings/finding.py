@@ -100,6 +100,11 @@ class Losses(tuple[Loss, ...]):
         """The same with other costs, of which is not known in which parts of the run they are."""
         return Losses(replace(loss, cost=cost(loss), costs={}) for loss in self)
 
+    def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
+        """The same with sums over rows that have a `device`."""
+        totals = {device["device"]: device for device in rows.group_by("device").agg(sums).iter_rows(named=True)}
+        return Losses(replace(loss, sums=totals[loss.index]) for loss in self)
+
     @property
     def indices(self) -> list[int]:
         """Indices of the devices."""
@@ -308,10 +313,8 @@ def losses_of_events(run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str]
         return Losses()
     costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
     rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    of_devices = events.group_by("device").agg(pl.len().alias("events"), pl.col(sums).sum())
-    totals = {device["device"]: device for device in of_devices.iter_rows(named=True)}
-    losses = losses_of(run, costly)
-    return Losses(replace(loss, rows=tuple(rows[loss.index]), sums=totals[loss.index]) for loss in losses)
+    losses = Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses_of(run, costly))
+    return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

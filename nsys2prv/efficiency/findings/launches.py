@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Wi
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary import event_types, row_names
@@ -232,60 +231,41 @@ DEFAULT_STREAM = 7
 
 @dataclass(frozen=True)
 class DefaultStreamWaits(Measurement):
-    """Work on other streams than the default one.
-
-    Attributes
-    ----------
-    losses
-        Waits for the default stream on each device.
-    work, beside
-        By device: how many operations there are on other streams, and how many of them start beside the default stream.
-    """
+    """Waits for the default stream on each device, with the sums `work`, operations on other streams, and `beside`, how many of
+    them start beside the default stream."""
 
     losses: Losses
-    work: Mapping[int, int]
-    beside: Mapping[int, int]
 
 
 def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
-    """What waits for default streams."""
+    """Of work on other streams what was launched in time, and starts when the default stream ends."""
     rows = run.events.rows
     streams = [row_names.parse_stream_name(name) for name in rows.names]
     is_default = np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
-    operations = rows.located(run.operations.select("row", "start", "end", launch=pl.Series(run.launch_of)))
+    # NO_LAUNCH is the last one.
+    launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
+    operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
     operations = operations.filter(pl.col("device").is_in(_suitable_devices(run, is_default)))
     operations = operations.with_columns(is_default=pl.Series(is_default[operations["row"].to_numpy()]))
     on_default = pl.when("is_default").then("end").otherwise(0)
+    former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
     operations = operations.sort("device", "start", "end", "row").with_columns(
         default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
-        former_end=pl.col("end").cum_max().shift(1, fill_value=0).over("row"),
+        ready=pl.max_horizontal("launched", former_end),
     )
     work = operations.filter(~pl.col("is_default"))
-    by_device = work.group_by("device").agg(work=pl.len(), beside=(pl.col("start") < pl.col("default_end")).sum())
-    waits = losses_of(run, _waits(run, work))
-    return DefaultStreamWaits(waits, *(dict(by_device.select("device", name).iter_rows()) for name in ("work", "beside")))
-
-
-def _waits(run: MeasuredRun, work: pl.DataFrame) -> pl.DataFrame:
-    """Of work on other streams what was launched in time, and starts when the default stream ends: as occurrences.
-
-    Its columns: `device`, `row`, `start`, `end`, `launch` (a place in `MeasuredRun.launches`), and the last end before on the
-    default stream (`default_end`) and on its own one (`former_end`).
-    """
-    latest = pl.col("default_end") - DefaultStream.waiting.value
-    near = work.filter(
-        (pl.col("start") - pl.col("default_end")).is_between(0, DefaultStream.near.value)
-        & (pl.col("former_end") <= latest)
-        & (pl.col("launch") != NO_LAUNCH)
-    )
-    waits = near.with_columns(launched=run.launches["time"].gather(near["launch"])).filter(pl.col("launched") <= latest)
-    ready = pl.max_horizontal("launched", "former_end")
-    return waits.select(
+    start, default_end = pl.col("start"), pl.col("default_end")
+    waits = work.filter(
+        (start - default_end).is_between(0, DefaultStream.near.value)
+        & (pl.col("ready") <= default_end - DefaultStream.waiting.value)
+    ).select(
         "device", "row", "end",
-        part=part_of(pl.col("start"), run.events.length),
-        cost=pl.min_horizontal(pl.col("start") - ready, pl.col("end") - pl.col("start")),
-        begin=ready,
+        part=part_of(start, run.events.length),
+        cost=pl.min_horizontal(start - pl.col("ready"), pl.col("end") - start),
+        begin="ready",
     )  # fmt: skip
+    beside = (start < default_end).sum().alias("beside")
+    return DefaultStreamWaits(losses_of(run, waits).with_sums(work, pl.len().alias("work"), beside))
 
 
 def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:
@@ -330,16 +310,13 @@ class DefaultStream(
         return evidence.run.measured(DefaultStreamWaits).losses
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        waits = evidence.run.measured(DefaultStreamWaits)
-        work, beside = waits.work[loss.index], waits.beside[loss.index]
+        work, beside = loss.sums["work"], loss.sums["beside"]
         is_serial = loss.count >= self.waiting_part.value * work and beside <= self.beside.value * work
         return super().counts(loss, evidence) and is_serial
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        waits = evidence.run.measured(DefaultStreamWaits)
         number = Number("waits", losses.occurrences)
-        work = Number("work on other streams", sum(waits.work[index] for index in losses.indices))
-        beside = sum(waits.beside[index] for index in losses.indices)
+        work, beside = Number("work on other streams", losses.total("work")), losses.total("beside")
         beside_part = Number("part of it that begins beside the default stream", beside / work.value, "0 to 1")
         mean = Number("mean time that it could have run meanwhile", losses.cost / number.value, "ns")
         text = (
