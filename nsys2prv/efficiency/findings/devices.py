@@ -281,25 +281,18 @@ _TO_HERTZ = {"[MHz]": 1e6, "[kHz]": 1e3}
 
 
 def _busy_clocks(evidence: Evidence) -> pl.DataFrame:
-    """Busy bins of devices with their clock.
-
-    Returns
-    -------
-    Columns `device` (name), `bin`, `metric`, `mean` (of the bin), `median` (of the means of the device), `kernels_ns`,
-    `begin_ns`, `end_ns`, and others of the table `sampled_bins`.
-    """
+    """Busy bins of devices with their clock: columns of the table `sampled_bins`, and `kernels_ns`, `begin_ns`, `end_ns`."""
     sampled = evidence.tables["sampled_bins"].filter(pl.col("metric").str.contains(_CLOCK))
+    clocks = sampled.filter(pl.col("metric") == pl.col("metric").first(), pl.col("minimum") > 0)
     bins = evidence.tables["bins"].select("bin", "begin_ns", "end_ns")
     of_devices = evidence.tables["device_bins"].select("bin", "device", "kernels_ns").join(bins, on="bin", how="inner")
-    clocks = sampled.filter(pl.col("metric") == pl.col("metric").first(), pl.col("minimum") > 0)
-    clocks = clocks.join(of_devices, on=["device", "bin"], how="inner")
-    busy = clocks.filter(pl.col("kernels_ns") >= ClockThrottling.busy.value * (pl.col("end_ns") - pl.col("begin_ns")))
-    return busy.with_columns(median=pl.col("mean").median().over("device")).sort("device", "bin")
+    is_busy = pl.col("kernels_ns") >= ClockThrottling.busy.value * (pl.col("end_ns") - pl.col("begin_ns"))
+    return clocks.join(of_devices, on=["device", "bin"], how="inner").filter(is_busy).sort("device", "bin")
 
 
 def _clock_ratio(evidence: Evidence, device: int) -> float | None:
     """Median clock of a busy device against the median of the others; None: not sampled on all of them."""
-    medians = dict(_busy_clocks(evidence).group_by("device").agg(pl.col("median").first()).iter_rows())
+    medians = dict(_busy_clocks(evidence).group_by("device").agg(pl.col("mean").median()).iter_rows())
     clock = medians.pop(evidence.name(device), None)
     return None if clock is None or len(medians) != evidence.devices - 1 else clock / float(np.median(list(medians.values())))
 

@@ -62,11 +62,6 @@ class DeviceCopies(Measurement):
         losses = losses_of(self.run, occurrences, ("length", "bytes"))
         return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
 
-    def slowness(self, which: pl.Expr) -> float | None:
-        """Time of some copies for each byte, ns; None: there are none."""
-        length, moved = self.copies.filter(which).select((pl.col("end") - pl.col("begin")).sum(), pl.col("size").sum()).row(0)
-        return length / moved if moved else None
-
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
     """Copies of a run whose kind is known."""
@@ -215,7 +210,11 @@ class _LargeCopies(FindingRule):
             f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
             f"during {exposed} of that no kernel runs"
         )
-        return Finding(text, losses, (copies, mean, spent, exposed))
+        factor, of_pinned = self.factor(evidence), "time of pinned copies of this run for each byte, against these"
+        if factor is None:
+            return Finding(text, losses, (copies, mean, spent, exposed))
+        text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
+        return Finding(text, losses, (copies, mean, spent, exposed, Number(of_pinned, factor)))
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -245,18 +244,12 @@ class PageableCopies(
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
     of_memory = " between device and pageable memory"
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        finding, factor = super().describe(losses, evidence), self.factor(evidence)
-        if factor is None:
-            return finding
-        text = f"{finding.text}; pinned copies of this run take {factor:.2f} times as long for each byte"
-        numbers = (*finding.numbers, Number("time of pinned copies of this run for each byte, against these", factor))
-        return replace(finding, text=text, numbers=numbers)
-
     def factor(self, evidence: Evidence) -> float | None:
         """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
-        copies = evidence.run.measured(DeviceCopies)
-        pageable, pinned = copies.slowness(self.copies), copies.slowness(_HOST_COPY & ~pl.col("is_pageable") & _IS_LARGE)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
+        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
+        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
+        pageable, pinned = by_memory.get(True), by_memory.get(False)
         return pinned / pageable if pageable and pinned is not None else None
 
 
