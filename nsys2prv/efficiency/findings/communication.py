@@ -12,17 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_of,
-    losses_of_events,
-    part_of,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -101,7 +91,7 @@ class ExposedCommunication(
         )
         # NCCL kernels that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["nccl_alone_ns"]
-        losses = losses_of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
+        losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
         return losses.with_costs(lambda loss: min(loss.cost, most[loss.index]))
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -168,7 +158,7 @@ class StarvedBesideCommunication(
         return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
 
     def losses(self, evidence: Evidence) -> Losses:
-        return losses_of_events(evidence.run, self.kernels(evidence), ("exposed",))
+        return Losses.of_events(evidence.run, self.kernels(evidence), ("exposed",))
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
@@ -214,7 +204,7 @@ class HiddenCommunication(
         return kernels.with_columns(cost="hidden_wait").filter(pl.col("cost") > 0) if kernels.height else kernels
 
     def losses(self, evidence: Evidence) -> Losses:
-        return losses_of_events(evidence.run, self.kernels(evidence))
+        return Losses.of_events(evidence.run, self.kernels(evidence))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
@@ -270,7 +260,7 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
         .group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length))
         .agg(count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max())
     )
-    return NcclContention(slowed, losses_of(run, costs))
+    return NcclContention(slowed, Losses.of(run, costs))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:

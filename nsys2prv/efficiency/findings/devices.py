@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -325,7 +325,7 @@ class ClockThrottling(
         low = low.with_columns(cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64))
         device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
         bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
-        losses = self.costly(losses_of(evidence.run, bins, worst="occurrence"), evidence)
+        losses = self.costly(Losses.of(evidence.run, bins, worst="occurrence"), evidence)
         if not losses:
             return None
         is_slow = pl.col("device").is_in([evidence.name(index) for index in losses.indices])

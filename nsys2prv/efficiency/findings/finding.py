@@ -92,6 +92,26 @@ class Loss:
 class Losses(tuple[Loss, ...]):
     """What was lost on several devices."""
 
+    @classmethod
+    def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
+        """What occurrences cost on each device: columns as of `with_top`, or of `summed`. Without a `part` it is that of
+        `begin`, without a `count` each counts once."""
+        missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
+        placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
+        placed = placed if "top_cost" in placed.columns else with_top(placed)
+        return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+
+    @classmethod
+    def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
+        """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost
+        don't count); all their rows show it. Further `sums`, and their number `events`, are over all events of a device."""
+        if events.is_empty():
+            return cls()
+        costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
+        rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
+        losses = cls(replace(loss, rows=tuple(rows[loss.index])) for loss in cls.of(run, costly))
+        return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
+
     def where(self, condition: Callable[[Loss], bool]) -> Losses:
         """Those that meet a condition."""
         return Losses(filter(condition, self))
@@ -295,26 +315,6 @@ def losses_by_device(
             )
         )
     return Losses(losses)
-
-
-def losses_of(run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
-    """What occurrences cost on each device: columns as of `with_top`. Without a `part` it is that of `begin`, without a
-    `count` each counts once."""
-    missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
-    placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
-    by_part = summed([with_top(placed)], ("device", "part"), ("count", "cost", *sums))
-    return losses_by_device(run, by_part, sums, worst=worst)
-
-
-def losses_of_events(run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
-    """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
-    count); all their rows show it. Further `sums`, and their number `events`, are over all events of a device."""
-    if events.is_empty():
-        return Losses()
-    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
-    rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    losses = Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses_of(run, costly))
-    return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

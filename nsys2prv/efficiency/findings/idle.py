@@ -7,17 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_by_device,
-    rows_of_top,
-    summed,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
@@ -65,8 +55,7 @@ class IdleDevices(
         return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
 
     def losses(self, evidence: Evidence) -> Losses:
-        gaps = summed([self.unexplained(evidence)], ("device", "part"), ("count", "cost", *CAUSE_COLUMNS))
-        return losses_by_device(evidence.run, gaps, CAUSE_COLUMNS, worst="occurrence")
+        return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = max(losses, key=lambda loss: loss.longest)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, losses_of, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
@@ -200,7 +200,7 @@ class FullLaunchQueue(
             row="next_row",
             thread=pl.Series(run.place_of_caller[calls["row"].to_numpy()], dtype=pl.Int64),
         )
-        return losses_of(run, blocked, ("pending",))
+        return Losses.of(run, blocked, ("pending",))
 
     def losses(self, evidence: Evidence) -> Losses:
         """A device that has always work loses nothing."""
@@ -265,7 +265,7 @@ def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
         begin="ready",
     )  # fmt: skip
     beside = (start < default_end).sum().alias("beside")
-    return DefaultStreamWaits(losses_of(run, waits).with_sums(work, pl.len().alias("work"), beside))
+    return DefaultStreamWaits(Losses.of(run, waits).with_sums(work, pl.len().alias("work"), beside))
 
 
 def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:

@@ -10,17 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    PARTS,
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_of,
-    part_of,
-)
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
@@ -59,7 +49,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        losses = losses_of(self.run, occurrences, ("length", "bytes"))
+        losses = Losses.of(self.run, occurrences, ("length", "bytes"))
         return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
 
 
@@ -210,11 +200,11 @@ class _LargeCopies(FindingRule):
             f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
             f"during {exposed} of that no kernel runs"
         )
-        factor, of_pinned = self.factor(evidence), "time of pinned copies of this run for each byte, against these"
-        if factor is None:
-            return Finding(text, losses, (copies, mean, spent, exposed))
-        text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
-        return Finding(text, losses, (copies, mean, spent, exposed, Number(of_pinned, factor)))
+        numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        if factor is not None:
+            text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
+            numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
+        return Finding(text, losses, numbers)
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""

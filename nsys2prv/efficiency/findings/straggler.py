@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, losses_of_events
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import no_late_ranks
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -189,7 +189,7 @@ class Straggler(
             findings = ((kind, evidence.finding(kind)) for kind in cause.kinds if cause.kinds != _ELSEWHERE)
             follows = next((kind for kind, of in findings if of and first["device"] in of.losses.indices), None)
         is_worst = _in_communicator(worst) & (pl.col("device") == worst["device"]) & pl.col("is_last")
-        losses = losses_of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
+        losses = Losses.of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
         losses = Losses(replace(loss, count=worst["last"], cost=worst["waiting"], costs={}) for loss in losses)
         return Finding(text, losses, numbers, wall=wall, follows=follows)
 
