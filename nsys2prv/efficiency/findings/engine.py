@@ -25,6 +25,7 @@ from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence,
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
+from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary.wording import ranges, time
 
 BY_REPLAY = "by replay"
@@ -223,6 +224,7 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
+    shown = worst.rows or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst.index)).tolist()
     return {
         "title": rule.title,
         "seen": finding.text,
@@ -235,7 +237,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "device": evidence.name(worst.index) if evidence.devices else None,
         "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst.index])),
         "ranks": ranges(evidence.ranks_of(losses.indices)) or None,
-        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows or evidence.streams(worst.index))),
+        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in shown)),
         **_times(losses, worst),
         "view": rule.view,
         "advice": rule.advice,

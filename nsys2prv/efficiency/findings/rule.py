@@ -19,7 +19,6 @@ from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.meters.run_totals import Totals
-from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
@@ -125,10 +124,6 @@ class Evidence:
     def ranks_of(self, indices: Sequence[int]) -> list[int]:
         """Ranks of these tasks, as far as they are known."""
         return [rank for task in self.tasks_of(indices) if (rank := self.rows.tasks[task].rank) is not None]
-
-    def streams(self, device: int) -> tuple[int, ...]:
-        """Rows of the streams of a device."""
-        return tuple(np.flatnonzero(self.rows.of_kind(STREAM) & (self.rows.device == device)).tolist())
 
     def kernel_name(self, number: int, value: int) -> str:
         """Name of a kernel."""
