@@ -50,17 +50,29 @@ def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResul
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
-    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
-    for labels in (path_labels(inputs), names, gpus, began, gpus_began):
-        if _tell_apart(labels):
-            return labels
+    both = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
     # What was given twice: the same runs under numbers.
-    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, both)), numbered)
 
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
-    """Labels of runs by what differs in their paths; empty where that is not enough."""
-    labels = _differing_parts([_parts(paths) for paths in inputs])
+    """What remains of the paths of runs without what all begin and end with; a single part where that is enough; empty where
+    it does not tell them apart.
+
+    >>> path_labels([["x/before/reports"], ["x/after/reports"]]), path_labels([["x/run"], ["x/run/new"]])
+    (['before', 'after'], ['run', 'run/new'])
+    """
+    runs = [_parts(paths) for paths in inputs]
+    first = len(_common_start(runs))
+    last = len(_common_start([parts[first:][::-1] for parts in runs]))
+    if any(len(parts) <= first + last for parts in runs):
+        # A folder of another: its own name comes first.
+        first = max(first - 1, 0)
+    differing = [parts[first : len(parts) - last] for parts in runs]
+    joined = ["/".join(parts) for parts in differing]
+    columns = zip(*differing, strict=False) if max(map(len, joined)) > LONGEST_LABEL else ()
+    labels = list(map(_readable, next((column for column in columns if len(set(column)) == len(column)), joined)))
     return labels if _tell_apart(labels) else []
 
 
@@ -76,32 +88,8 @@ def _parts(paths: Sequence[str]) -> list[str]:
 
 
 def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
-    same = takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))
-    return [parts[0] for parts in same]
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))]
 
 
 def _readable(text: str) -> str:
     return short(as_utf8(text), LONGEST_LABEL)
-
-
-def _differing_parts(runs: Sequence[Sequence[str]]) -> list[str]:
-    """What remains of paths without what all begin and end with; a single part where that is enough.
-
-    >>> _differing_parts([["x", "before", "reports"], ["x", "after", "reports"]])
-    ['before', 'after']
-    >>> _differing_parts([["x", "run"], ["x", "run", "new"]])
-    ['run', 'run/new']
-    """
-    first = len(_common_start(runs))
-    last = len(_common_start([parts[first:][::-1] for parts in runs]))
-    differing = [parts[first : len(parts) - last] for parts in runs]
-    if not all(differing):
-        # One is a folder of another: its own name comes first.
-        first = max(first - 1, 0)
-        differing = [parts[first : len(parts) - last] for parts in runs]
-    joined = ["/".join(parts) for parts in differing]
-    if max(map(len, joined), default=0) > LONGEST_LABEL:
-        for column in zip(*differing, strict=False):
-            if len(set(column)) == len(column):
-                return list(map(_readable, column))
-    return list(map(_readable, joined))

@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
-from nsys2prv.efficiency.gate import gate_lines, worded
+from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.styles import wrapped
 from nsys2prv.vocabulary.text_grid import grid, is_too_wide
@@ -109,19 +109,17 @@ def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
 
 def _wall_time(wall: pl.DataFrame, names: Sequence[str], title: str) -> Iterator[Section]:
     """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
-    columns, of_differences = ["cause", *names], [f"difference {run}" for run in names[1:]]
-    times, without_shares, full = [], [], []
+    columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
+    cells, with_shares = [], []
     for (cause, _), rows in shown_wall_time(wall).partition_by("title", "part", maintain_order=True, as_dict=True).items():
-        values = list(map(time, rows["value_ns"]))
-        differences = list(map(signed_time, rows["difference_ns"][1:]))
-        with_shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
-        times.append([str(cause), *values])
-        without_shares.append([str(cause), *values, *differences])
-        full.append([str(cause), *with_shares, *differences])
-    if times:
-        narrowest = Section(title, columns, times)
-        narrower = Section(title, [*columns, *of_differences], without_shares, narrower=narrowest)
-        yield Section(title, [*columns, *of_differences], full, narrower=narrower)
+        values, differences = list(map(time, rows["value_ns"])), list(map(signed_time, rows["difference_ns"][1:]))
+        shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
+        cells.append([str(cause), *values, *differences])
+        with_shares.append([str(cause), *shares, *differences])
+    if cells:
+        size = 1 + len(names)
+        narrowest = Section(title, columns[:size], [row[:size] for row in cells])
+        yield Section(title, columns, with_shares, narrower=Section(title, columns, cells, narrower=narrowest))
 
 
 def signed_time(nanoseconds: float) -> str:
@@ -234,7 +232,8 @@ def comparison_as_text(
             section = section.narrower
         lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
     if tables["gate"].height:
-        lines += ["", "Gate", *_wrapped([f"  {line}" for line in gate_lines(tables["gate"])], width)]
+        results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
+        lines += ["", "Gate", *_wrapped(results, width)]
     return printable_lines(lines)
 
 
@@ -321,13 +320,6 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words:
     ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
     """
     rule = ["---" if place in words else "---:" for place in range(len(columns))]
-    return [_line(columns), _line(rule), *map(_line, rows)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
     # A table ends a cell at each bar without a backslash, also in code, and takes two backslashes for one.
-    return re.sub(r"(\\*)\|", lambda bar: f"{bar[1] * 2}\\|", text)
+    escaped = ([re.sub(r"(\\*)\|", r"\1\1\|", cell) for cell in cells] for cells in (columns, rule, *rows))
+    return [f"| {' | '.join(cells)} |" for cells in escaped]
