@@ -209,7 +209,7 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
 
     usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
     named = [f"{names[place].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
-    return Figure(plot, entries=entries, notes=[usual, *_with_count(named, len(differing), "ranks")])
+    return Figure(plot, legend=entries, notes=[usual, *_with_count(named, len(differing), "ranks")])
 
 
 def devices(frames: Frames) -> Figure | None:
@@ -254,7 +254,7 @@ def clocks(frames: Frames) -> Figure:
         errors = bins["error_ns"].cast(pl.Float64).fill_null(float("nan"))
         plot.line((bins["bin"] + 0.5) / count, errors, colour, 1 + is_few, short(str(host)), 1 if is_few else 0.35)
         entries.append(("", str(host), colour))
-    return Figure(plot, entries=entries if is_few else [], notes=notes)
+    return Figure(plot, legend=entries if is_few else [], notes=notes)
 
 
 # -- NCCL -----------------------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def bandwidth(frames: Frames) -> Figure | None:
         colour = LINES[place % len(LINES)]
         plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
         entries.append(("", operation, colour))
-    return Figure(plot, entries=entries)
+    return Figure(plot, legend=entries)
 
 
 def _round_size(power: int) -> str:
@@ -336,7 +336,7 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         _stacked(row["device"], row, row["elapsed_ns"], WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, entries=[part for part in WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, legend=[part for part in WALL_PARTS if parts[part[0]].sum()])
 
 
 def idle(frames: Frames) -> Figure | None:
@@ -350,7 +350,7 @@ def idle(frames: Frames) -> Figure | None:
         _stacked(_class(row["from_ns"], row["to_ns"]), row, longest, CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps")
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, entries=[cause for cause in CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, legend=[cause for cause in CAUSES if classes[cause[0]].sum()])
 
 
 def _class(begin: int, end: int | None) -> str:

@@ -22,7 +22,7 @@ from nsys2prv.efficiency.outputs.comparison_text import (
     time_span,
     wall_time_title,
 )
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Piece, Plot, PlotAxis, colours_of_parts, legend, time_axis
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Piece, Plot, PlotAxis, colours_of_parts, time_axis
 from nsys2prv.efficiency.outputs.page.template import (
     environment,
     hashes,
@@ -109,7 +109,7 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Mapping[str, pl.Dat
             for row in gate_order(frames["gate"])
         ],
         "wall": wall,
-        "wall_legend": legend(entries),
+        "wall_legend": entries,
         "wall_of": wall_time_title(frames["runs"]),
         "not_compared": head["not_compared"],
         "causes": [_differences(frames["wall_time"], run) for run in head["runs"][1:]],
@@ -248,7 +248,7 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> dict[str, Any
         if usual.len():
             median, p95, largest = (time(float(usual.quantile(share, "linear") or 0)) for share in (0.5, 0.95, 1.0))
             numbers.append({"run": run, "count": usual.len(), "median": median, "p95": p95, "longest": largest})
-    return {"drawn": plot.html(), "legend": legend(entries), "numbers": numbers}
+    return {"drawn": plot.html(), "legend": entries, "numbers": numbers}
 
 
 def _scaling(runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -283,4 +283,4 @@ def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, Sequence[float | N
         titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in points]
         plot.points([at for at, _ in points], [value for _, value in points], colour, titles)
         entries.append((name, name, colour))
-    return {"title": title, "drawn": plot.html(), "legend": legend(entries)}
+    return {"title": title, "drawn": plot.html(), "legend": entries}

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.charts import Frames
-from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts, legend
+from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
@@ -40,7 +40,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     return {
         "verdict": first,
         "pieces": pieces,
-        "activities": legend(activities_of(frames["device_bins"])),
+        "activities": activities_of(frames["device_bins"]),
         "findings": findings_in_lines(frames),
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,

@@ -178,7 +178,7 @@ class TimeCharts:
         plot.rules(self._iterations, "iteration")
         self._tips(plot, [name for _, name, _ in ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
-        return Figure(plot, entries=activities_of(frames["device_bins"]), title="Device activity", reading=reading)
+        return Figure(plot, legend=activities_of(frames["device_bins"]), title="Device activity", reading=reading)
 
     def efficiencies(self) -> Figure:
         """The tree of the devices, a line per efficiency."""
@@ -193,7 +193,7 @@ class TimeCharts:
             "Each line is an efficiency of the device tree in each bin; where the first one drops, the factor that drops too "
             "is the cause."
         )
-        return Figure(plot, entries=EFFICIENCY_LINES, title="Efficiencies", reading=reading)
+        return Figure(plot, legend=EFFICIENCY_LINES, title="Efficiencies", reading=reading)
 
     def heat_map(self, drawn: Activity, title: str, height: int) -> Plot:
         """A row per device or node; `page.js` reads out the cells."""
@@ -210,7 +210,7 @@ class TimeCharts:
         """Mark the place of a finding, a link to it."""
         plot.role = "group"
         x0, x1 = np.clip(self.axis.at([begin, end]), 0, SIDE)
-        plot.shape(
+        plot.shapes.append(
             f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
             f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
             f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
@@ -256,7 +256,7 @@ class TimeCharts:
             before = int(of_kind["before_bytes"].sum())
             unknown = "What was allocated before the recording is not known."
             allocated = f"Of this at least {size(before)} were allocated before the recording." if before else unknown
-            figures.append(Figure(plot, entries=entries, title=title, reading=f"{reading}. {peak} {allocated}"))
+            figures.append(Figure(plot, legend=entries, title=title, reading=f"{reading}. {peak} {allocated}"))
         return figures
 
     def _memory(self, title: str, bins: pl.DataFrame, highest: Mapping[str, Any]) -> tuple[Plot, list[tuple[str, str, str]]]:
@@ -331,7 +331,7 @@ def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
         shown = bars.filter(pl.col("closeup") == row["closeup"])
         plot = _closeup_plot(row, shown, colours, f"Close-up: {title}")
         figures[_id(row)] = Figure(plot, title=title, reading=_reading(row, shown))
-    return figures, Figure(entries=_closeup_entries(bars, colours))
+    return figures, Figure(legend=_closeup_entries(bars, colours))
 
 
 def _reading(row: Mapping[str, Any], bars: pl.DataFrame) -> str:
@@ -422,7 +422,7 @@ def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, colours: Mappi
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
     if place != (0, end - begin):
         x0, x1 = axis.at(place)
-        plot.shape(f'<rect class="near" x="{x0:.1f}" y="0" width="{max(x1 - x0, 1):.1f}" height="{SIDE}"/>')
+        plot.shapes.append(f'<rect class="near" x="{x0:.1f}" y="0" width="{max(x1 - x0, 1):.1f}" height="{SIDE}"/>')
     rows = bars.select("activity", "kind").rows()
     fills = [_OF_ACTIVITY[activity] if kind is None else colours.get(kind, _GREY) for activity, kind in rows]
     low = [height - tops[row] - 1 + _FREE / 2 for row in bars.select("device", "activity").rows()]
