@@ -153,9 +153,9 @@ class Plot:
             box = f'x="{_n(x0)}" y="{_n(y0)}" width="{_n(x1 - x0)}" height="{_n(y1 - y0)}"'
             self.shapes.append(f'<rect {box} fill="{fill}"><title>{text(title)}</title></rect>')
 
-    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str) -> None:
+    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str, opacity: float = 1) -> None:
         """A filled area between two lines of steps; `edges` has one value more than the others."""
-        self.band(np.repeat(list(edges), 2)[1:-1], low.repeat(2), high.repeat(2), colour, 1)
+        self.band(np.repeat(list(edges), 2)[1:-1], low.repeat(2), high.repeat(2), colour, opacity)
 
     def band(self, x: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str, opacity: float = 0.3) -> None:
         """A pale area between two lines."""
