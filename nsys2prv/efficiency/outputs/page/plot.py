@@ -27,7 +27,9 @@ from nsys2prv.vocabulary.printable import printable
 
 SIDE = 1000
 """Side of the box."""
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+"""Units of times and of sizes: ns or bytes, and the name."""
 _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
@@ -104,13 +106,13 @@ def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False)
     return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
 
 
-def unit(longest: float) -> tuple[int, str]:
-    """The unit in which times up to a longest one are written: ns, and the name.
+def unit(largest: float, units: Sequence[tuple[int, str]] = TIMES) -> tuple[int, str]:
+    """The unit in which values up to a largest one are written.
 
     >>> unit(2_500_000)
     (1000000, 'ms')
     """
-    return next((entry for entry in _TIMES if longest >= entry[0]), _TIMES[-1])
+    return next((entry for entry in units if largest >= entry[0]), units[-1])
 
 
 @dataclass

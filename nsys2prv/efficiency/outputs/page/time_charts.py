@@ -19,12 +19,14 @@ from nsys2prv.efficiency.outputs.page.plot import (
     LINES,
     QUARTERS,
     SIDE,
+    SIZES,
     Figure,
     Plot,
     PlotAxis,
     activities_of,
     text,
     time_axis,
+    unit,
 )
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
@@ -58,7 +60,6 @@ _MEMORY = {
 }
 _LEAST_MEMORY = 0.01
 """Share of the largest peak from which a kind of memory is drawn."""
-_SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 @dataclass(frozen=True)
@@ -255,8 +256,8 @@ class TimeCharts:
 
     def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> tuple[Plot, list[tuple[str, str, str]]]:
         """A line per device, or where there are many, their range and the device with the highest peak."""
-        divisor, unit = next((entry for entry in _SIZES if peak >= entry[0]), _SIZES[-1])
-        plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, unit, divisor=divisor), 150)
+        divisor, name = unit(peak, SIZES)
+        plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, name, divisor=divisor), 150)
         legend = []
         if bins["device"].n_unique() > len(LINES):
             over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
@@ -285,10 +286,10 @@ class TimeCharts:
 
 def _metric_axis(metric: str, largest: float) -> PlotAxis:
     """The axis of a sampled metric: percentages from 0 to 100, clocks in GHz, others from 0 in what they are."""
-    unit = unit_of_metric(metric)
-    if unit == "%":
+    of_metric = unit_of_metric(metric)
+    if of_metric == "%":
         return PlotAxis(0, 100, "%")
-    divisor, name = {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(unit, (1, unit))
+    divisor, name = {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(of_metric, (1, of_metric))
     return PlotAxis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)
 
 
