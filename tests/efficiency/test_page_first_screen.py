@@ -191,7 +191,7 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
     figure = drawn(charts.iterations({"task_iterations": rows}))
 
     assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
-    assert [entry["name"] for entry in figure.legend[1:]] == ["rank 20, D20"]
+    assert [entry[1] for entry in figure.legend[1:]] == ["rank 20, D20"]
 
 
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
@@ -199,7 +199,7 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
     figure = drawn(charts.bandwidth(run.measured.tables))
 
     assert (figure.drawn or "").count("<title>") == rows.height > 0
-    assert {entry["name"] for entry in figure.legend} == set(rows["operation"])
+    assert {entry[1] for entry in figure.legend} == set(rows["operation"])
     assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
 
 

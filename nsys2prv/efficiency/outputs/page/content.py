@@ -19,17 +19,8 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.charts import Frames
-from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
-from nsys2prv.efficiency.outputs.page.template import (
-    FOLDER,
-    PageTable,
-    environment,
-    hashes,
-    json_in_html,
-    pack,
-    part,
-    script_of_page,
-)
+from nsys2prv.efficiency.outputs.page.first_screen import first_screen, small_activity
+from nsys2prv.efficiency.outputs.page.template import FOLDER, PageTable, json_in_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import (
     Activity,
     TimeCharts,
@@ -39,7 +30,7 @@ from nsys2prv.efficiency.outputs.page.time_charts import (
 )
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
-from nsys2prv.efficiency.verdict import WINDOW_TITLES, level
+from nsys2prv.efficiency.verdict import WINDOW_TITLES
 from nsys2prv.vocabulary import wording
 
 LARGEST = 2_900_000
@@ -85,31 +76,33 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
-    maps = {drawn["id"]: drawn["packed"] for drawn in content["maps"]}
-    island = {"maps": maps, "places": places_of(content["findings"]), "time": content["time"], "title": str(head["title"])}
-    scripts = [script_of_page("page.js")]
-    template = environment().get_template("page.html.j2")
+    places = frames["findings"].sort("place").select("place", "worst_begin_ns", "worst_end_ns").drop_nulls()
+    data = {
+        "maps": {drawn["id"]: drawn["packed"] for drawn in content["maps"]},
+        "places": {place: span for place, *span in places.iter_rows()},
+        "time": content["time"],
+        "title": str(head["title"]),
+    }
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
         of_sections = _of_sections(packed)
-        return template.render(
-            **content,
-            head=head,
-            tables=of_sections,
-            groups=[
-                {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
-                for key, title, defined in SECTIONS
-                if key in of_sections
-            ],
-            island=json_in_html({**island, "tables": {name: table.packed for name, table in packed.items()}}),
-            scripts=scripts,
-            style=Markup(part("first_screen.css") + part("rows.css") + part("page.css")),
-            allowed_scripts=hashes(scripts),
-        )
+        groups = [
+            {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
+            for key, title, defined in SECTIONS
+            if key in of_sections
+        ]
+        styles = ("first_screen.css", "rows.css", "page.css")
+        shown = {**content, "head": head, "tables": of_sections, "groups": groups}
+        return rendered_page("page.html.j2", styles, shown, data, packed)
 
     least = _fitting(frames, 0)
-    without_tables = len(rendered(least).encode()) - sum(table.size for table in least.values())
+    without_tables = len(rendered(least).encode()) - sum(map(_size, least.values()))
     return rendered(_fitting(frames, LARGEST - without_tables))
+
+
+def _size(table: PageTable) -> int:
+    """Bytes that a table takes in the page, without its heading."""
+    return len(json_in_html(table.packed).encode())
 
 
 def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
@@ -123,7 +116,7 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
             most = min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
                 packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
-        if sum(table.size for table in packed.values()) < room:
+        if sum(map(_size, packed.values())) < room:
             break
     return packed
 
@@ -253,10 +246,8 @@ def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
             {
                 **row,
                 "sign": sign.replace("x", "×"),
-                "percent": wording.percent(row["value"]),
                 "product": " × ".join(map(wording.percent, factors.filter(pl.col("parent") == row["metric"])["value"])),
                 "says": reading(row["metric"], row["value"]),
-                "grade": level(row["value"]),
             }
             for row, sign in zip(rows.iter_rows(named=True), factor_signs(rows), strict=True)
         ]

@@ -23,6 +23,7 @@ DEVICES_IN_ONE_MAP = 64
 _MAP_HEIGHT = (48, 150)
 """Least and largest height of the small map, pixels."""
 _ROW_HEIGHT = 16
+_PLACE = ["worst_begin_ns", "worst_end_ns"]
 _MARKED = 5
 """Findings whose places the small map marks."""
 
@@ -31,22 +32,31 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     """What the template `first_screen.html.j2` shows, from an `EfficiencyResult`; `linked`: whether findings and their places
     are links into the page."""
     first = verdict(head, frames)
-    colours = colours_of_parts([(part.name, part.group) for part in first.bar])
-    pieces = [
-        Piece(part.share, colour, f"{part.title}: {wording.time(part.value)}, {wording.percent(part.share)}")
-        for part, colour in zip(first.bar, colours, strict=True)
-    ]
+    colours = colours_of_parts((part.name, part.group) for part in first.bar)
     checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
+    findings, numbers = frames["findings"].sort("place"), frames["finding_numbers"]
     return {
         "verdict": first,
-        "pieces": pieces,
+        "pieces": [
+            Piece(part.share, colour, f"{part.title}: {wording.time(part.value)}, {wording.percent(part.share)}")
+            for part, colour in zip(first.bar, colours, strict=True)
+        ],
         "activities": activities_of(frames["device_bins"]),
-        "findings": findings_in_lines(frames),
+        "findings": findings.to_dicts(),
+        "numbers": {
+            place: [(name, _number(value, unit or "")) for name, value, unit in numbers.filter(pl.col("place") == place)
+                    .select("number", "value", "unit").iter_rows()]
+            for place in findings["place"]
+        },
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
-        "small_map": over_time and small_map(over_time, small_activity(frames), frames["findings"], linked=linked),
+        "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
         "linked": linked,
-    }
+    }  # fmt: skip
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "-" if value is None else wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
 
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
@@ -68,55 +78,10 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
     plot = over_time.heat_map(activity, "What devices do over time", height)
     plot.attributes["data-map"] = "small"
-    for row in findings.sort("place").head(_MARKED if linked else 0).iter_rows(named=True):
-        if row["worst_begin_ns"] is not None and row["worst_end_ns"] is not None:
-            over_time.place(plot, row["place"], row["title"], row["worst_begin_ns"], row["worst_end_ns"])
+    if linked:
+        marked = findings.head(_MARKED).drop_nulls(_PLACE)
+        over_time.mark(plot, marked.select("place", "title", *_PLACE).rows())
     return plot.html()
-
-
-def findings_in_lines(frames: Frames) -> list[dict[str, Any]]:
-    """Findings in their order, with their numbers."""
-    numbers: dict[int, list[tuple[str, str]]] = {}
-    for row in frames["finding_numbers"].to_dicts():
-        numbers.setdefault(row["place"], []).append((row["number"], _number(row["value"], row["unit"] or "")))
-    return [
-        {
-            **row,
-            "cost": None if row["saved_ns"] is None else wording.time(row["saved_ns"]),
-            "percent": None if row["saved_share"] is None else wording.percent(row["saved_share"]),
-            "device_time": None if row["device"] is None else _cost(row, "devices"),
-            "process_time": _cost(row, "processes") if row["device"] is None else None,
-            "when": _time_span(row["begin_ns"], row["end_ns"]),
-            "worst": _time_span(row["worst_begin_ns"], row["worst_end_ns"]),
-            "numbers": numbers.get(row["place"], []),
-        }
-        for row in frames["findings"].sort("place").to_dicts()
-    ]
-
-
-def _cost(finding: Mapping[str, Any], of: str) -> str | None:
-    """Time of devices or processes that a finding costs."""
-    if finding["cost_ns"] is None:
-        return None
-    share = "" if finding["share"] is None else f" ({wording.percent(finding['share'])} of all {of})"
-    return wording.time(finding["cost_ns"]) + share
-
-
-def _time_span(begin: int | None, end: int | None) -> str | None:
-    """Two moments as text."""
-    return None if begin is None or end is None else f"{wording.time(begin)} to {wording.time(end)}"
-
-
-def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    return wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
-
-
-def places_of(findings: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
-    """Where a click on a finding leads, ns."""
-    places = {finding["place"]: (finding["worst_begin_ns"], finding["worst_end_ns"]) for finding in findings}
-    return {number: (begin, end) for number, (begin, end) in places.items() if begin is not None and end is not None}
 
 
 # -- single drawings ------------------------------------------------------------------------------------------------------

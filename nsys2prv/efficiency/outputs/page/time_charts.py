@@ -199,15 +199,16 @@ class TimeCharts:
         plot.rules(self._iterations, "iteration")
         return plot
 
-    def place(self, plot: Plot, number: int, title: str, begin: int, end: int) -> None:
-        """Mark the place of a finding, a link to it."""
-        plot.role = "group"
-        x0, x1 = np.clip(self.axis.at([begin, end]), 0, SIDE)
-        plot.shapes.append(
-            f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
-            f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
-            f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
-        )
+    def mark(self, plot: Plot, places: Sequence[tuple[int, str, int, int]]) -> None:
+        """Mark places of findings (number, title, begin and end), links to them."""
+        for number, title, begin, end in places:
+            plot.role = "group"
+            x0, x1 = np.clip(self.axis.at([begin, end]), 0, SIDE)
+            plot.shapes.append(
+                f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
+                f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
+                f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
+            )
 
     def sampled(self, frames: Frames) -> list[Figure]:
         """Sampled metrics: the mean over devices, and from the lowest to the highest."""
