@@ -22,7 +22,7 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import charts, page
-from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html, small_map
+from nsys2prv.efficiency.outputs.page.content import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
