@@ -8,8 +8,9 @@ a number that a run does not have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -32,29 +33,17 @@ Run = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A row of the table `runs`, and the head of this run."""
 
 
-class Interval(NamedTuple):
-    """A number of a run, and the least and the most that it can be."""
-
-    value: float
-    least: float
-    most: float
+Interval = tuple[float, float, float]
+"""A number of a run, and the least and the most that it can be."""
 
 
 def check_conditions(conditions: Iterable[str]) -> None:
     """Raise a UsageError for a metric that does not exist, before runs are measured."""
     for condition in conditions:
-        metric = _parts(condition)[0]
+        metric = re.split(r"\W", condition)[0]
         if metric not in _UNITS:
             why = f"there is no metric {short(metric)}{did_you_mean(metric, _UNITS)}"
             raise UsageError(f"--fail-if '{short(condition)}': {why}")
-
-
-def _parts(condition: str) -> tuple[str, str, float, bool]:
-    """Metric, sign and number of a condition, and whether the number is a multiple of the first run's value."""
-    parts = CONDITION.fullmatch(condition)
-    # Options have refused all others.
-    assert parts is not None
-    return parts["metric"], parts["sign"], float(parts["number"] or 1), bool(parts["first"])
 
 
 def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
@@ -63,24 +52,32 @@ def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[d
 
 
 def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
-    metric, sign, factor, is_multiple = _parts(condition)
-    name, unit = run[0]["run"], _UNITS[metric]
-    value, base = _interval(metric, run, first), _interval(metric, first, first) if is_multiple else Interval(1.0, 1.0, 1.0)
-    bound = None if base is None else Interval(*(number * factor if factor else 0.0 for number in base))
+    parts = CONDITION.fullmatch(condition)
+    # Options have refused all others.
+    assert parts is not None
+    metric, factor, name = parts["metric"], float(parts["number"] or 1), run[0]["run"]
+    value, base = _interval(metric, run, first), _interval(metric, first, first) if parts["first"] else (1.0, 1.0, 1.0)
+    bound = None if base is None else tuple(number * factor if factor else 0.0 for number in base)
+    unit, names, of_bounds = _UNITS[metric], ("value", "least", "most"), ("bound", "least_bound", "most_bound")
+    row = {"condition": condition, "run": name, "metric": metric, "unit": unit, **_columns(names, value),
+           **_columns(of_bounds, bound)}  # fmt: skip
     if value is None or base is None or bound is None:
-        result, reason = NOT_DECIDABLE, _why_missing(metric, run if value is None else first)
-    else:
-        outcomes = {_holds(number, sign, limit) for number in value[1:] for limit in bound[1:]}
-        result, reason = (FAILS if True in outcomes else PASSES), None
-        if len(outcomes) > 1:
-            ranges = ((name, *value), ("A", *base))
-            texts = [f"{of} from {worded(low, unit)} to {worded(high, unit)}" for of, _, low, high in ranges if low < high]
-            result, reason = NOT_DECIDABLE, f"the clocks of the hosts allow {' and '.join(texts)}"
+        return {**row, "result": NOT_DECIDABLE, "reason": _why_missing(metric, run if value is None else first)}
+    outcomes = {_holds(number, parts["sign"], limit) for number in value[1:] for limit in bound[1:]}
+    if len(outcomes) == 1:
+        return {**row, "result": FAILS if outcomes == {True} else PASSES, "reason": None}
+    ranges = [
+        f"{letter} from {worded(least, unit)} to {worded(most, unit)}"
+        for letter, (_, least, most) in ((name, value), ("A", base))
+        if least < most
+    ]
+    return {**row, "result": NOT_DECIDABLE, "reason": f"the clocks of the hosts allow {' and '.join(ranges)}"}
+
+
+def _columns(names: Sequence[str], interval: Sequence[float] | None) -> dict[str, float | None]:
     # A length of which nothing is known is null.
-    numbers = (number if math.isfinite(number) else None for number in (*(value or [math.inf] * 3), *(bound or [math.inf] * 3)))
-    names = ("value", "least", "most", "bound", "least_bound", "most_bound")
-    row = {"condition": condition, "run": name, "metric": metric, "unit": unit, **dict(zip(names, numbers, strict=True))}
-    return {**row, "result": result, "reason": reason}
+    numbers = interval or [math.inf] * len(names)
+    return {name: number if math.isfinite(number) else None for name, number in zip(names, numbers, strict=True)}
 
 
 def _holds(number: float, sign: str, limit: float) -> bool:
@@ -109,7 +106,7 @@ def _interval(metric: str, run: Run, first: Run) -> Interval | None:
             values.append(value * (at[root] or 0.0) / row[root] if row[root] else 0.0)
         else:
             values.append(value if at[metric] is None else at[metric])
-    return Interval(value, min(values), max(values))
+    return value, min(values), max(values)
 
 
 def _at_end(run: Run, end: str) -> dict[str, Any]:

@@ -101,14 +101,9 @@ def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], wi
     if any(tile.value is not None for tile in first.tiles):
         longest = max(len(tile.title) for tile in first.tiles)
         lines.append("")
-        lines += [
-            [
-                (f"  {tile.title:<{longest}}  ", ""),
-                (f"{tile.text:>8}", _LEVELS.get(tile.level or "", "")),
-                (f"  {tile.note}", FAINT),
-            ]
-            for tile in first.tiles
-        ]
+        for tile in first.tiles:
+            style = _LEVELS.get(tile.level or "", "")
+            lines.append([(f"  {tile.title:<{longest}}  ", ""), (f"{tile.text:>8}", style), (f"  {tile.note}", FAINT)])
     return lines
 
 
@@ -120,14 +115,12 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
         room = width - 25
         title = min(title, max(room - _LEAST_BAR, _LEAST_TITLE))
         longest = max(min(longest, int((room - title) / max(part.share for part in bar))), 0)
-    return [
-        [
-            (f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}", ""),
-            ("  " + _BLOCK * blocks if blocks else "", GOOD if part.name == "compute" else FAIR),
-        ]
-        for part in bar
-        for blocks in [round(part.share * longest)]
-    ]
+    lines: list[Line] = []
+    for part in bar:
+        text = f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}"
+        blocks = _BLOCK * round(part.share * longest)
+        lines.append([(text, ""), (f"  {blocks}" if blocks else "", GOOD if part.name == "compute" else FAIR)])
+    return lines
 
 
 def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
@@ -152,9 +145,7 @@ def finding_lines(
     lines: list[Line] = []
     if findings.height:
         lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
-        shares, times = (
-            [form(value) for value in findings[name]] for form, name in ((percent, "saved_share"), (time, "saved_ns"))
-        )
+        shares, times = list(map(percent, findings["saved_share"])), [time(saved) for saved in findings["saved_ns"]]
         wide, long = max(map(len, shares)), max(map(len, times))
         for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
             cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
