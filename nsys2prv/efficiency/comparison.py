@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     tables: Filled = {
         tables_of.RUNS: compared,
         tables_of.METRICS: _metric_rows(results),
-        tables_of.WALL_TIME: _wall_time_rows(results, first[0]["basis"], by),
+        tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
         tables_of.ITERATION_LENGTHS: _iteration_lengths(results),
         tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
         tables_of.CHANGES: _changes(results, dict(compared.select("run", "share").iter_rows()), by),
@@ -208,32 +208,36 @@ def _readable(text: str) -> str:
 # -- the runs -------------------------------------------------------------------------------------------------------------
 
 
+_COLUMNS = {
+    GPU: ("devices", "useful_ns", "device_parallel_efficiency"),
+    PROCESS: ("processes", "host_useful_ns", "host_parallel_efficiency"),
+}
+"""Columns of the table `run`: how many there are, their useful time, and the efficiency that is the root of their tree."""
+
+
 @dataclass(frozen=True)
 class ComparedBy:
-    """Columns of the table `run` that all runs of a comparison have and are compared by.
+    """What runs are compared by.
 
     Attributes
     ----------
     per
         GPU or PROCESS.
-    size, useful, efficiency
-        How many there are, their useful time, and the efficiency that is the root of their tree.
     has_mpi
         Whether all runs have MPI calls.
-    is_same_work
-        Whether useful times are those of the same work: not of a run on GPUs and one on hosts, and not where the time of hosts
-        that is no MPI call is not known to be work.
     not_compared
         What can't be compared, in one sentence; None: everything can.
     """
 
     per: str
-    size: str
-    useful: str
-    efficiency: str
     has_mpi: bool
-    is_same_work: bool = True
     not_compared: str | None = None
+
+    @property
+    def is_same_work(self) -> bool:
+        """Whether useful times are those of the same work: not of a run on GPUs and one on hosts, and not where the time of
+        hosts that is no MPI call is not known to be work."""
+        return self.per == GPU or (self.has_mpi and self.not_compared is None)
 
 
 def _row_of_run(result: EfficiencyResult) -> dict[str, Any]:
@@ -246,16 +250,14 @@ def _compared_by(results: Results) -> ComparedBy:
     has_mpi = all(row["mpi_parallel_efficiency"] is not None for row in rows.values())
     with_gpus = [run for run, row in rows.items() if row["devices"]]
     without = [run for run in rows if run not in with_gpus]
-    if not without:
-        return ComparedBy(GPU, "devices", "useful_ns", "device_parallel_efficiency", has_mpi)
+    if not without or not with_gpus:
+        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi)
     gpus, hosts = (f"{listed(runs)} {'uses' if len(runs) == 1 else 'use'}" for runs in (with_gpus, without))
     not_compared = (
         f"{gpus} GPUs and {hosts} none: efficiencies of GPUs, kernels, copies, idle GPUs and useful time can't be compared; "
         f"what is compared is of hosts: wall time, and calls of CUDA, MPI and the OS"
     )
-    is_same_work = has_mpi and not with_gpus
-    columns = ("processes", "host_useful_ns", "host_parallel_efficiency")
-    return ComparedBy(PROCESS, *columns, has_mpi, is_same_work, not_compared if with_gpus else None)
+    return ComparedBy(PROCESS, has_mpi, not_compared)
 
 
 def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
@@ -266,6 +268,7 @@ def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
 def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: ComparedBy) -> pl.DataFrame:
     """The table `runs`, with the column `share`: the part of a run that is compared. Iterations are compared where all runs
     have them and not equally many."""
+    column_of_size, column_of_useful, root = _COLUMNS[by.per]
     iterations = [_usual_iterations(result) for result in results.values()]
     numbers = {usual.height for usual in iterations}
     is_by_iteration = len(numbers) > 1 and 0 not in numbers
@@ -281,10 +284,10 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 iteration_ns=pl.lit(length, pl.Float64),
                 basis=pl.lit("iteration" if is_by_iteration else "run"),
                 per=pl.lit(by.per),
-                size=pl.col(by.size),
+                size=pl.col(column_of_size),
                 share=pl.lit(1 / usual.height if is_by_iteration else 1.0),
                 elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
-                useful=pl.lit(usual[by.useful].mean()) if is_by_iteration else pl.col(by.useful).cast(pl.Float64),
+                useful=pl.lit(usual[column_of_useful].mean()) if is_by_iteration else pl.col(column_of_useful).cast(pl.Float64),
                 idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
             )
         )
@@ -306,8 +309,8 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 pl.when(is_strong & (size > 0)).then(speedup * size.first() / size).otherwise(speedup)
             ),
             scalability=pl.when(is_strong).then(total).otherwise(per_device),
-            global_efficiency=pl.col(by.efficiency) * total,
-            global_efficiency_per_device=pl.col(by.efficiency) * per_device,
+            global_efficiency=pl.col(root) * total,
+            global_efficiency_per_device=pl.col(root) * per_device,
         )
     )
 
@@ -337,21 +340,20 @@ def _metric_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def _wall_time_rows(results: Results, basis: str, by: ComparedBy) -> list[dict[str, Any]]:
-    """What the wall time of each run went to: each part that any run has."""
-    parts = {run: {part.name: part for part in _wall_time_parts(result, basis, by)} for run, result in results.items()}
-    # As the first run calls it that has it.
-    titles = {part.name: part for of_run in reversed(parts.values()) for part in of_run.values()}
-    rows = []
-    for run, of_run in parts.items():
-        for name in dict.fromkeys(name for of_any in parts.values() for name in of_any):
-            title = titles[name]
-            nothing = BarPart(name, title.title, title.group, 0.0, 0.0)
-            part, before = of_run.get(name, nothing), parts["A"].get(name, nothing)
-            difference = part.value - before.value
-            rows.append({"run": run, "part": name, "title": title.title, "group": title.group, "value_ns": part.value,
-                         "share": part.share, "difference_ns": difference})  # fmt: skip
-    return rows
+def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
+    """What the wall time of each run went to: each part that any run has, as the first run calls it that has it."""
+    names = ["run", "part", "title", "group"]
+    schema = {**dict.fromkeys(names, pl.String), **dict.fromkeys(["value_ns", "share"], pl.Float64)}
+    rows = [(run, *astuple(part)) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
+    parts = pl.DataFrame(rows, schema, orient="row")
+    titles = parts.unique("part", keep="first", maintain_order=True).select(names[1:])
+    return (
+        pl.DataFrame({"run": list(results)})
+        .join(titles, how="cross")
+        .join(parts.drop("title", "group"), on=["run", "part"], how="left", maintain_order="left")
+        .with_columns(pl.col("value_ns", "share").fill_null(0.0))
+        .with_columns(difference_ns=pl.col("value_ns") - pl.col("value_ns").first().over("part"))
+    )
 
 
 def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Sequence[BarPart]:
