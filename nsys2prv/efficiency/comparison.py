@@ -148,15 +148,8 @@ def check_labels(labels: Sequence[str], runs: Sequence[str]) -> None:
 
 
 def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
-    """A label for each run, no two the same: parts of paths that differ, else numbers of GPUs, dates, or numbers.
-
-    Parameters
-    ----------
-    inputs
-        Paths of each run as they were given.
-    results
-        Of the same runs.
-    """
+    """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers of
+    GPUs, dates, or numbers."""
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
@@ -217,17 +210,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class ComparedBy:
-    """What runs are compared by.
-
-    Attributes
-    ----------
-    per
-        GPU or PROCESS.
-    has_mpi
-        Whether all runs have MPI calls.
-    not_compared
-        What can't be compared, in one sentence; None: everything can.
-    """
+    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; and what can't be compared, in one sentence."""
 
     per: str
     has_mpi: bool

@@ -32,20 +32,10 @@ _LEAST_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Section:
-    """A table of texts.
+    """A table of texts, with headings, where letters of runs have their labels behind them.
 
-    Attributes
-    ----------
-    columns
-        Headings: letters of runs have their labels behind them.
-    names
-        So many of its first columns are words, the others numbers.
-    is_foreign
-        Whether the last of these are names from the reports.
-    is_detail
-        Whether it is long and can be folded.
-    narrower
-        The same with less in it, for a terminal on which it is too wide.
+    The first columns, as many as `names`, are words, the others numbers; the last of the words may be foreign, which are names
+    from the reports. A detail is long and can be folded. `narrower` is the same with less in it, for a narrow terminal.
     """
 
     title: str

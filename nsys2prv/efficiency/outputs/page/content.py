@@ -376,15 +376,8 @@ def _histograms(frames: Frames) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class Drawing:
-    """A drawing of the page: a notebook shows it, and `str` of it is its HTML.
-
-    Attributes
-    ----------
-    name, title
-        For programs and for people.
-    html
-        The drawing with its style: SVG and text, no script.
-    """
+    """A drawing of the page: its name, its title for people, and its HTML with its style: SVG and text, no script. A notebook
+    shows it, and `str` of it is its HTML."""
 
     name: str
     title: str

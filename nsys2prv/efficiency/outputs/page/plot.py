@@ -39,13 +39,8 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """An axis: its range, what it is called, whether it is logarithmic, and its ticks if they are not round numbers.
-
-    Attributes
-    ----------
-    divisor
-        Values are divided by this where they are written.
-    """
+    """An axis: its range, what it is called, whether it is logarithmic, by what values are divided where they are written, and
+    its ticks if they are not round numbers."""
 
     low: float
     high: float
@@ -119,20 +114,8 @@ def unit(largest: float, units: Sequence[tuple[int, str]] = TIMES) -> tuple[int,
 class Plot:
     """A drawing: shapes are added, and `html` is what the page contains.
 
-    Attributes
-    ----------
-    title
-        What it shows, for those who do not see it.
-    x, y
-        Its axes.
-    height
-        Of the box, pixels.
-    is_over_time
-        Whether its horizontal axis is the one that drawings over time share.
-    role
-        `img`, or `group` where shapes are links.
-    attributes
-        Further attributes of the SVG element.
+    It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
+    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element.
     """
 
     title: str
@@ -284,19 +267,8 @@ class BarRow:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as the page and notebooks show it.
-
-    Attributes
-    ----------
-    plot, rows
-        What is drawn: a plot, or rows of bars.
-    legend
-        Entries such as those of ACTIVITIES, CAUSES or WALL_PARTS: a key, a name and a colour each.
-    title, reading
-        For people: its name, and what it shows.
-    notes
-        What is worth to be said about it.
-    """
+    """A drawing as the page and notebooks show it: a plot or rows of bars; its legend, entries such as those of ACTIVITIES,
+    CAUSES or WALL_PARTS; what it is called, what it shows, and what is worth to be said about it."""
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()

@@ -64,19 +64,9 @@ _LEAST_MEMORY = 0.01
 
 @dataclass(frozen=True)
 class Activity:
-    """Activity of devices, or nodes, over time.
-
-    Attributes
-    ----------
-    rows
-        Names of the devices or nodes.
-    groups
-        First row of each node, and its name, where rows are devices of several nodes.
-    edges
-        Start of each bin, ns, and end of the last.
-    shares
-        Rows x bins x ACTIVITIES, each the share of the bin.
-    """
+    """Activity of devices, or nodes, over time: their names; the first row of each node and its name, where rows are devices of
+    several nodes; the start of each bin and the end of the last, ns; and rows x bins x ACTIVITIES, each the share of the
+    bin."""
 
     rows: list[str]
     groups: list[tuple[int, str]]
