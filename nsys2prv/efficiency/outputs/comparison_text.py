@@ -81,14 +81,14 @@ def time_of_changes(runs: pl.DataFrame) -> str:
     return "per device (calls: per host thread)" if runs["per"][0] == GPU else "per host thread (OS calls: per process)"
 
 
-def wall_time_title(runs: pl.DataFrame) -> str:
-    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
-    return f"of {time_span(runs)}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
-
-
 def time_span(runs: pl.DataFrame) -> str:
     """What of each run is compared, for headings."""
     return "one iteration" if "iteration" in runs["basis"] else "the measured window"
+
+
+def wall_time_title(runs: pl.DataFrame) -> str:
+    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
+    return f"of {time_span(runs)}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
 
 
 def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
@@ -138,12 +138,12 @@ def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]
 
 def _sizes(runs: pl.DataFrame) -> list[list[str]]:
     """Devices or processes, times and iterations of each run."""
-    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in size_rows(runs).items()]
+    rows = size_rows(runs)
     if runs["iteration_ns"].count() and runs["per"][0] == GPU:
-        lengths = ["-" if value is None else time(value) for value in runs["iteration_ns"]]
-        numbers = ["-" if value is None else f"{value:,}" for value in runs["iterations"]]
-        body += [["iterations", *numbers], ["  mean length", *lengths]]
-    return body
+        rows |= {"iterations": ("iterations", "{:,}".format), "  mean length": ("iteration_ns", time)}
+    return [
+        [title, *("-" if value is None else form(value) for value in runs[column])] for title, (column, form) in rows.items()
+    ]
 
 
 def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
@@ -263,7 +263,8 @@ def _gate(gate: pl.DataFrame) -> Iterator[str]:
 def _section(section: Section) -> list[str]:
     rows = []
     for row in section.rows:
-        words = [_words(cell) for cell in row[: section.names]]
+        # Blanks in front are kept.
+        words = [re.sub("^ +", lambda blanks: "&nbsp;" * 2 * len(blanks[0]), cell) for cell in row[: section.names]]
         if section.is_foreign:
             words[-1] = as_code(row[section.names - 1])
         rows.append([*words, *row[section.names :]])
@@ -271,12 +272,6 @@ def _section(section: Section) -> list[str]:
     if section.is_detail:
         return _folded(section.title, table)
     return [f"**{section.title}**", "", *table] if section.title else table
-
-
-def _words(text: str) -> str:
-    """Words of the program; blanks in front are kept."""
-    words = text.lstrip(" ")
-    return "&nbsp;" * 2 * (len(text) - len(words)) + words
 
 
 def _heading(text: str) -> str:

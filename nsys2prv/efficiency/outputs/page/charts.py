@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle, repeat
 from typing import Any
 
@@ -368,21 +367,12 @@ def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     return figures
 
 
-@dataclass(frozen=True)
-class IcicleBar:
-    """A bar of an icicle: its place from the left and its width, 0 to 100, its row from the top, its name, the text under the
-    pointer, and its colour."""
+def icicle(nodes: pl.DataFrame) -> list[dict[str, Any]]:
+    """The table `nvtx_tree` as bars, the outermost ranges at the top; the width is the time. What is too narrow to see is left
+    out.
 
-    start: float
-    width: float
-    level: int
-    name: str
-    title: str
-    colour: str
-
-
-def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
-    """The table `nvtx_tree`, the outermost ranges at the top; the width is the time. What is too narrow to see is left out."""
+    Each bar has its `start` from the left and its `width`, 0 to 100, its `level` from the top, `name`, `title` and `colour`.
+    """
     free: dict[int | None, float] = {None: 0.0}
     bars = []
     for row in nodes.iter_rows(named=True):
@@ -395,5 +385,6 @@ def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
                 f"{row['range']}: {time(row['total_ns'])} in {row['count']:,} ranges ({percent(row['share'])}), "
                 f"{time(row['own_ns'])} in none inside of it"
             )
-            bars.append(IcicleBar(start, width, row["level"], row["range"], title, _PALE[row["node"] % len(_PALE)]))
+            bar = {"start": start, "width": width, "level": row["level"], "name": row["range"], "title": title}
+            bars.append({**bar, "colour": _PALE[row["node"] % len(_PALE)]})
     return bars

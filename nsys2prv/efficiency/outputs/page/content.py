@@ -39,7 +39,6 @@ from nsys2prv.efficiency.outputs.page.time_charts import (
     iteration_links,
 )
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
-from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
@@ -96,7 +95,11 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     first = verdict(head, frames)
     colours = colours_of_parts((part.name, part.group) for part in first.bar)
     checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
-    findings, numbers = frames["findings"].sort("place"), frames["finding_numbers"]
+    findings = frames["findings"].sort("place")
+    numbers: dict[int, list[tuple[str, str]]] = {place: [] for place in findings["place"]}
+    for place, name, value, unit in frames["finding_numbers"].select("place", "number", "value", "unit").iter_rows():
+        text = "-" if value is None else wording.quantity(value, unit or "") or f"{value:,.6g} {unit or ''}".rstrip()
+        numbers.setdefault(place, []).append((name, text))
     return {
         "verdict": first,
         "pieces": [
@@ -105,20 +108,12 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
         ],
         "activities": activities_of(frames["device_bins"]),
         "findings": findings.to_dicts(),
-        "numbers": {
-            place: [(name, _number(value, unit or "")) for name, value, unit in numbers.filter(pl.col("place") == place)
-                    .select("number", "value", "unit").iter_rows()]
-            for place in findings["place"]
-        },
+        "numbers": numbers,
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
         "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
         "linked": linked,
-    }  # fmt: skip
-
-
-def _number(value: float | None, unit: str) -> str:
-    return "-" if value is None else wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
+    }
 
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
@@ -196,18 +191,12 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
                 continue
             most = min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
-                packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
+                # What NCCL kernels count as is said above all tables.
+                unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
+                packed[table.name] = pack(table, frame, most, ("nccl",) if table.by_nccl_policy else unused)
         if sum(map(_size, packed.values())) < room:
             break
     return packed
-
-
-def _not_shown(table: Table, frame: pl.DataFrame) -> Sequence[str]:
-    """Columns that a table of the page lacks: what NCCL kernels count as, which the page says above all tables, and parts of
-    compute-absent time that the run does not have."""
-    if table.by_nccl_policy:
-        return ("nccl",)
-    return [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
 
 
 def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
@@ -288,11 +277,14 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
     measured = f"{WINDOW_TITLES[window['name']]}, {wording.time(begin)} to {wording.time(end)} of the trace"
     versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
-    models = head.get("gpus", ())
+    options = {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        for name, value in head["options"].items()
+    }
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
-        ("devices", [f"{run['devices']:,}", *_some(models)]),
+        ("devices", [f"{run['devices']:,}", *_some(head.get("gpus", ()))]),
         ("processes that use a GPU" if run["devices"] else "processes", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI" if run["devices"] else "their threads", [f"{run['threads']:,}"]),
         ("time", [time]),
@@ -302,7 +294,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
         ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
-        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
+        ("options", [f"{name}: {value}" for name, value in options.items()]),
         (head["input_kind"], _some(head["inputs"])),
     ]
     return [(name, values) for name, values in facts if values]
@@ -311,10 +303,6 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
 def _some(names: Sequence[str]) -> list[str]:
     more = len(names) - _MOST_NAMES
     return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnPage, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.metric_units import unit_of_metric
@@ -147,14 +147,15 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
     shown = in_units(table, frame.head(max(cells // len(columns), 1)))
     main = _main(place.columns, shown)
+    headings = _HEADINGS | {name: efficiency.heading for name, efficiency in EFFICIENCIES.items()}
     packed = [
         {
             "name": column.name,
-            "heading": _heading(column),
+            "heading": headings.get(column.name, column.heading),
             "meaning": column.meaning.replace("`", ""),
             "main": column.name in main,
             "is_moment": column.is_moment,
-            "form": _form(column),
+            "form": column.unit or {pl.String: "text", pl.Int64: "count"}.get(column.dtype, "number"),
             **_values(shown[column.name]),
         }
         for column in columns
@@ -185,15 +186,6 @@ def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     factor = pl.col("metric").replace_strict(factors, return_dtype=pl.Float64)
     numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
     return rows.with_columns(pl.col(numbers) * factor, metric=pl.col("metric").replace(names)).select(rows.columns)
-
-
-def _heading(column: Column) -> str:
-    efficiency = EFFICIENCIES.get(column.name)
-    return efficiency.heading if efficiency else _HEADINGS.get(column.name, column.heading)
-
-
-def _form(column: Column) -> str:
-    return column.unit or {pl.String: "text", pl.Int64: "count"}.get(column.dtype, "number")
 
 
 def _values(column: pl.Series) -> dict[str, Any]:
