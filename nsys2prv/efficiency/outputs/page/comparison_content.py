@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.comparison_tables import FAILS, GPU, PASSES, TABLES
+from nsys2prv.efficiency.comparison_tables import GPU, TABLES
 from nsys2prv.efficiency.efficiency_options import ScalingKind
-from nsys2prv.efficiency.gate import gate_order, worded
+from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
 from nsys2prv.efficiency.outputs.comparison_text import (
     plural,
@@ -24,7 +24,6 @@ from nsys2prv.efficiency.outputs.comparison_text import (
 )
 from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Piece, Plot, PlotAxis, colours_of_parts, time_axis
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
-from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR
 from nsys2prv.vocabulary.wording import percent, time
 
 _CELLS = 20_000
@@ -46,7 +45,6 @@ _FACTORS = (
     ("scalability", "scalability of useful time"),
     ("scaling_efficiency", "scaling efficiency"),
 )
-_LEVELS = {FAILS: POOR, PASSES: GOOD}
 
 
 def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
@@ -58,6 +56,7 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
         if frames[table.name].height
     }
     title = " and ".join(map(_named, head["runs"]))
+    iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
         **comparison_first_screen(head, frames),
         "head": head,
@@ -65,8 +64,8 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
         "has_gpus": runs["per"][0] == GPU,
         "per": f"{time_span(runs)}, {time_of_changes(runs)}",
         "changes": [_changed(run, frames["changes"]) for run in head["runs"][1:]],
-        "iterations": _iterations(head, frames["iteration_lengths"]),
-        "usual_iterations": _usual_iterations(head, frames["iteration_lengths"]),
+        "iterations": iterations,
+        "usual_iterations": usual_iterations,
         "scaling": _scaling(runs),
         "tables": packed,
     }
@@ -84,23 +83,21 @@ def comparison_first_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataF
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """What the template `comparison_first.html.j2` shows."""
-    wall, entries = _wall_time(head, frames["wall_time"])
+    wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
         "sentences": [_sentence(head, frames, row) for row in frames["runs"].iter_rows(named=True)][1:],
         "runs": head["runs"],
-        "gate": [
-            {**row, "level": _LEVELS.get(row["result"], FAIR), "is": worded(row["value"], row["unit"]),
-             "limit": worded(row["bound"], row["unit"])}
-            for row in gate_order(frames["gate"])
-        ],
-        "wall": wall,
-        "wall_legend": entries,
+        "gate": gate_order(frames["gate"]),
+        "wall": wall.rows,
+        "wall_legend": wall.legend,
         "wall_of": wall_time_title(frames["runs"]),
         "not_compared": head["not_compared"],
-        "causes": [_differences(frames["wall_time"], run) for run in head["runs"][1:]],
+        "causes": [
+            {"run": run, "rows": _diverging(wall_time.filter(pl.col("run") == run["run"]), "title")} for run in head["runs"][1:]
+        ],
         "numbers": _numbers(frames["runs"]),
         "tree": _tree(frames["metrics"], frames["runs"]["run"].to_list()),
-    }  # fmt: skip
+    }
 
 
 def _named(run: Mapping[str, Any]) -> str:
@@ -131,10 +128,7 @@ def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
         rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
     rows |= {title.strip(): (column, "{:.3f}".format) for column, title in scaling_rows(runs).items()}
     return [
-        {
-            "title": title[0].upper() + title[1:],
-            "values": ["–" if value is None else form(value) for value in runs[column]],
-        }
+        {"title": title[0].upper() + title[1:], "values": ["–" if value is None else form(value) for value in runs[column]]}
         for title, (column, form) in rows.items()
     ]
 
@@ -149,8 +143,8 @@ def _tree(metrics: pl.DataFrame, runs: Sequence[str]) -> list[dict[str, Any]]:
     return trees
 
 
-def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow], list[tuple[str, str, str]]]:
-    """A bar for each run, all on one scale, and the legend."""
+def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
+    """A bar for each run, all on one scale."""
     parts = wall.unique("part", keep="first", maintain_order=True)
     colours = dict(zip(parts["part"], colours_of_parts(parts.select("part", "group").rows()), strict=True))
     totals = dict(wall.group_by("run").agg(pl.col("value_ns").sum()).iter_rows())
@@ -158,28 +152,22 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow
     shown = shown_wall_time(wall)
     rows = []
     for run in head["runs"]:
-        pieces = tuple(
-            Piece(row["value_ns"] / longest, colours[row["part"]],
-                  f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})")
-            for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True)
-        )  # fmt: skip
-        rows.append(BarRow(_named(run), pieces, time(totals.get(run["run"], 0))))
-    entries = shown.unique("part", keep="first", maintain_order=True).select("part", "title").iter_rows()
-    return rows, [(part, title, colours[part]) for part, title in entries]
-
-
-def _differences(wall: pl.DataFrame, run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the difference in wall time of a run consists of."""
-    rows = wall.filter(pl.col("run") == run["run"]).select("title", "value_ns", "difference_ns")
-    return {"run": run, "rows": _diverging(rows.sort(pl.col("difference_ns").abs(), descending=True), "title")}
+        pieces = []
+        for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
+            title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
+            pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
+        rows.append(BarRow(_named(run), tuple(pieces), time(totals.get(run["run"], 0))))
+    entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
+    return Figure(rows=rows, legend=[(part, title, colours[part]) for part, title in entries])
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
     """Differences as bars from the middle: to the left what takes less time, to the right what takes more."""
-    widest = float(rows["difference_ns"].abs().max() or 1)  # type: ignore[arg-type]
-    rows = rows.filter(pl.col("difference_ns").abs() >= _LEAST_CHANGE * widest).head(_MOST_ROWS)
+    size = pl.col("difference_ns").abs()
+    widest = max(rows["difference_ns"].abs(), default=0) or 1
+    rows = rows.filter(size >= _LEAST_CHANGE * widest).sort(size, descending=True, maintain_order=True)
     bars = []
-    for row in rows.iter_rows(named=True):
+    for row in rows.head(_MOST_ROWS).iter_rows(named=True):
         difference, half = row["difference_ns"], abs(row["difference_ns"]) / widest / 2
         before, after = time(row["value_ns"] - difference), time(row["value_ns"])
         bar = Piece(half, _LESS if difference < 0 else _MORE, f"{row[name]}: {before} before, {after} after")
@@ -195,30 +183,23 @@ def _changed(run: Mapping[str, Any], changes: pl.DataFrame) -> dict[str, Any]:
     return {"run": run, "kinds": [{"title": title, "rows": rows} for title, rows in kinds if rows]}
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> Figure | None:
-    """A line for each run."""
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure | None, list[dict[str, Any]]]:
+    """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
-        return None
+        return None, []
     axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, max(lengths["length_ns"]), "length")
     plot = Plot("Length of each iteration of the runs", *axes, 200)
-    legend = []
+    legend, numbers = [], []
     for run, colour in zip(head["runs"], cycle(LINES), strict=False):
         of_run = lengths.filter(pl.col("run") == run["run"])
         if of_run.height:
             plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, _named(run))
             legend.append((run["run"], _named(run), colour))
-    return Figure(plot, legend=legend)
-
-
-def _usual_iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> list[dict[str, Any]]:
-    """Numbers of the usual iterations of each run."""
-    numbers = []
-    for run in head["runs"]:
-        usual = lengths.filter(pl.col("run") == run["run"], pl.col("kind").is_null())["length_ns"]
+        usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
             median, p95, largest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
             numbers.append({"run": run, "count": usual.len(), "median": median, "p95": p95, "longest": largest})
-    return numbers
+    return Figure(plot, legend=legend), numbers
 
 
 def _scaling(runs: pl.DataFrame) -> list[Figure]:

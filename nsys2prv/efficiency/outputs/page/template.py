@@ -18,6 +18,7 @@ import jinja2
 import polars as pl
 from markupsafe import Markup
 
+from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
@@ -51,8 +52,8 @@ def environment() -> jinja2.Environment:
         # Of all that is put into the page; what the page itself is made of is `Markup`.
         finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    filters = {function.__name__: function for function in (wording.short, wording.time, wording.percent, level)}
-    templates.filters.update(filters)
+    filters = (wording.short, wording.time, wording.percent, level, worded)
+    templates.filters.update({function.__name__: function for function in filters})
     return templates
 
 
