@@ -31,8 +31,6 @@ RESULTS = {FAILS: GateFailed, NOT_DECIDABLE: GateNotDecidable, PASSES: None}
 
 Run = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A row of the table `runs`, and the head of this run."""
-
-
 Interval = tuple[float, float, float]
 """A number of a run, and the least and the most that it can be."""
 

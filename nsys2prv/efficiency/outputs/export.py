@@ -216,21 +216,19 @@ def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
             return start.search(file.read(_FIRST_BYTES)) is not None
 
 
-def _check_files(files: Iterable[Path]) -> None:
-    names: set[Path] = set()
-    for path in files:
+def _check_files(files: Sequence[Path]) -> None:
+    for place, path in enumerate(files):
         with output_errors(path, _PLACE):
-            is_folder = not path.name or path.is_dir()
-            has_folder = path.parent.is_dir()
-        if is_folder:
-            raise OutputError.not_writable(path, "this is the name of a folder", _PLACE)
-        if not has_folder:
-            raise OutputError.not_writable(path, f"there is no folder {path.parent}", "another place, or make the folder")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise OutputError.not_writable(path, f"there is no permission to write in {path.parent}", _PLACE)
-        if path.absolute() in names:
-            raise OutputError.not_writable(path, "two results would have this name", _PLACE)
-        names.add(path.absolute())
+            problems = {
+                "this is the name of a folder": not path.name or path.is_dir(),
+                f"there is no folder {path.parent}": not path.parent.is_dir(),
+                f"there is no permission to write in {path.parent}": not os.access(path.parent, os.W_OK | os.X_OK),
+                "two results would have this name": path.absolute() in map(Path.absolute, files[:place]),
+            }
+            elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
+        for why, is_so in problems.items():
+            if is_so:
+                raise OutputError.not_writable(path, why, elsewhere)
 
 
 def _check_csv_folder(folder: Path) -> None:

@@ -22,22 +22,8 @@ from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.charts import Frames
 from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
-from nsys2prv.efficiency.outputs.page.template import (
-    FOLDER,
-    PageTable,
-    environment,
-    json_in_html,
-    notebook_style,
-    pack,
-    rendered_page,
-)
-from nsys2prv.efficiency.outputs.page.time_charts import (
-    Activity,
-    TimeCharts,
-    closeup_figures,
-    closeup_links,
-    iteration_links,
-)
+from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts, closeup_figures, closeup_links, iteration_links
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
@@ -210,8 +196,8 @@ def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
 
 def definitions() -> tuple[Markup, list[str]]:
     """docs/efficiency.md as HTML, and the ids of its headings; links to other pages become plain text."""
-    package = Path(__file__).resolve().parents[3]
-    source = next(path for path in (FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
+    places = (Path(__file__).with_name("efficiency.md"), Path(__file__).resolve().parents[4] / "docs" / "efficiency.md")
+    source = next(path for path in places if path.is_file())
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", source.read_text(encoding="utf-8"), flags=re.DOTALL))
     ids: list[str] = []
