@@ -89,27 +89,22 @@ def families(frames: Frames) -> Figure | None:
     if by_family.is_empty():
         return None
     total = float(by_family["total_ns"].sum()) or 1
-    kinds = kinds_of_families(by_family["family"])
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for row in by_family.iter_rows(named=True):
-        by_kind.setdefault(kinds[row["family"]], []).append(row)
-    sums = {kind: sum(row["total_ns"] for row in rows) for kind, rows in by_kind.items()}
-    widest = max(sums.values()) / total
+    kinds = by_family.with_columns(kind=pl.col("family").replace_strict(kinds_of_families(by_family["family"])))
+    kinds = kinds.with_columns(time=pl.col("total_ns").sum().over("kind")).sort("time", descending=True, maintain_order=True)
+    widest = kinds["time"][0] / total
 
     def bar(name: str, spent: float, count: int, below: Iterable[BarRow] = ()) -> BarRow:
         number = f"{time(spent)}, {percent(spent / total)}"
         return _simple_row(name, spent / total, widest, number, f"{count:,} kernels", tuple(below))
 
     rows = []
-    for kind in sorted(sums, key=lambda name: -sums[name])[:MOST_ROWS]:
+    for (kind,), of_kind in list(kinds.partition_by("kind", as_dict=True, maintain_order=True).items())[:MOST_ROWS]:
         below = []
-        for family in by_kind[kind][:_MOST_BELOW]:
-            kernels = frames["kernels"].filter(pl.col("family") == family["family"]).head(_MOST_BELOW)
-            of_family = (bar(*row) for row in kernels.select("kernel", "total_ns", "count").iter_rows())
-            below.append(bar(family["family"], family["total_ns"], family["count"], of_family))
+        for family, spent, count in of_kind.head(_MOST_BELOW).select("family", "total_ns", "count").iter_rows():
+            kernels = frames["kernels"].filter(pl.col("family") == family).head(_MOST_BELOW)
+            below.append(bar(family, spent, count, map(bar, *kernels.select("kernel", "total_ns", "count"))))
         is_single = len(below) == 1 and below[0].name == kind
-        count = sum(family["count"] for family in by_kind[kind])
-        rows.append(bar(kind, sums[kind], count, below[0].below if is_single else below))
+        rows.append(bar(str(kind), of_kind["time"][0], int(of_kind["count"].sum()), below[0].below if is_single else below))
     return Figure(rows=rows)
 
 
