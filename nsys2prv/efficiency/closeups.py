@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Frames, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.window import WARM_UP
 
@@ -76,7 +76,7 @@ CLOSEUP_BARS = Table(
 )
 
 
-def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
+def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     """The tables `closeups` and `closeup_bars`.
 
     Parameters
@@ -118,7 +118,7 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[dict[str, Any
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
+def _of_iterations(run: MeasuredRun, tables: Frames) -> list[dict[str, Any]]:
     """The slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one.

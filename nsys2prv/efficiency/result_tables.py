@@ -140,6 +140,8 @@ class Table:
 
 TableRows = pl.DataFrame | Sequence[Mapping[str, Any]]
 """Rows of a table before their columns are ordered and their types checked."""
+Frames = Mapping[str, pl.DataFrame]
+"""Tables of a result by name."""
 Filled = Mapping[Table, TableRows]
 """Tables with their rows."""
 

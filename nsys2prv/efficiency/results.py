@@ -15,7 +15,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, comparison_as_text
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
-from nsys2prv.efficiency.result_tables import Table
+from nsys2prv.efficiency.result_tables import Frames, Table
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
@@ -41,10 +41,10 @@ class Results:
     """
 
     head: Mapping[str, Any]
-    tables: Mapping[str, pl.DataFrame]
+    tables: Frames
 
     def __getattr__(self, name: str) -> pl.DataFrame:
-        tables: Mapping[str, pl.DataFrame] = self.__dict__.get("tables", {})
+        tables: Frames = self.__dict__.get("tables", {})
         if name in tables:
             return tables[name]
         raise AttributeError(f"no table {name!r}{did_you_mean(name, tables)}")

@@ -15,6 +15,7 @@ import polars as pl
 from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.styles import wrapped
 from nsys2prv.vocabulary.text_grid import grid, is_too_wide
@@ -47,7 +48,7 @@ class Section:
     narrower: Section | None = None
 
 
-def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int) -> Iterator[Section]:
+def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> Iterator[Section]:
     """Sizes, trees and scaling side by side; wall time by cause; what changed most in each run; families and kernels; so many
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
@@ -202,9 +203,7 @@ def _factor(value: float | None) -> str:
 # -- for a terminal ------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_text(
-    head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS, width: int | None = None
-) -> str:
+def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS, width: int | None = None) -> str:
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
@@ -234,7 +233,7 @@ def _wrapped(lines: Iterable[str], width: int | None) -> list[str]:
 # -- in Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
     lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]

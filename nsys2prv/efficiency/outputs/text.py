@@ -12,7 +12,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnConsole, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
@@ -34,7 +34,7 @@ _LEAST_TITLE, _LEAST_BAR = 24, 10
 
 def efficiency_as_text(
     head: Mapping[str, Any],
-    tables: Mapping[str, pl.DataFrame],
+    tables: Frames,
     rows: int = _ROWS,
     *,
     verbose: bool = False,
@@ -83,7 +83,7 @@ def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
 # -- the first lines ------------------------------------------------------------------------------------------------------
 
 
-def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], width: int | None) -> list[Line]:
+def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
     first, window = verdict(head, tables), head["window"]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
@@ -224,7 +224,7 @@ def reading(metric: str, value: float | None) -> str:
 # -- tables ---------------------------------------------------------------------------------------------------------------
 
 
-def _is_shown(table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame]) -> bool:
+def _is_shown(table: Table, console: OnConsole, tables: Frames) -> bool:
     """Whether a table says something of this run that no other does."""
     run, height = tables["run"].row(0, named=True), tables[table.name].height
     if console.of_hosts and run["devices"]:
@@ -235,9 +235,7 @@ def _is_shown(table: Table, console: OnConsole, tables: Mapping[str, pl.DataFram
     return height >= console.least_rows and bool(has_efficiencies or EFFICIENCY_COLUMNS not in console.columns)
 
 
-def _table_lines(
-    table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame], most: int, width: int | None
-) -> list[str]:
+def _table_lines(table: Table, console: OnConsole, tables: Frames, most: int, width: int | None) -> list[str]:
     """The title of a table and its first rows, with an empty line before.
 
     Where a terminal of this width (None: any) is too narrow even for shortened texts, spare columns are left out, one by one.

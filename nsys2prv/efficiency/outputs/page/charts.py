@@ -24,12 +24,10 @@ from nsys2prv.efficiency.outputs.page.plot import (
     time_axis,
     unit,
 )
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.kernel_families import FAMILY, shipped_rules
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
-
-Frames = Mapping[str, pl.DataFrame]
-"""Tables of an `EfficiencyResult` by name."""
 
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20

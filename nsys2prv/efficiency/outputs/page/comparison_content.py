@@ -24,6 +24,7 @@ from nsys2prv.efficiency.outputs.comparison_text import (
 )
 from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Piece, Plot, PlotAxis, colours_of_parts, time_axis
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
 
 _CELLS = 20_000
@@ -47,7 +48,7 @@ _FACTORS = (
 )
 
 
-def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
+def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
     """A `ComparisonResult` as one HTML file, which loads nothing else."""
     runs = frames["runs"]
     packed = {
@@ -74,14 +75,14 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
     return rendered_page("comparison.html.j2", styles, content, data, packed)
 
 
-def comparison_first_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
+def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
     template = environment().get_template("comparison_notebook.html.j2")
     style = notebook_style("first_screen.css", "rows.css", "comparison.css")
     return template.render(**comparison_first_screen(head, frames), style=style)
 
 
-def comparison_first_screen(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """What the template `comparison_first.html.j2` shows."""
     wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
@@ -104,7 +105,7 @@ def _named(run: Mapping[str, Any]) -> str:
     return f"{run['run']} {run['label']}"
 
 
-def _sentence(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], row: Mapping[str, Any]) -> str:
+def _sentence(head: Mapping[str, Any], frames: Frames, row: Mapping[str, Any]) -> str:
     """What a run is against the first, and what that is due to."""
     first = frames["runs"].row(0, named=True)
     names = {run["run"]: _named(run) for run in head["runs"]}

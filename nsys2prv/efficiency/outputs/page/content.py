@@ -20,11 +20,11 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
-from nsys2prv.efficiency.outputs.page.charts import Frames
 from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts, closeup_figures, closeup_links, iteration_links
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording

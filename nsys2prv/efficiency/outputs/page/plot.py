@@ -129,7 +129,7 @@ class Plot:
 
     def bars(
         self, begin: Iterable[float], end: Iterable[float], low: Iterable[float], high: Iterable[float],
-        colour: str | Sequence[str], titles: Sequence[str],
+        colour: str | Sequence[str], titles: Sequence[str]
     ) -> None:  # fmt: skip
         """Rectangles, with a text each that is shown under the pointer."""
         colours = itertools.repeat(colour) if isinstance(colour, str) else colour

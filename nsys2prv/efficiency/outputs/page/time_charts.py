@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nsys2prv.efficiency import closeups
 from nsys2prv.efficiency.metrics import DEVICE_TREE
-from nsys2prv.efficiency.outputs.page.charts import Frames, kinds_of_families
+from nsys2prv.efficiency.outputs.page.charts import kinds_of_families
 from nsys2prv.efficiency.outputs.page.plot import (
     ACTIVITIES,
     LINES,
@@ -28,6 +28,7 @@ from nsys2prv.efficiency.outputs.page.plot import (
     time_axis,
     unit,
 )
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, short, size, time
