@@ -80,7 +80,7 @@ def _without_waits(evidence: Evidence) -> pl.DataFrame | None:
         return None
     kernel = ["row", "start"]
     kernels = kernels.group_by(*kernel, "end", "device").agg(pl.col("exposed").sum()).filter(pl.col("device") >= 0)
-    transfers = evidence.measured(Nccl).transfers.with_columns(pl.col("row").cast(kernels.schema["row"]))
+    transfers = evidence.measured(Nccl).members.select(*kernel, "transfer", "collective")
     kernels = kernels.join(one_of_each(transfers, kernel), on=kernel, how="left")
     residence = pl.col("end") - pl.col("start")
     length = pl.min_horizontal(residence, "transfer")

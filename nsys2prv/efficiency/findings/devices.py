@@ -366,7 +366,7 @@ def _clock_throttling(evidence: Evidence) -> Finding | None:
     numbers = [bins, lowest, normal, Number("lowest clock against the usual one", first["mean"] / first["usual"])]
     # All devices have to wait for the one that loses most at a time.
     wall = int(low.group_by("bin").agg(pl.col("cost").max())["cost"].sum())
-    if evidence.measured(Nccl).transfers.height:
+    if evidence.measured(Nccl).members.height:
         numbers.append(Number("GPUs that wait in collectives", evidence.devices))
         worst = max(losses, key=lambda loss: (loss.cost, -loss.index))
         losses = Losses(replace(loss, cost=wall * evidence.devices if loss is worst else 0) for loss in losses)

@@ -85,7 +85,7 @@ def _judge(evidence: Evidence) -> Finding | None:
 
 def _chain(evidence: Evidence) -> _Chain | None:
     """The rank that costs most, and where that began."""
-    waits = _waits(evidence.measured(Nccl).collectives.filter("complete"))
+    waits = _waits(evidence.measured(Nccl).waits.filter("complete"))
     late = _late(waits)
     stragglers = [
         rank
