@@ -153,10 +153,10 @@ def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResul
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
-    both = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
+    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
     # What was given twice: the same runs under numbers.
     numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, both)), numbered)
+    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
 
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ Both show the same sections, which are tables of texts. In Markdown, texts from 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,9 @@ import polars as pl
 from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
+from nsys2prv.efficiency.outputs.text import wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
-from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.styles import wrapped
+from nsys2prv.vocabulary.styles import styled_lines
 from nsys2prv.vocabulary.text_grid import grid, is_too_wide
 from nsys2prv.vocabulary.wording import percent, short, time
 
@@ -210,11 +210,11 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
     does it, or have less in them.
     """
     runs = [", ".join(short(run[name], _LONGEST_PATH) for name in ("label", "title", "input")) for run in head["runs"]]
-    lines = _wrapped([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
+    lines = wrapped_lines([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
     if GPU in tables["runs"]["per"]:
-        lines += [f"(NCCL kernels count as {head['nccl']})"]
+        lines.append(f"(NCCL kernels count as {head['nccl']})")
     if head["not_compared"] is not None:
-        lines += ["", *_wrapped([head["not_compared"]], width)]
+        lines += ["", *wrapped_lines([head["not_compared"]], width)]
     for section in comparison_sections(head, tables, rows):
         words = frozenset(range(section.names))
         while section.narrower is not None and is_too_wide(section.columns, section.rows, words, width):
@@ -222,12 +222,8 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
         lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
     if tables["gate"].height:
         results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
-        lines += ["", "Gate", *_wrapped(results, width)]
-    return printable_lines(lines)
-
-
-def _wrapped(lines: Iterable[str], width: int | None) -> list[str]:
-    return [str(part) for line in lines for part in wrapped(line, width)]
+        lines += ["", "Gate", *wrapped_lines(results, width)]
+    return styled_lines(lines, colors=False)
 
 
 # -- in Markdown ---------------------------------------------------------------------------------------------------------

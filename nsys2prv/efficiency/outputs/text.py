@@ -26,8 +26,9 @@ _LEAST_PART = 0.01
 
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
 _BLOCK, _LONGEST_BAR = "█", 50
-_OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
-_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
+OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+"""Efficiencies that tables of runs with and without GPUs show."""
 _LEAST_TITLE, _LEAST_BAR = 24, 10
 """Characters of titles of parts of the wall time, and of the longest bar, on a narrow terminal."""
 
@@ -61,22 +62,23 @@ def efficiency_as_text(
         "",
         *tree_lines(tables["tree"]),
     ]
-    lines = _wrapped(prose, width)
+    lines = wrapped_lines(prose, width)
     shown = [(table.console.place, table, table.console) for table in table_registry.TABLES if table.console is not None]
     for _, table, console in sorted(shown, key=lambda entry: entry[0]):
         if not _is_shown(table, console, tables):
             continue
         lines += _table_lines(table, console, tables, rows, width)
         if table.name == "devices":
-            lines += _wrapped(_idle(tables["gaps"]), width)
+            lines += wrapped_lines(_idle(tables["gaps"]), width)
             lines += _absent(tables["absent_time"], tables["absent_parts"], width)
             lines += _sampled(tables["sampled_bins"], rows, width)
         if table.name == "nccl_waits":
-            lines += _wrapped([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
+            lines += wrapped_lines([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
     return styled_lines(lines, colors=colors)
 
 
-def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
+def wrapped_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
+    """Lines that fit into a terminal of this width; None: as they are."""
     return [part for line in lines for part in wrapped(line, width)]
 
 
@@ -258,15 +260,15 @@ def _table_lines(table: Table, console: OnConsole, tables: Frames, most: int, wi
 
 def _headings(console: OnConsole, columns: Mapping[str, Column], *, has_devices: bool) -> dict[str, str]:
     """Names and headings of the columns that are shown; without GPUs nothing counts them."""
+    usual = {name: column.heading for name, column in columns.items()}
+    usual |= {name: efficiency.abbreviation for name, efficiency in EFFICIENCIES.items()}
     headings: dict[str, str] = {}
     for entry in console.columns:
-        if entry == EFFICIENCY_COLUMNS:
-            headings |= {name: EFFICIENCIES[name].abbreviation for name in (_OF_DEVICES if has_devices else _OF_HOSTS)}
-            continue
         name, title = entry if isinstance(entry, tuple) else (entry, "")
-        if has_devices or name != "devices":
-            named = EFFICIENCIES[name].abbreviation if name in EFFICIENCIES else columns[name].heading
-            headings[name] = title or named
+        if name == EFFICIENCY_COLUMNS:
+            headings |= {name: usual[name] for name in (OF_DEVICES if has_devices else OF_HOSTS)}
+        elif has_devices or name != "devices":
+            headings[name] = title or usual[name]
     return headings
 
 

@@ -373,25 +373,15 @@ class Drawing:
         return self.html
 
 
-def _over_time(draw: Callable[[TimeCharts, Frames], Sequence[Figure]]) -> Callable[[Frames], Figure | None]:
-    """The first of the drawings over time that a function makes."""
-
-    def figure(frames: Frames) -> Figure | None:
-        over_time = TimeCharts.of(frames)
-        return next(iter(draw(over_time, frames)), None) if over_time is not None else None
-
-    return figure
-
-
-_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
-    "activity": ("What devices do over time", _over_time(lambda over_time, frames: [over_time.activity(frames)])),
-    "efficiencies": ("Efficiencies over time", _over_time(lambda over_time, _: [over_time.efficiencies()])),
-    "wall_time": ("What the time of the devices went to", charts.wall_time),
-    "iterations": ("Iteration time per rank", charts.iterations),
-    "devices": ("Useful time of each device", charts.devices),
-    "families": ("Kernel families", charts.families),
-    "memory": ("GPU memory in use", _over_time(TimeCharts.memory)),
-    "bandwidth": ("NCCL bus bandwidth over message size", charts.bandwidth),
+_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames, TimeCharts | None], Figure | None]]] = {
+    "activity": ("What devices do over time", lambda frames, over_time: over_time.activity(frames) if over_time else None),
+    "efficiencies": ("Efficiencies over time", lambda _, over_time: over_time.efficiencies() if over_time else None),
+    "wall_time": ("What the time of the devices went to", lambda frames, _: charts.wall_time(frames)),
+    "iterations": ("Iteration time per rank", lambda frames, _: charts.iterations(frames)),
+    "devices": ("Useful time of each device", lambda frames, _: charts.devices(frames)),
+    "families": ("Kernel families", lambda frames, _: charts.families(frames)),
+    "memory": ("GPU memory in use", lambda frames, over_time: next(iter(over_time.memory(frames) if over_time else ()), None)),
+    "bandwidth": ("NCCL bus bandwidth over message size", lambda frames, _: charts.bandwidth(frames)),
 }
 NAMES = tuple(_DRAWINGS)
 """Names of all drawings."""
@@ -408,7 +398,7 @@ def drawing(name: str, frames: Frames) -> Drawing:
     if name not in _DRAWINGS:
         raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
     title, figure_of = _DRAWINGS[name]
-    figure = figure_of(frames)
+    figure = figure_of(frames, TimeCharts.of(frames))
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
     template = environment().get_template("drawing.html.j2")

@@ -19,7 +19,8 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency.gate import worded
-from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
@@ -30,9 +31,6 @@ _OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "de
 """Columns in the unit of the metric."""
 _DIGITS = 9
 """Digits of numbers that are not whole."""
-_OF_DEVICES = (*(efficiency.name for efficiency in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
-_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
-"""Efficiencies that wide tables show at first, of runs with and without GPUs."""
 _HEADINGS = {"avg_max": "average / largest", "peak_at_ns": "peak at"}
 """Headings that names of columns do not give."""
 FOLDER = Path(__file__).parent
@@ -168,7 +166,8 @@ def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
     """Columns that are shown at first: without GPUs efficiencies of hosts, and nothing that is not known in any row."""
     names = set(columns or shown.columns)
     if EFFICIENCY_COLUMNS in names:
-        names |= {*_OF_DEVICES} if shown[_OF_DEVICES[0]].count() else {*_OF_DEVICES, *_OF_HOSTS}
+        of_hosts = () if shown[OF_DEVICES[0]].count() else OF_HOSTS
+        names |= {*OF_DEVICES, HOST_TREE.efficiencies[0].name, *of_hosts}
     return {name for name in names if name in shown.columns and (shown.is_empty() or shown[name].count())}
 
 
