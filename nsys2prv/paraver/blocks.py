@@ -13,9 +13,8 @@ import polars as pl
 
 from nsys2prv.execution.keys import Distinct, distinct
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
-from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
-from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, shown
+from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, Header, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types
 

@@ -199,14 +199,10 @@ class Account(RecordCheck):
         written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})
         found = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
         found |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
-        if "for_dimemas" in summary.get("options", {}):
-            # Calls that Dimemas does not know get another type.
-            written, found = Counter({0: written.total()}), {0: sum(found.values())}
         for number in sorted({*found, *written}):
             there = found.get(number, 0)
             if there != written[number]:
-                what = f"of type {number} " if number else ""
-                yield f"{written[number]} events {what}were written, and the trace has {there}"
+                yield f"{written[number]} events of type {number} were written, and the trace has {there}"
 
     def _critical_path(self, path: Mapping[str, Any]) -> Iterator[str]:
         if path.get("lines", self._path_lines) != self._path_lines:
@@ -258,10 +254,8 @@ def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
     levels: dict[str, list[str]] = {
         "NODE": [node.get("name", "") for node in summary.get("nodes", ())],
         "TASK": [task.get("name", "") for task in tasks],
+        "THREAD": [name for task in tasks for name in task.get("threads", ())],
     }
-    if "for_dimemas" not in summary.get("options", {}):
-        # prv2dim needs other names there.
-        levels["THREAD"] = [name for task in tasks for name in task.get("threads", ())]
     for level, names in levels.items():
         given = trace.names.get(level)
         if given is not None and names and tuple(map(readable, names)) != given:

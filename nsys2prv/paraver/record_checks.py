@@ -18,9 +18,9 @@ from nsys2prv.execution.keys import distinct, one_key, one_number, order_of_keys
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.fields import Flags, Indices
-from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.label_files import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
+from nsys2prv.paraver.trace_files import Header
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 ROW = ("task", "thread")

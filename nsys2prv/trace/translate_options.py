@@ -27,9 +27,6 @@ class TranslateOptions(ReadOptions):
     nvtx: NvtxRange | None = option(None, "Keep only the time inside NVTX ranges of this name.", "NAME[@DOMAIN]", nvtx_range)
     min_duration: int = option(0, "Leave out shorter intervals: 10us.", "TIME", duration)
     fold_streams: bool = option(False, "One row for all streams of a device; more only where events overlap.")
-    for_dimemas: bool = option(
-        False, "Write only what prv2dim of Dimemas takes: calls of MPI on the first thread of each process, and their messages."
-    )
     critical_path: bool = option(
         False, "Mark the critical path: where it is at each time, and a line where it goes to another row."
     )

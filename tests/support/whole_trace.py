@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block, is_interval
-from nsys2prv.paraver.trace_files import OnMalformed
+from nsys2prv.paraver.trace_files import Header, OnMalformed
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from support.interval_pairs import pair_intervals
 
@@ -18,12 +18,22 @@ _NOTHING = Block(2, b"#\n")
 """A block without records: frames with their columns."""
 
 
+def unchanged(block: Block) -> Block:
+    """A block as it is read."""
+    return block
+
+
+def row_of(header: Header, task: pl.Expr, thread: pl.Expr) -> pl.Expr:
+    """Row (0, 1, ..., as in LEVEL THREAD of the .row) of task and thread numbers that a header has."""
+    return pl.lit(pl.Series([task.first_row for task in header.tasks], dtype=pl.Int64)).gather(task - 1) + thread - 1
+
+
 class WholeTrace(Trace):
     """A trace with all of its records in memory, once some are requested: tests that share a trace read it once."""
 
     @cached_property
     def _read_blocks(self) -> tuple[Block, ...]:
-        return (_NOTHING, *self.blocks())
+        return (_NOTHING, *self.read(unchanged))
 
     def states(self) -> pl.DataFrame:
         """All state records, with the columns of `Block.states`."""

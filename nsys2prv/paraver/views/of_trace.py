@@ -11,19 +11,17 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
+from nsys2prv.execution.output_files import output_errors, staging_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.summary_file import read_summary
-from nsys2prv.paraver.trace_files import companion, read_errors
+from nsys2prv.paraver.trace_files import VIEWS, Header, companion, read_errors
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.own_files import keep_own_files
-from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, ViewRenderer, write_views
-from nsys2prv.paraver.views.rendered import RenderedView
+from nsys2prv.paraver.views.folder import WORKSPACE, keep_user_files, write_views
+from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.timeline.rows_of_types import RowsOfTypes, from_json, is_attribute, ranges_from_json, row_ranges
@@ -63,8 +61,7 @@ def render_views(
     read_view_table().select(only)
     with read_errors(trace):
         check_ordinary(trace)
-    base = without_suffix(trace)
-    final = out if out is not None else base.with_name(base.name + VIEWS)
+    final = out if out is not None else companion(trace, VIEWS)
     with output_errors(final):
         is_there = final.exists()
         is_foreign = is_there and final.is_dir() and any(final.iterdir()) and not (final / WORKSPACE).is_file()
@@ -77,7 +74,7 @@ def render_views(
     content = content_of(trace)
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)
-        keep_own_files(final, staging / "views")
+        keep_user_files(final, staging / "views")
         publish(Staged(staging, {final.name: "views"}))
     return final, rendered
 
