@@ -60,7 +60,7 @@ def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
         on_malformed = partial(log.add, TraceRule.RECORDS, path)
         of_process, _ = memory.allotments(None, 0)
         with memory.limited(of_process), progress_bar("checking", "record") as bar:
-            for block in records.read(_with_columns, on_malformed):
+            for block in records.read(_with_edges, on_malformed):
                 for check in checks:
                     check.update(block)
                 bar.update(len(block))
@@ -72,10 +72,9 @@ def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
     return log.result({"rows": header.rows, **counts})
 
 
-def _with_columns(block: Block) -> Block:
-    """The block with all columns that checks need, which so are read on other threads."""
-    _ = block.line, block.cpu, block.task, block.thread, block.time
-    _ = block.state_column("end"), block.message_column("tag"), block.pair_value, block.edge_pairs
+def _with_edges(block: Block) -> Block:
+    """The block, with what is made of it on other threads."""
+    _ = block.edge_pairs
     return block
 
 

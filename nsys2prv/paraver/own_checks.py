@@ -131,12 +131,12 @@ class MessageTimes(RecordCheck):
     """Messages have one time when they are sent, and their receivers wait before they arrive."""
 
     def update(self, block: Block) -> None:
-        sent, arrived = (block.message_column(name) for name in ("physical_send", "physical_recv"))
+        sent, arrived = (block.message_columns[name] for name in ("physical_send", "physical_recv"))
         if (block.time[block.of_messages] != sent).any():
             two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
             problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
             self.violations(TraceRule.MESSAGES, two_sends, problem)
-        if (block.message_column("logical_recv") > arrived).any():
+        if (block.message_columns["logical_recv"] > arrived).any():
             late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
             problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
             self.violations(TraceRule.MESSAGES, late, problem)
@@ -161,7 +161,7 @@ class Account(RecordCheck):
             {number: count for number, count in zip(types.numbers.tolist(), starts.tolist(), strict=True) if count}
         )
         if _PATH in self.trace.summary:
-            self._path_lines += int((block.message_column("tag") == TAG_CRITICAL_PATH).sum())
+            self._path_lines += int((block.message_columns["tag"] == TAG_CRITICAL_PATH).sum())
             of_path = block.pairs_of(types.numbers == CRITICAL_PATH.number)
             ends = np.where(block.pair_value[of_path] == 0, 1, -1)
             self._path_time += int((ends * block.time[block.pair_record[of_path]]).sum())

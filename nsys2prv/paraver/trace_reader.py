@@ -18,8 +18,7 @@ import numpy as np
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
-from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block
-from nsys2prv.paraver.fields import LINE_END
+from nsys2prv.paraver.blocks import LINE_END, Block
 from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.trace_files import (
     NO_LINE_END,
@@ -86,17 +85,16 @@ class Trace:
         """
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
-        announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
         at_end: list[int | TraceError] = []
 
-        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, list[int], T]:
-            block = Block(*numbered)
-            return block, block.pair_types.numbers.tolist(), work(block)
+        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, T]:
+            block = Block(*numbered, self.header)
+            return block, work(block)
 
-        for block, numbers, result in map_ahead(parsed, _texts(self.path, at_end), beyond=2):
-            for line, problem in block.malformed(announced):
+        for block, result in map_ahead(parsed, _texts(self.path, at_end), beyond=2):
+            for line, problem in block.malformed():
                 on_malformed(line, problem)
-            types.update(numbers)
+            types.update(block.pair_types.numbers.tolist())
             if len(types) > MOST_TYPES:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
             yield result

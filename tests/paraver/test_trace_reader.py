@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.whole_trace import open_whole, unchanged
+from support.whole_trace import events_of, open_whole, unchanged
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver import trace_reader
@@ -113,7 +113,7 @@ def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: i
 
     assert [line for block in blocks for line in block.records["line"]] == [2, 3, 5, 6, 7, 8]
     assert all(block.records["line"].min() >= block.first_line for block in blocks if not block.records.is_empty())  # type: ignore[operator]
-    assert pl.concat([block.events for block in blocks]).equals(trace.events())
+    assert pl.concat([events_of(block) for block in blocks]).equals(trace.events())
 
 
 def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.summary_file import read_summary
-from nsys2prv.paraver.trace_files import VIEWS, Header, companion, read_errors
+from nsys2prv.paraver.trace_files import VIEWS, companion, read_errors
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.paraver.views.folder import WORKSPACE, keep_user_files, write_views
 from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, RenderedView, ViewRenderer
@@ -143,20 +142,20 @@ def _read(trace: Trace) -> Occurring:
     """The same out of all records."""
     found, senders = RowsOfTypes(), set[int]()
     with progress_bar("reading", "block") as bar:
-        for on_rows, sending in trace.read(partial(_rows_of_block, header=trace.header), _skip_malformed):
+        for on_rows, sending in trace.read(_rows_of_block, _skip_malformed):
             bar.update()
             found.add(on_rows)
             senders.update(sending)
     return Occurring(found.ranges(), row_ranges(sorted(senders)))
 
 
-def _rows_of_block(block: Block, header: Header) -> tuple[pl.DataFrame, list[int]]:
+def _rows_of_block(block: Block) -> tuple[pl.DataFrame, list[int]]:
     """Rows and types of the events of a block, and rows that send messages to other ranks."""
-    rows, types = block.rows(header), block.pair_types
+    rows, types = block.row, block.pair_types
     attributes = types.which(is_attribute)
     on_rows = pl.DataFrame({"row": rows[block.pair_record], "type": types.numbers[types.place]})
     shown = ~attributes[types.place] | (block.pair_value != 0)
-    between_ranks = ~np.isin(block.message_column("tag"), BETWEEN_NO_RANKS)
+    between_ranks = ~np.isin(block.message_columns["tag"], BETWEEN_NO_RANKS)
     senders = np.unique(rows[block.of_messages[between_ranks]])
     return on_rows.filter(shown & (on_rows["row"].to_numpy() >= 0)).unique(), senders[senders >= 0].tolist()
 
