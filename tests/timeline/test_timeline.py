@@ -22,7 +22,7 @@ from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import states
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
 from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.trace.merge import TraceStore
+from nsys2prv.trace.write import TraceStore
 from nsys2prv.vocabulary import event_types
 
 spans = st.lists(
