@@ -8,11 +8,9 @@ import pytest
 from support.simulated_clocks import KINDS
 from support.told_intervals import try_kind
 
-from nsys2prv.clocks.bounds import Bounds, find_bounds, stretches
-from nsys2prv.clocks.clock_intervals import UNKNOWN_DRIFT, clock_intervals
-from nsys2prv.clocks.clock_steps import find_steps
+from nsys2prv.clocks.anchors import SharedEvents, find_steps
+from nsys2prv.clocks.bounds import UNKNOWN_DRIFT, Bounds, clock_intervals, find_bounds, stretches
 from nsys2prv.clocks.estimate import fit
-from nsys2prv.clocks.shared_events import SharedEvents
 
 MS = 1_000_000
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,9 @@ class Run:
             end = (moment * (1 + drift) + offset + random.uniform(0, 10_000, count))[kept]
             begin = (end - random.uniform(200_000, MS, len(kept))).astype(np.int64)
             names = (np.arange(count) % 5 == 4).astype(np.int64)[kept]
-            self.sequences.append(CollectiveSequence(host, host, "nccl", end.astype(np.int64), names, None, begin))
+            self.sequences.append(
+                CollectiveSequence(host, host, "nccl", begin, end.astype(np.int64), names, np.zeros_like(begin))
+            )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -54,9 +58,8 @@ def test_regular_collectives_that_fit_in_many_ways_are_not_matched() -> None:
 
 def test_a_clock_that_jumps_is_followed() -> None:
     first, second = Run(2, 2).sequences
-    jumped = second.time + np.where(np.arange(200) >= 90, 2 * MS, 0)
-    begin = None if second.start is None else second.start + np.where(np.arange(200) >= 90, 2 * MS, 0)
-    found = match_sequences(first, CollectiveSequence(1, 1, "nccl", jumped, second.name, None, begin))
+    jump = np.where(np.arange(200) >= 90, 2 * MS, 0)
+    found = match_sequences(first, replace(second, start=second.start + jump, time=second.time + jump))
 
     assert isinstance(found, SequenceMatch)
     assert (found.first == found.second).all()
@@ -66,9 +69,7 @@ def test_a_clock_that_jumps_is_followed() -> None:
 def test_keys_decide_where_they_are_known() -> None:
     first, second = Run(3, 2).sequences
     keys = np.arange(1, 201)
-    one = CollectiveSequence(0, 0, "nccl", first.time, first.name, keys)
-    other = CollectiveSequence(1, 1, "nccl", second.time[5:], second.name[5:], keys[5:])
-    found = match_sequences(one, other)
+    found = match_sequences(replace(first, key=keys), replace(second, key=keys).at(slice(5, None)))
 
     assert isinstance(found, SequenceMatch)
     assert (found.first - found.second == 5).all()
@@ -77,7 +78,7 @@ def test_keys_decide_where_they_are_known() -> None:
 
 def few(process: int, *times: float, name: int = 0) -> CollectiveSequence:
     end = np.array(times, dtype=np.int64)
-    return CollectiveSequence(process, process, "nccl", end, np.full(len(end), name), None, end - 5 * MS)
+    return CollectiveSequence(process, process, "nccl", end - 5 * MS, end, np.full(len(end), name), np.zeros_like(end))
 
 
 def test_a_few_collectives_are_counted() -> None:
