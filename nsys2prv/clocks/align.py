@@ -22,10 +22,10 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.clocks.anchors import Anchors, Floats, corrected_times, match_messages
+from nsys2prv.clocks.anchors import Anchors, Floats, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
 from nsys2prv.clocks.check import Disagreement, check_axis, count_anchors, report_agreement
-from nsys2prv.clocks.collective_matching import Ambiguities, match_run
+from nsys2prv.clocks.collective_matching import match_run
 from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
 from nsys2prv.execution.workers import InThisProcess, Workers
@@ -189,64 +189,54 @@ def align(
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")
-    run = _match(rough, clocks, sync_points, messages)
+    anchors = _match(rough, clocks, sync_points, messages)
     if not is_estimated:
-        return replace(_axis_of_sessions(run), sync_points=tuple(sync_points))
-    agreement = report_agreement(run.anchors.collectives, clocks)
+        return replace(_axis_of_sessions(anchors, rough, clocks), sync_points=tuple(sync_points))
+    widths, off = report_agreement(anchors.collectives, clocks)
     warnings = [
         f"{clocks[report].name}: collectives put report {report + 1} more than 1 ms off the others of its host: "
         f"the start of its session is wrong, it is placed by itself"
-        for report in agreement.off
+        for report in off
     ]
-    if agreement.off:
-        for report in agreement.off:
+    if off:
+        for report in off:
             clocks[report] = ReportClock(f"{clocks[report].name} (report {report + 1})")
-        run = _match(rough, clocks, sync_points, messages)
-        agreement = report_agreement(run.anchors.collectives, clocks)
-    axis = _estimated_axis(run, agreement.widths, spans)
+        anchors = _match(rough, clocks, sync_points, messages)
+        widths, _ = report_agreement(anchors.collectives, clocks)
+    axis = _estimated_axis(anchors, rough, widths, spans)
     return replace(axis, warnings=(*warnings, *axis.warnings), sync_points=tuple(sync_points))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Reports that are roughly placed, with what ties their clocks. `firsts`: the first report of each clock."""
-
-    rough: Sequence[Placement]
-    clocks: Sequence[ReportClock]
-    names: Sequence[str]
-    firsts: Sequence[int]
-    anchors: Anchors
-    ambiguous: Ambiguities
 
 
 def _match(
     rough: Sequence[Placement], clocks: Sequence[ReportClock], sync_points: Sequence[SyncPoints], messages: Sequence[Path]
-) -> _Run:
+) -> Anchors:
     numbers: dict[str, int] = {}
     clock_of_report = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
-    firsts = [clock_of_report.index(number) for number in numbers.values()]
-    collectives, ambiguous = match_run(sync_points, rough, clock_of_report)
-    anchors = Anchors(len(numbers), np.array(clock_of_report), collectives, messages)
-    return _Run(rough, clocks, list(numbers), firsts, anchors, ambiguous)
+    return Anchors(list(numbers), np.array(clock_of_report), *match_run(sync_points, rough, clock_of_report), messages)
 
 
-def _axis_of_sessions(run: _Run) -> Axis:
+def _axis_of_sessions(anchors: Anchors, rough: Sequence[Placement], clocks: Sequence[ReportClock]) -> Axis:
     """The axis of reports whose clocks are not estimated: one clock has no error, of several nothing is known."""
-    width = 0.0 if len(run.names) == 1 else float("inf")
+    clock_of_report = anchors.clock_of_report.tolist()
+    width = 0.0 if anchors.clocks == 1 else float("inf")
     errors = tuple(
-        ClockError(clock, half_widths=(width,), of_report=of_report.of_report)
-        for clock, of_report in zip(run.anchors.clock_of_report.tolist(), run.clocks, strict=True)
+        ClockError(number, half_widths=(width,), of_report=clock.of_report)
+        for number, clock in zip(clock_of_report, clocks, strict=True)
     )
-    clocks = tuple(
-        HostClock(name, run.rough[first].method, errors[first]) for name, first in zip(run.names, run.firsts, strict=True)
+    firsts = [clock_of_report.index(number) for number in range(anchors.clocks)]
+    messages = anchors.placed_messages(stepping(anchors.clocks, {}))
+    return Axis(
+        tuple(rough),
+        errors,
+        tuple(HostClock(name, rough[first].method, errors[first]) for name, first in zip(anchors.names, firsts, strict=True)),
+        disagreements=check_axis(anchors.collectives, messages, errors, anchors.names),
     )
-    disagreements = check_axis(run.anchors.collectives, run.anchors.placed_messages(None), errors, run.names)
-    return Axis(tuple(run.rough), errors, clocks, disagreements=disagreements)
 
 
-def _estimated_axis(run: _Run, widths: Floats, spans: Sequence[tuple[int, int] | None]) -> Axis:
+def _estimated_axis(
+    anchors: Anchors, rough: Sequence[Placement], widths: Floats, spans: Sequence[tuple[int, int] | None]
+) -> Axis:
     """The axis by collectives and messages. `widths`: how far each report may be off its clock, ns."""
-    anchors = run.anchors
     estimate = estimate_clocks(anchors)
     bounds = bounds_of_run(anchors, estimate.corrections)
     moves = np.zeros(anchors.clocks)
@@ -255,37 +245,45 @@ def _estimated_axis(run: _Run, widths: Floats, spans: Sequence[tuple[int, int] |
         moves = enforce_bounds(bounds.over_all, precision)
         bounds = bounds_of_run(anchors, estimate.corrections, widths)
     corrections = [replace(of, offset=of.offset + by) for of, by in zip(estimate.corrections, moves.tolist(), strict=True)]
-    intervals = clock_intervals(bounds.moved(moves), *_extent(run, corrections, spans)) if bounds is not None else None
+    subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
+    clock_of_report = anchors.clock_of_report.tolist()
     placements = [
-        _placement(placement, corrections[clock], estimate.placed_by[clock], bool(moves[clock]))
-        for placement, clock in zip(run.rough, anchors.clock_of_report, strict=True)
+        _placement(of_report, subtracted[clock], estimate.placed_by[clock])
+        for of_report, clock in zip(rough, clock_of_report, strict=True)
     ]
-    shift = -min((placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span), default=0)
-    errors = tuple(
-        _error(clock, float(width), intervals, corrections, shift)
-        for clock, width in zip(anchors.clock_of_report.tolist(), widths, strict=True)
-    )
-    placed = anchors.placed_collectives(corrections).with_columns(pl.col("start", "end") + shift)
-    counts = count_anchors(placed, anchors.placed_messages(corrections), anchors.clocks)
+    first = min((placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span), default=0)
+    ends = [
+        of_report.corrected(corrections[clock]).at(time)
+        for of_report, clock, span in zip(rough, clock_of_report, spans, strict=True)
+        for time in span or ()
+    ]
+    extent = min(ends, default=0), max(ends, default=0)
+    intervals = clock_intervals(bounds.moved(moves), *extent) if bounds is not None else None
+    errors = [
+        _error(clock, width, intervals, corrections, first)
+        for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
+    ]
+    collectives = anchors.placed_collectives(corrections).with_columns(pl.col("start", "end") - first)
+    counts = count_anchors(collectives, anchors.placed_messages(corrections), anchors.clocks)
     clocks = [
         HostClock(
-            run.names[clock],
-            placements[first].method,
-            errors[first],
-            corrections[clock] if corrections[clock].anchors or moves[clock] else None,
+            name,
+            placements[clock_of_report.index(clock)].method,
+            errors[clock_of_report.index(clock)],
+            subtracted[clock],
             float(moves[clock]),
             float("inf") if intervals is None else float(intervals.drift[clock]),
             counts[clock],
             None if intervals is None or np.isnan(intervals.contradiction[clock]) else float(intervals.contradiction[clock]),
         )
-        for clock, first in enumerate(run.firsts)
+        for clock, name in enumerate(anchors.names)
     ]
     return Axis(
-        tuple(replace(placement, shift=shift) for placement in placements),
-        errors,
+        tuple(replace(placement, shift=-first) for placement in placements),
+        tuple(errors),
         tuple(clocks),
-        tuple(_warnings(run, estimate, clocks)),
-        disagreements=check_axis(placed, anchors.placed_messages(corrections), errors, run.names),
+        tuple(_warnings(anchors, estimate, clocks)),
+        disagreements=check_axis(collectives, anchors.placed_messages(corrections), errors, anchors.names),
     )
 
 
@@ -296,34 +294,24 @@ def _precision(correction: ClockCorrection, placed_by: str) -> float:
     return correction.anchors / max(correction.median, _LEAST_ERROR) ** 2 if correction.anchors else 0.0
 
 
-def _extent(run: _Run, corrections: Sequence[ClockCorrection], spans: Sequence[tuple[int, int] | None]) -> tuple[float, float]:
-    """First and last time of all reports, after corrections."""
-    times = [
-        placement.corrected(corrections[clock]).at(time)
-        for placement, clock, span in zip(run.rough, run.anchors.clock_of_report, spans, strict=True)
-        for time in span or ()
-    ]
-    return float(min(times, default=0)), float(max(times, default=0))
-
-
-def _placement(rough: Placement, correction: ClockCorrection, placed_by: str, is_moved: bool) -> Placement:
-    if is_moved and not correction.anchors:
-        return replace(rough, clock=correction, method="messages")
-    return rough.corrected(correction, None if placed_by == "utc" else placed_by)
+def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: str) -> Placement:
+    if correction is None:
+        return rough
+    method = placed_by if correction.anchors else "messages"
+    return replace(rough, clock=correction, method=rough.method if method == "utc" else method)
 
 
 def _error(
-    clock: int, of_report: float, intervals: ClockIntervals | None, corrections: Sequence[ClockCorrection], shift: int
+    clock: int, of_report: float, intervals: ClockIntervals | None, corrections: Sequence[ClockCorrection], first: int
 ) -> ClockError:
     """How well a report is known: an interval that includes each step of its clock wherever that was between two anchors."""
     if intervals is None:
-        return ClockError(
-            clock, half_widths=(0.0 if len(corrections) == 1 else float("inf"),), of_report=of_report, group=clock
-        )
+        width = 0.0 if len(corrections) == 1 else float("inf")
+        return ClockError(clock, half_widths=(width,), of_report=of_report, group=clock)
     steps = corrections[clock].steps
     knots = np.array([time for step in steps for time in (step.after, step.before)], dtype=np.int64)
-    starts, stops = (corrected_times(knots, np.full(len(knots), clock), corrections)[0] + shift).reshape(-1, 2).T
-    times = intervals.times + shift
+    starts, stops = (corrected_times(knots, np.full(len(knots), clock), corrections)[0] - first).reshape(-1, 2).T
+    times = intervals.times - first
     at = np.unique(np.concatenate([times, starts - 1, starts, stops, stops + 1]))
     wide = np.interp(at, times, intervals.half_widths[:, clock]) + sum(step.error for step in steps)
     for step, start, stop in zip(steps, starts, stops, strict=True):
@@ -331,9 +319,9 @@ def _error(
     return ClockError(clock, tuple(at.tolist()), tuple(wide.tolist()), of_report, int(intervals.group[clock]))
 
 
-def _warnings(run: _Run, estimate: Estimate, clocks: Sequence[HostClock]) -> Iterator[str]:
+def _warnings(anchors: Anchors, estimate: Estimate, clocks: Sequence[HostClock]) -> Iterator[str]:
     """What a user should know of the clocks."""
-    names = run.names
+    names = anchors.names
     for clock in estimate.refused:
         yield (
             f"collectives give the clock of {names[clock]} a drift of more than {FASTEST_CLOCK * 1e6:.0f} ppm, which "
@@ -342,7 +330,7 @@ def _warnings(run: _Run, estimate: Estimate, clocks: Sequence[HostClock]) -> Ite
     if len(names) < 2:
         return
     group = np.array([clock.error.group for clock in clocks])
-    for (first, second), count in sorted(run.ambiguous.items()):
+    for (first, second), count in sorted(anchors.ambiguous.items()):
         if group[first] != group[second]:
             yield (
                 f"collectives of {names[first]} and {names[second]} can be matched in {count} ways, none of which is sure: "

@@ -5,9 +5,8 @@ A clock that jumps shows there as a lasting change of how far it is ahead of ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,81 +34,73 @@ _MOST_STEPS = 8
 
 @dataclass(frozen=True)
 class SharedEvents:
-    """Ends of events by the clocks of their ranks, which are roughly right, ns; one entry per event and rank.
-
-    Events and clocks have numbers.
-    """
+    """Ends of events by the clocks of their ranks, which are roughly right, ns: one entry per event and rank, with the numbers
+    of both."""
 
     event: Ints
     clock: Ints
     time: Ints
 
-    def at(self, entries: NDArray[np.bool_]) -> SharedEvents:
+    def at(self, entries: Ints | NDArray[np.bool_]) -> SharedEvents:
         """These entries only."""
         return SharedEvents(self.event[entries], self.clock[entries], self.time[entries])
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """What ties the clocks of a run together.
+    """What ties the clocks of a run together. Times are those of the rough placement, ns.
 
     Attributes
     ----------
-    clocks
-        Number of clocks.
-    clock_of_report
-        (reports,): number of the clock of each.
-    collectives
-        As of `collective_matching.match_run`: times of the rough placement, ns.
+    names, clock_of_report
+        Names of the clocks, and the number of each report's clock among them.
+    collectives, ambiguous
+        As of `collective_matching.match_run`.
     messages
         Files of messages between reports, with the columns `report`, `to_report`, `time` (when it was sent), `to_time` (when
-        the call ended that received it): ns of the rough placement.
+        the call ended that received it).
     """
 
-    clocks: int
+    names: Sequence[str]
     clock_of_report: Ints
     collectives: pl.DataFrame
+    ambiguous: Mapping[tuple[int, int], int]
     messages: Sequence[Path]
 
-    def placed_collectives(self, corrections: Sequence[ClockCorrection]) -> pl.DataFrame:
-        """The collectives, after a correction of each clock, with `doubt_of_start` and `doubt_of_end`: by how much these may be
-        wrong because a clock jumped, ns."""
-        clock = self.collectives["clock"].to_numpy()
-        (start, doubt_of_start), (end, doubt_of_end) = (
-            map(pl.Series, corrected_times(self.collectives[name].to_numpy(), clock, corrections)) for name in ("start", "end")
-        )
-        return self.collectives.with_columns(start=start, end=end, doubt_of_start=doubt_of_start, doubt_of_end=doubt_of_end)
+    @property
+    def clocks(self) -> int:
+        """Number of clocks."""
+        return len(self.names)
 
-    def placed_messages(self, corrections: Sequence[ClockCorrection] | None) -> Iterator[pl.DataFrame]:
-        """The messages, after a correction of each clock (None: as they are), with the columns `clock`, `to_clock`, and
-        `doubt`: by how much the latency may be wrong because a clock jumped, ns."""
+    def placed_collectives(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> pl.DataFrame:
+        """The collectives, after a correction of each clock, with `doubt_of_start` and `doubt_of_end`: by how much these may be
+        wrong because a clock jumped, and as much as `widths` say of each report, ns."""
+        report = self.collectives["report"].to_numpy()
+        columns: dict[str, pl.Series] = {}
+        for name in ("start", "end"):
+            time, doubt = self._placed(report, self.collectives[name], corrections, widths)
+            columns |= {name: time, f"doubt_of_{name}": doubt}
+        return self.collectives.with_columns(**columns)
+
+    def placed_messages(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Iterator[pl.DataFrame]:
+        """The messages, with the columns `clock`, `to_clock`, and `doubt`: that of their latency."""
         for path in self.messages:
             messages = pl.read_ipc(path)
-            clocks = [self.clock_of_report[messages[name].to_numpy()] for name in ("report", "to_report")]
-            times = [messages[name].to_numpy() for name in ("time", "to_time")]
-            doubts = [np.zeros(messages.height, dtype=np.int64)] * 2
-            if corrections is not None:
-                ends = [corrected_times(time, clock, corrections) for time, clock in zip(times, clocks, strict=True)]
-                times, doubts = [time for time, _ in ends], [doubt for _, doubt in ends]
-            yield messages.with_columns(
-                clock=pl.Series(clocks[0]),
-                to_clock=pl.Series(clocks[1]),
-                time=pl.Series(times[0]),
-                to_time=pl.Series(times[1]),
-                doubt=pl.Series(doubts[0] + doubts[1]),
-            )
+            report, to_report = (messages[name].to_numpy() for name in ("report", "to_report"))
+            time, doubt = self._placed(report, messages["time"], corrections, widths)
+            to_time, to_doubt = self._placed(to_report, messages["to_time"], corrections, widths)
+            clock, to_clock = (pl.Series(self.clock_of_report[reports]) for reports in (report, to_report))
+            yield messages.with_columns(clock=clock, to_clock=to_clock, time=time, to_time=to_time, doubt=doubt + to_doubt)
+
+    def _placed(
+        self, report: Ints, time: pl.Series, corrections: Sequence[ClockCorrection], widths: Floats | None
+    ) -> tuple[pl.Series, pl.Series]:
+        placed, doubt = corrected_times(time.to_numpy(), self.clock_of_report[report], corrections)
+        return pl.Series(placed), pl.Series(doubt if widths is None else doubt + np.rint(widths).astype(np.int64)[report])
 
 
 def match_messages(sync_points: Sequence[SyncPoints], rough: Sequence[Placement], folder: Path) -> list[Path]:
-    """Files of messages between reports, as of `Anchors`.
-
-    Parameters
-    ----------
-    sync_points, rough
-        Of each report: the ends of its messages, and its placement.
-    folder
-        For the files; it need not exist.
-    """
+    """Files of messages between reports, as of `Anchors`, from the ends and the placement of each report; in a new folder."""
     if all(points.ends is None for points in sync_points):
         return []
     make_folder(folder)
@@ -133,23 +124,18 @@ def extent_of(times: Iterable[pl.Series]) -> tuple[float, float]:
     return min(ends, default=0.0), max(ends, default=0.0)
 
 
+def columns_of(corrections: Sequence[ClockCorrection], *names: str) -> list[np.ndarray]:
+    """Attributes of corrections, each as an array."""
+    return [np.array([getattr(correction, name) for correction in corrections]) for name in names]
+
+
 def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrection]) -> tuple[Ints, Ints]:
     """Times after the corrections of their clocks, the same as `Placement.of` makes of each, and how far they may be wrong
     because they are where their clock jumped, between two anchors; ns.
 
-    Parameters
-    ----------
-    time
-        By clocks that are roughly right, ns.
-    clock
-        Number of the clock of each.
-    corrections
-        Of each clock.
+    Times are by clocks that are roughly right, ns; `clock` is the number of the clock of each.
     """
-    offset, drift, pivot = (
-        np.array([getattr(correction, name) for correction in corrections], dtype=dtype)
-        for name, dtype in (("offset", np.float64), ("drift", np.float64), ("pivot", np.int64))
-    )
+    offset, drift, pivot = columns_of(corrections, "offset", "drift", "pivot")
     subtracted = offset[clock] + (time - pivot[clock]).astype(np.float64) * drift[clock]
     doubt = np.zeros(len(time))
     for number, correction in enumerate(corrections):
@@ -161,32 +147,27 @@ def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrecti
     return time - np.rint(subtracted).astype(np.int64), np.rint(doubt).astype(np.int64)
 
 
-def _steps_until(time: Ints, steps: Iterable[ClockStep]) -> Floats:
+def stepping(clocks: int, steps: Mapping[int, tuple[ClockStep, ...]]) -> list[ClockCorrection]:
+    """Corrections of clocks that have nothing but steps."""
+    nan = float("nan")
+    return [ClockCorrection(0.0, 0.0, 0, 0, 0, nan, nan, nan, (), steps.get(clock, ())) for clock in range(clocks)]
+
+
+def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:
     """What the steps of a clock subtract at times, ns."""
-    subtracted = np.zeros(len(time))
-    for step in steps:
-        passed = (time - step.after).astype(np.float64) / max(step.before - step.after, 1)
-        subtracted += np.clip(passed, 0, 1) * step.size
-    return subtracted
+    passed = ((time - step.after).astype(np.float64) / max(step.before - step.after, 1) for step in steps)
+    return sum((np.clip(part, 0, 1) * step.size for part, step in zip(passed, steps, strict=True)), np.zeros(len(time)))
 
 
 def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STEP) -> dict[int, tuple[ClockStep, ...]]:
     """Steps of clocks, in the order of time; clocks without are left out.
 
-    Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then.
-
-    Parameters
-    ----------
-    events
-        Their times are by the clocks themselves, ns.
-    clocks
-        Number of clocks.
-    smallest
-        Steps are larger than this, ns.
+    Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
+    number, `smallest` the size that steps have at least, ns.
     """
     first_ends = _first_ends(events, clocks)
     steps: dict[int, tuple[ClockStep, ...]] = {}
-    remaining = sorted(range(clocks), key=lambda clock: -len(first_ends[clock][0]))
+    remaining = sorted(range(clocks), key=lambda clock: -len(first_ends[clock].time))
     while remaining:
         compared = _steps_against(remaining[0], remaining, first_ends, smallest)
         if 2 * sum(map(bool, compared.values())) > len(compared) > 1:
@@ -198,30 +179,29 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
     return steps
 
 
-def _first_ends(events: SharedEvents, clocks: int) -> list[tuple[Ints, Ints]]:
+def _first_ends(events: SharedEvents, clocks: int) -> list[SharedEvents]:
     """Of each clock, its events and when the first of its ranks ended them, in the order of the events."""
-    order = np.lexsort((events.time, events.event, events.clock))
-    event, clock, time = events.event[order], events.clock[order], events.time[order]
-    is_first = np.append(True, (np.diff(event) != 0) | (np.diff(clock) != 0))[: len(event)]
-    event, clock, time = event[is_first], clock[is_first], time[is_first]
-    return [(event[start:stop], time[start:stop]) for start, stop in pairwise(np.searchsorted(clock, np.arange(clocks + 1)))]
+    key = events.clock * (events.event.max(initial=0) + 1) + events.event
+    order = np.lexsort((events.time, key))
+    first = events.at(order[np.unique(key[order], return_index=True)[1]])
+    entries = np.split(np.arange(len(first.event)), np.searchsorted(first.clock, np.arange(1, clocks)))
+    return [first.at(of_clock) for of_clock in entries]
 
 
 def _steps_against(
-    reference: int, clocks: Sequence[int], first_ends: Sequence[tuple[Ints, Ints]], smallest: float
+    reference: int, clocks: Sequence[int], first_ends: Sequence[SharedEvents], smallest: float
 ) -> dict[int, tuple[ClockStep, ...]]:
     """Steps against a clock of those that share enough events with it, or with one that does."""
-    placed = {reference: first_ends[reference]}
     steps: dict[int, tuple[ClockStep, ...]] = {}
+    placed = {reference: first_ends[reference].time}
     waiting = [reference]
-    while waiting:
-        events, times = placed[waiting.pop(0)]
+    for against in waiting:
         for clock in [clock for clock in clocks if clock not in placed]:
-            of_clock, time = first_ends[clock]
-            _, here, there = np.intersect1d(of_clock, events, return_indices=True)
+            ends = first_ends[clock]
+            _, here, there = np.intersect1d(ends.event, first_ends[against].event, return_indices=True)
             if len(here) >= _FEWEST:
-                steps[clock] = _steps(time[here], times[there], smallest)
-                placed[clock] = of_clock, time - np.rint(_steps_until(time, steps[clock])).astype(np.int64)
+                steps[clock] = _steps(ends.time[here], placed[against][there], smallest)
+                placed[clock] = ends.time - np.rint(_steps_until(ends.time, steps[clock])).astype(np.int64)
                 waiting.append(clock)
     return steps
 

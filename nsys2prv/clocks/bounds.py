@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ _LEAST_LATENCY = 100.0
 """ns; no message is faster."""
 _LATEST = 8
 """Collectives of a stretch and communicator of which the start on a clock counts: those that it began last."""
-_MOST_CLOCKS = ((64, 32), (256, 16))
-_FEWEST_STRETCHES = 6
+_STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
+"""Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
 
 _ROUNDS = 300
 _SETTLED = 0.1
@@ -76,61 +77,33 @@ class Bounds:
 
 
 def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds | None:
-    """Bounds between the clocks of a run after corrections; None where there is nothing that bounds them.
-
-    Parameters
-    ----------
-    anchors, corrections
-        What ties the clocks, and the correction of each.
-    widths
-        How far each report may be off its clock, ns: bounds are wider by that. None: not at all.
-    """
+    """Bounds between the clocks of a run after corrections; None where there is nothing that bounds them. They are wider by
+    `widths`: how far each report may be off its clock, ns."""
     if anchors.clocks < 2 or (anchors.collectives.is_empty() and not anchors.messages):
         return None
-    wider = np.rint(np.zeros(len(anchors.clock_of_report)) if widths is None else widths).astype(np.int64)
-    collectives = anchors.placed_collectives(corrections)
-    off = pl.Series(wider[collectives["report"].to_numpy()])
-    collectives = collectives.with_columns(
-        start=pl.col("start") - off - pl.col("doubt_of_start"), end=pl.col("end") + off + pl.col("doubt_of_end")
+    collectives = anchors.placed_collectives(corrections, widths).with_columns(
+        start=pl.col("start") - pl.col("doubt_of_start"), end=pl.col("end") + pl.col("doubt_of_end")
     )
     sent = (messages["time"] for messages in anchors.placed_messages(corrections))
-    borders = stretches(anchors.clocks, *extent_of([collectives["end"], *sent]))
     messages = (
-        messages.with_columns(
-            to_time=pl.col("to_time")
-            + pl.col("doubt")
-            + pl.Series(wider[messages["report"].to_numpy()] + wider[messages["to_report"].to_numpy()])
-        )
-        for messages in anchors.placed_messages(corrections)
+        part.with_columns(to_time=pl.col("to_time") + pl.col("doubt")) for part in anchors.placed_messages(corrections, widths)
     )
-    return find_bounds(collectives, messages, anchors.clocks, borders)
+    return find_bounds(collectives, messages, anchors.clocks, extent_of(chain([collectives["end"]], sent)))
 
 
-def stretches(clocks: int, first: float, last: float) -> Floats:
-    """Borders of the stretches of time that bounds are kept for, ns: fewer for many clocks."""
-    count = next((count for most, count in _MOST_CLOCKS if clocks <= most), _FEWEST_STRETCHES)
-    return np.linspace(first, max(last, first + 1), count + 1)
+def find_bounds(
+    collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int, extent: tuple[float, float]
+) -> Bounds:
+    """Bounds between a number of clocks, from collectives and messages as of `Anchors`, in time of the axis.
 
-
-def find_bounds(collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int, borders: Floats) -> Bounds:
-    """Bounds from collectives and messages.
-
-    Parameters
-    ----------
-    collectives
-        Columns `event`, `communicator`, `clock`, `start`, `end` (ns of the axis), `rule`, `is_root`.
-    messages
-        Columns `clock`, `to_clock`, `time`, `to_time` (ns of the axis).
-    clocks
-        Number of clocks.
-    borders
-        As of `stretches`.
+    `extent` is the first and the last of these times, which is divided in stretches.
     """
-    count = len(borders) - 1
+    count = next((count for most, count in _STRETCHES if clocks <= most), _FEWEST_STRETCHES)
+    borders = np.linspace(extent[0], max(extent[1], extent[0] + 1), count + 1)
     bounds = Bounds(np.full(count, np.inf), np.full(count, -np.inf), np.full((count, clocks, clocks), np.inf))
     _bound_by_collectives(collectives, borders, bounds)
-    for piece in messages:
-        between = piece.filter(pl.col("clock") != pl.col("to_clock"))
+    for part in messages:
+        between = part.filter(pl.col("clock") != pl.col("to_clock"))
         time = between["time"].to_numpy().astype(np.float64)
         latency = between["to_time"].to_numpy() - time - _LEAST_LATENCY
         place = _place(borders, time)
@@ -179,17 +152,10 @@ def _place(borders: Floats, time: Floats) -> Ints:
     return np.clip(np.searchsorted(borders, time, side="right") - 1, 0, len(borders) - 2).astype(np.int64)
 
 
-def shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
-    """Bounds that follow from those of other clocks between two: (..., clocks, clocks).
+def _shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
+    """Bounds that follow from those of other clocks (all, or these) between two, if they do not contradict each other.
 
     If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall).
-
-    Parameters
-    ----------
-    ahead
-        Bounds that do not contradict each other: without negative ones they do not.
-    by_way_of
-        The clocks that may be between two; None: all.
     """
     closed: Floats = ahead.copy()
     clocks = closed.shape[-1]
@@ -203,21 +169,11 @@ def shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
 
 
 def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
-    """What to subtract from each clock, so that bounds are kept.
+    """What to subtract from each clock, ns, so that bounds (as of `Bounds.over_all`) are kept.
 
-    These are the smallest moves, weighted by how well each clock is known. Clocks of which nothing is known follow the others:
-    the others move first, and only as far as the bounds between them require, including those by way of unknown clocks.
-
-    Parameters
-    ----------
-    ahead
-        (clocks, clocks): by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it.
-    precision
-        Weight of each clock, 0 for one that is not known.
-
-    Returns
-    -------
-    ns, one per clock. Where bounds contradict each other, they are violated by about the same.
+    These are the smallest moves, weighted by the precision of each clock, which is 0 where nothing is known of it. Such clocks
+    follow the others: the others move first, and only as far as the bounds between them require, including those by way of
+    unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
     moves = np.zeros(len(precision))
     if not len(ahead) or ahead.min() >= 0:
@@ -239,7 +195,7 @@ def _possible(ahead: Floats) -> Floats:
     difference = np.subtract(ahead, ahead.T, where=contradict, out=np.zeros_like(ahead))
     bounds = np.where(contradict, difference / 2, ahead)
     np.fill_diagonal(bounds, 0)
-    ways = shortest_ways(bounds)
+    ways = _shortest_ways(bounds)
     # A contradiction by way of a third clock: only the bounds themselves are used then.
     return bounds if (np.diagonal(ways) < -_SETTLED).any() else ways
 
@@ -323,14 +279,9 @@ class ClockIntervals:
 
 
 def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals:
-    """Intervals of clocks from the bounds between them, as placed.
+    """Intervals of clocks from the bounds between them, after clocks were moved so that these are kept as far as they can be.
 
-    Parameters
-    ----------
-    bounds
-        After clocks were moved so that the bounds are kept as far as they can be.
-    first, last
-        The run, ns of the axis.
+    The run is from the first to the last time, ns of the axis.
     """
     clocks = bounds.ahead.shape[1]
     # Any, because mypy knows one size of numbers only.
@@ -362,7 +313,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
         worst[members] = np.maximum(violated[:, members].max(axis=(0, 2)), violated[:, :, members].max(axis=(0, 1)))
         # Bounds that contradict each other are wrong by as much, and so may be what they give together with others.
         half_widths[:, members] = np.stack([_halves(at_time[between]) for at_time in margin]) + _LEAST_WIDTH + worst[members]
-        of_drift[members] = _halves(shortest_ways(drift[between]))
+        of_drift[members] = _halves(_shortest_ways(drift[between]))
     return ClockIntervals(np.rint(times).astype(np.int64), half_widths, group, of_drift, worst)
 
 
@@ -384,10 +335,10 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
 def _closed(ahead: Floats) -> Floats:
     if ahead.shape[1] > _MANY:
         best = np.argsort(np.median(ahead[0] + ahead[0].T, axis=1), kind="stable")[:_WAYS]
-        closed = shortest_ways(ahead, best)
+        closed = _shortest_ways(ahead, best)
         if np.isfinite(closed).all():
             return closed
-    return shortest_ways(ahead)
+    return _shortest_ways(ahead)
 
 
 def _halves(margin: Floats) -> Floats:

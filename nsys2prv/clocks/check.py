@@ -33,32 +33,12 @@ _LATE_SHARE = 0.05
 INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 
 
-@dataclass(frozen=True)
-class ReportAgreement:
-    """How well the reports of each clock agree.
+def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -> tuple[Floats, list[int]]:
+    """How far each report may be from the others of its clock, ns; and the reports that contradict the others: one of their
+    ranks would have ended a collective long before another began it.
 
-    Attributes
-    ----------
-    widths
-        (reports,): how far a report may be from the others of its clock, ns.
-    off
-        Reports that contradict the others of their clock: one of their ranks would have ended a collective long before another
-        began it.
-    """
-
-    widths: Floats
-    off: tuple[int, ...]
-
-
-def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -> ReportAgreement:
-    """How well the reports agree of hosts whose sessions tell only UTC, by collectives of ranks of that host.
-
-    Parameters
-    ----------
-    collectives
-        Columns `event`, `clock`, `report`, `start`, `end` (ns of the rough placement), `rule`.
-    clocks
-        Of each report.
+    Of hosts whose sessions tell only UTC, by collectives of ranks of the host: columns `event`, `clock`, `report`, `start`,
+    `end` (ns of the rough placement), `rule`.
     """
     widths = np.array([clock.of_report for clock in clocks])
     event = ["event", "clock"]
@@ -75,7 +55,7 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
             ),
         )
     )
-    off = []
+    off: list[int] = []
     for (report,), of_report in compared.group_by("report"):
         index = int(report)
         distance = of_report["distance"].to_numpy().astype(np.float64)
@@ -86,21 +66,13 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
             widths[index] = max(widths[index], float(distance.max()))
         else:
             widths[index] = max(float(np.percentile(distance, _MOST_TYPICAL)), _LEAST)
-    return ReportAgreement(widths, tuple(sorted(off)))
+    return widths, sorted(off)
 
 
 def count_anchors(collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int) -> list[dict[str, dict[str, int]]]:
-    """How many collectives and messages tie each clock, and how many are unusually far from it: `used`, `outliers` by kind.
-
-    Parameters
-    ----------
-    collectives
-        Columns `event`, `clock`, `end` (ns of the axis), `rule`, `kind`. One that ties ranks in one direction only is none.
-    messages
-        Columns `clock`, `to_clock`, `time`, `to_time`, `doubt`. One that arrives before it was sent is an outlier.
-    clocks
-        Number of clocks.
-    """
+    """How many collectives and messages tie each of the clocks, and how many are unusually far from it: `used`, `outliers` by
+    kind. A collective that ties ranks in one direction only does not count, and a message that arrives before it was sent is an
+    outlier. Both are as of `Anchors`, in time of the axis."""
     off = (
         collectives.filter(pl.col("rule") == ALL)
         .filter(pl.col("clock").n_unique().over("event") > 1)
@@ -110,8 +82,8 @@ def count_anchors(collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], c
     )
     is_outlier = pl.col("off") > _OUTLIER * pl.col("off").median().over("kind").clip(lower_bound=_USUAL)
     counts = [_counted(off.select("clock", "kind", is_outlier=is_outlier))]
-    for piece in messages:
-        ends = piece.filter(pl.col("clock") != pl.col("to_clock")).select(
+    for part in messages:
+        ends = part.filter(pl.col("clock") != pl.col("to_clock")).select(
             clock=pl.concat_list("clock", "to_clock"), kind=pl.lit("messages"), is_outlier=_arrives_early()
         )
         counts.append(_counted(ends.explode("clock")))
@@ -134,19 +106,11 @@ def _arrives_early() -> pl.Expr:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """What cannot be as it was placed, of one host or of two.
+    """What cannot be as it was placed, of one host or of two: how often, and the largest, ns.
 
-    Attributes
-    ----------
-    what
-        INSIDE_HOST: ranks of a host end a collective more than 1 ms apart; MESSAGE: a message arrives before it was sent;
-        BETWEEN_HOSTS: a rank ends a collective before one of another host has begun it, by more than both intervals allow.
-    hosts
-        Names of the clocks: one, or that of the sender (the rank that ended first) and that of the receiver.
-    size
-        The largest, ns.
-    count
-        How often.
+    INSIDE_HOST: ranks of a host end a collective more than 1 ms apart; MESSAGE: a message arrives before it was sent;
+    BETWEEN_HOSTS: a rank ends a collective before one of another host has begun it, by more than both intervals allow. Hosts
+    are names of clocks: one, or that of the sender (the rank that ended first) and that of the receiver.
     """
 
     what: str
@@ -163,16 +127,7 @@ def check_axis(
 ) -> tuple[Disagreement, ...]:
     """What cannot be as it was placed, the largest first.
 
-    Parameters
-    ----------
-    collectives
-        Columns `event`, `report`, `clock`, `start`, `end` (ns of the axis), `rule`.
-    messages
-        Columns `report`, `to_report`, `clock`, `to_clock`, `time`, `to_time` (ns of the axis), `doubt` (ns).
-    errors
-        Of each report.
-    names
-        Of each clock.
+    Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
     """
     of_all = collectives.filter(pl.col("rule") == ALL)
     disagreements = [*_inside_hosts(of_all, names), *_between_hosts(of_all, errors, names), *_early_messages(messages, names)]
@@ -224,10 +179,10 @@ def _between_hosts(collectives: pl.DataFrame, errors: Sequence[ClockError], name
 
 def _early_messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
     early = pl.DataFrame(schema=dict.fromkeys(("clock", "to_clock", "size", "count"), pl.Int64))
-    for piece in messages:
-        of_piece = piece.filter(_arrives_early()).select(
+    for part in messages:
+        of_part = part.filter(_arrives_early()).select(
             "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
         )
-        early = pl.concat([early, of_piece]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
+        early = pl.concat([early, of_part]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
     for clock, to_clock, size, count in early.sort("clock", "to_clock").iter_rows():
         yield Disagreement(MESSAGE, tuple(dict.fromkeys((names[clock], names[to_clock]))), float(size), count)

@@ -80,7 +80,7 @@ def match_run(
         )
         for rows in frames
     ]
-    matching = match_collectives(sequences)
+    matching = Matching(sequences)
     matched = [
         rows.with_columns(event=pl.Series(events), communicator=communicator, clock=sequence.clock)
         .filter(pl.col("event") >= 0)
@@ -131,26 +131,6 @@ def _shared_communicators(collectives: pl.DataFrame) -> list[int]:
     return shared
 
 
-@dataclass(frozen=True)
-class Matching:
-    """Which collectives are the same.
-
-    Attributes
-    ----------
-    events
-        Per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one that was
-        found on one rank only.
-    communicators
-        Per sequence, the number of those that belong together.
-    ambiguous
-        As of `Ambiguities`.
-    """
-
-    events: list[Ints]
-    communicators: list[int]
-    ambiguous: Ambiguities
-
-
 @dataclass
 class _Communicator:
     members: list[int]
@@ -167,64 +147,63 @@ class _ClockShift:
     tolerance: float
 
 
-def match_collectives(sequences: Sequence[CollectiveSequence]) -> Matching:
-    """Collectives that were found on two ranks or more, of the sequences of all ranks."""
-    return _Matcher(sequences).match()
+class Matching:
+    """Which collectives are the same, of the sequences of all ranks.
 
+    `events` has, per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one
+    that was found on one rank only. `communicators` has, per sequence, the number of those that belong together.
+    """
 
-class _Matcher:
     def __init__(self, sequences: Sequence[CollectiveSequence]) -> None:
         self._sequences = sequences
         ends = np.cumsum([len(sequence) for sequence in sequences]).tolist()
         self._numbers = [np.arange(end - len(sequence), end) for sequence, end in zip(sequences, ends, strict=True)]
-        self._communicators = [_Communicator([index], {sequence.process}) for index, sequence in enumerate(sequences)]
-        self._of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
         self._shifts: dict[int, _ClockShift] = {}
         self._failed: Counter[tuple[int, int]] = Counter()
         self._searches = _SEARCHES_PER_CLOCK * len({sequence.clock for sequence in sequences})
         self._ambiguous: Ambiguities = {}
         self._names = [Counter(sequence.name.tolist()) for sequence in sequences]
         self._few = Counter(_shape(sequence) for sequence in sequences if len(sequence) < FEW)
-
-    def match(self) -> Matching:
+        communicators = [_Communicator([index], {sequence.process}) for index, sequence in enumerate(sequences)]
+        # Sequences that one pass did not join the next may, with less precise ends, but only on clocks that nothing ties.
         for precision in (*PRECISIONS, None):
-            # Sequences that one pass did not join the next may, with less precise ends, but only on clocks that nothing ties.
-            self._failed.clear()
-            separate = sorted(self._communicators, key=lambda communicator: -len(self._sequences[communicator.members[0]]))
-            self._communicators = []
-            self._of_kind.clear()
-            for communicator in separate:
-                if not self._joins(communicator, precision):
-                    self._communicators.append(communicator)
-                    self._of_kind[self._sequences[communicator.members[0]].kind].append(communicator)
+            communicators = self._joined(communicators, precision)
         is_shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
-        communicators = {index: number for number, of in enumerate(self._communicators) for index in of.members}
-        return Matching(
-            [np.where(is_shared[numbers], numbers, -1) for numbers in self._numbers],
-            [communicators[index] for index in range(len(self._sequences))],
-            {clocks: ways for clocks, ways in self._ambiguous.items() if not self._are_tied(*clocks)},
-        )
+        self.events = [np.where(is_shared[numbers], numbers, -1) for numbers in self._numbers]
+        numbers_of = {index: number for number, communicator in enumerate(communicators) for index in communicator.members}
+        self.communicators = [numbers_of[index] for index in range(len(sequences))]
+        self.ambiguous = {clocks: ways for clocks, ways in self._ambiguous.items() if not self._are_tied(*clocks)}
+
+    def _joined(self, separate: Sequence[_Communicator], precision: float | None) -> list[_Communicator]:
+        """Communicators after the sequences of some were added to those of another that they belong to."""
+        self._failed.clear()
+        joined: list[_Communicator] = []
+        of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
+        for communicator in sorted(separate, key=lambda communicator: -len(self._sequences[communicator.members[0]])):
+            sequence = self._sequences[communicator.members[0]]
+            same_kind = of_kind[sequence.kind]
+            # Every rank of a large run may have sequences that can only be counted: no comparison in vain with all of them.
+            is_compared = precision is None or len(sequence) >= FEW or sequence.has_keys
+            if not (is_compared and any(self._joins(communicator, candidate, precision) for candidate in same_kind)):
+                joined.append(communicator)
+                same_kind.append(communicator)
+        return joined
 
     def _are_tied(self, first: int, second: int) -> bool:
         return {first, second} <= self._shifts.keys() and self._shifts[first].base == self._shifts[second].base
 
-    def _joins(self, communicator: _Communicator, precision: float | None) -> bool:
-        """Adds the sequences of a communicator to those of another that they belong to, if there is one."""
+    def _joins(self, communicator: _Communicator, candidate: _Communicator, precision: float | None) -> bool:
+        """Adds the sequences of a communicator to those of another if they belong to it."""
         index = communicator.members[0]
         second = self._sequences[index]
-        if precision is not None and len(second) < FEW and not second.has_keys:
-            # They can only be counted. Every rank of a large run may have such: no comparison in vain with all of them.
+        if not communicator.processes.isdisjoint(candidate.processes):
             return False
-        for candidate in self._of_kind[second.kind]:
-            if not communicator.processes.isdisjoint(candidate.processes):
-                continue
-            for reference in candidate.members[:_REFERENCES]:
-                first = self._sequences[reference]
-                if not self._have_similar_names(reference, index):
-                    break
-                match = self._pair(first, second, precision)
-                if match is None:
-                    continue
+        for reference in candidate.members[:_REFERENCES]:
+            first = self._sequences[reference]
+            if not self._have_similar_names(reference, index):
+                return False
+            match = self._pair(first, second, precision)
+            if match is not None:
                 self._renumber(communicator, self._numbers[index][match.second], self._numbers[reference][match.first])
                 candidate.members += communicator.members
                 candidate.processes |= communicator.processes

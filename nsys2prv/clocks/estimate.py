@@ -18,17 +18,29 @@ collectives move a clock only if they disagree with UTC by more than that; many 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys2prv.clocks.anchors import SMALLEST_STEP, Anchors, Floats, Ints, SharedEvents, corrected_times, extent_of, find_steps
+from nsys2prv.clocks.anchors import (
+    SMALLEST_STEP,
+    Anchors,
+    Floats,
+    Ints,
+    SharedEvents,
+    columns_of,
+    corrected_times,
+    extent_of,
+    find_steps,
+    stepping,
+)
 from nsys2prv.clocks.bounds import bounds_of_run
 from nsys2prv.sources.communication.collectives import ALL
-from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep
+from nsys2prv.timeline.time_axis import ClockCorrection
 
 FASTEST_CLOCK = 2e-4
 """A clock is not faster or slower than the others by more: what says so is wrong."""
@@ -43,8 +55,6 @@ _DRIFT_KNOWN = 2e-5
 _FEWEST_FOR_DRIFT = 6
 _USUAL_DRIFT = 1e-4
 _NO_WEIGHT = 1e-9
-_LARGEST_TABLE = 4_000_000
-"""Numbers in the table of one piece of events."""
 _MOST_ENTRIES = 2_000_000
 """Events times clocks; of more, some events are left out."""
 _BINS = 12
@@ -66,8 +76,6 @@ _FEW = 5
 """Collectives from which nothing better than that is concluded; with more of them, with the square of their number."""
 
 Flags = NDArray[np.bool_]
-Messages = Callable[[Sequence[ClockCorrection]], Iterable[pl.DataFrame]]
-"""Messages after corrections of clocks, as `Anchors.placed_messages` gives them."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +106,17 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     events = replace(events, time=time)
     fitted = fit(events, anchors.clocks, kind)
     by_collectives = [replace(correction, steps=of.steps) for correction, of in zip(fitted.corrections, steps, strict=True)]
-    corrections = fit_messages(events, by_collectives, anchors.placed_messages) if anchors.messages else by_collectives
+    corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
     placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
     doubt = np.array([_doubt_of_utc(*of_clock) for of_clock in zip(corrections, placed_by, strict=True)])
-    ends_of_messages = (messages[name] for messages in anchors.placed_messages(None) for name in ("time", "to_time"))
-    extent = extent_of([tying["end"], *ends_of_messages])
-    preferred, by_utc = prefer_utc(corrections, doubt, *extent)
+    messages = anchors.placed_messages(stepping(anchors.clocks, {}))
+    extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
+    preferred, by_utc = _prefer_utc(corrections, doubt, extent)
     if by_utc.any() and (bounds := bounds_of_run(anchors, preferred)) is not None:
         violated = np.where(np.isfinite(bounds.over_all), -bounds.over_all, 0)
         is_wrong = by_utc & (np.maximum(violated.max(axis=0), violated.max(axis=1)) > _UTC_VIOLATES)
         if is_wrong.any():
-            preferred, by_utc = prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), *extent)
+            preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
     return Estimate(preferred, fitted.refused, tuple(np.where(by_utc, "utc", placed_by).tolist()))
 
 
@@ -116,37 +124,24 @@ def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
     """Corrections that have steps only: by the ends of collectives, and by the fastest messages where a clock has none."""
     steps = find_steps(events, anchors.clocks)
     if anchors.messages:
-        moments, error = two_way_offsets(anchors.placed_messages(_stepping(steps, anchors.clocks)), _STRETCHES[0])
+        moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
         is_precise = error <= _PRECISE_MESSAGE
         if is_precise.any():
             smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
             by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
             steps = {clock: of for clock, of in by_messages.items() if clock not in events.clock} | steps
-    return _stepping(steps, anchors.clocks)
-
-
-def _stepping(steps: dict[int, tuple[ClockStep, ...]], clocks: int) -> list[ClockCorrection]:
-    nan = float("nan")
-    return [ClockCorrection(0.0, 0.0, 0, 0, 0, nan, nan, nan, (), steps.get(clock, ())) for clock in range(clocks)]
+    return stepping(anchors.clocks, steps)
 
 
 # -- events: least squares ---------------------------------------------------------------------------------------------
 
 
 def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate:
-    """Corrections of clocks against each other.
+    """Corrections of clocks against each other, by events that they share.
 
     Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known. A clock
-    whose events all disagree with those of the others is in no group with them.
-
-    Parameters
-    ----------
-    events
-        Events of all clocks.
-    clocks
-        Number of clocks.
-    kind
-        Number of the kind of each entry; events of one kind tie clocks equally well. None: all do.
+    whose events all disagree with those of the others is in no group with them. `clocks` is the number of clocks, `kind` that
+    of the kind of each entry: events of one kind tie clocks equally well. None: all do.
     """
     kind = np.zeros(len(events.event), dtype=np.int64) if kind is None else kind
     refused: set[int] = set()
@@ -161,9 +156,7 @@ def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate
 
 def _too_fast(corrections: list[ClockCorrection]) -> set[int]:
     """Clocks whose drift differs from that of most of their group by more than a clock's can, or is no number."""
-    drift, group, anchors = (
-        np.array([getattr(correction, name) for correction in corrections]) for name in ("drift", "group", "anchors")
-    )
+    drift, group, anchors = columns_of(corrections, "drift", "group", "anchors")
     too_fast: set[int] = set()
     for number in np.unique(group[anchors > 0]):
         members = np.flatnonzero((anchors > 0) & (group == number))
@@ -272,44 +265,29 @@ def _solve(
 ) -> tuple[Floats, Floats]:
     """Offsets and drifts by weighted least squares, with the times of the events eliminated."""
     scale = max(float(np.abs(time).max()), 1.0)
-    columns = np.stack([np.ones(len(time)), time / scale])
-    unknowns = 2 * clocks
-    normal, right = np.zeros((unknowns, unknowns)), np.zeros(unknowns)
-    order = np.argsort(events.event, kind="stable")
-    number, clock = events.event[order], events.clock[order]
-    count = int(number[-1]) + 1
-    # Events piece by piece, so that tables stay small.
-    step = max(_LARGEST_TABLE // unknowns, 1)
-    for start in range(0, count, step):
-        rows = min(step, count - start)
-        inside = slice(*np.searchsorted(number, [start, start + rows]))
-        entry, row = order[inside], number[inside] - start
-        # By event and unknown, the weighted sum: what the mean over the event subtracts.
-        sums = np.zeros((rows, unknowns))
-        for index, column in enumerate(columns):
-            np.add.at(sums, (row, 2 * clock[inside] + index), weight[entry] * column[entry])
-        total = np.bincount(row, weight[entry], minlength=rows)
-        share = np.divide(1.0, total, where=total > 0, out=np.zeros(rows))
-        target = np.bincount(row, weight[entry] * time[entry], minlength=rows)
-        normal -= sums.T @ (sums * share[:, None])
-        right -= sums.T @ (target * share)
-    for first in range(2):
-        right[first::2] += np.bincount(events.clock, weight * columns[first] * time, minlength=clocks)
-        for second in range(2):
-            product = np.bincount(events.clock, weight * columns[first] * columns[second], minlength=clocks)
-            normal[np.arange(clocks) * 2 + first, np.arange(clocks) * 2 + second] += product
+    columns = np.ones(len(time)), time / scale
+    # By event and unknown, the weighted sum: what the mean over the event subtracts.
+    total, target = np.bincount(events.event, weight), np.bincount(events.event, weight * time)
+    sums = np.zeros((len(total), 2 * clocks))
+    for first, column in enumerate(columns):
+        np.add.at(sums, (events.event, 2 * events.clock + first), weight * column)
+    share = np.divide(1.0, total, where=total > 0, out=np.zeros(len(total)))
+    normal, right = -(sums.T @ (sums * share[:, None])), -(sums.T @ (target * share))
+    offsets, drifts = places = 2 * np.arange(clocks), 2 * np.arange(clocks) + 1
+    for place, column in zip(places, columns, strict=True):
+        right[place] += np.bincount(events.clock, weight * column * time, minlength=clocks)
+        for to_place, to_column in zip(places, columns, strict=True):
+            normal[place, to_place] += np.bincount(events.clock, weight * column * to_column, minlength=clocks)
     size = max(float(np.abs(np.diag(normal)).max()), 1.0)
     # Which clock of a group is right is not known: the sums of its offsets and drifts are 0. An unknown drift is 0.
-    for of_group in np.unique(group):
-        members = np.flatnonzero(group == of_group)
-        for places in (2 * members, 2 * members + 1):
-            normal[np.ix_(places, places)] += size / len(members)
-    still = 2 * np.flatnonzero(~with_drift) + 1
-    normal[still, still] += size * 1e6
+    for number, place in product(np.unique(group), places):
+        members = place[group == number]
+        normal[np.ix_(members, members)] += size / len(members)
+    normal[drifts[~with_drift], drifts[~with_drift]] += size * 1e6
     # Clocks do not drift much: where events hardly show a drift, it stays small.
-    normal[np.arange(clocks) * 2 + 1, np.arange(clocks) * 2 + 1] += np.square(_SMALLEST_SCALE / (_USUAL_DRIFT * scale))
+    normal[drifts, drifts] += np.square(_SMALLEST_SCALE / (_USUAL_DRIFT * scale))
     solution = np.linalg.solve(normal, right)
-    return solution[0::2].astype(np.float64), (solution[1::2] / scale).astype(np.float64)
+    return solution[offsets], solution[drifts] / scale
 
 
 def _corrections(
@@ -349,18 +327,9 @@ def _corrections(
 # -- messages both ways ------------------------------------------------------------------------------------------------
 
 
-def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[SharedEvents, Floats]:
-    """Offsets of clocks by messages, for each two clocks and stretch of time with messages both ways.
+def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[SharedEvents, Floats]:
+    """Offsets of clocks by the fastest messages of each two clocks, both ways, in each stretch of time of a length, ns.
 
-    Parameters
-    ----------
-    messages
-        Columns `clock`, `to_clock`, `time`, `to_time` (ns), among others; those inside a clock do not count.
-    stretch
-        Length of a stretch of time, of which the fastest messages count, ns.
-
-    Returns
-    -------
     Two entries per offset, the same moment by each of the two clocks; and the largest error of each entry, ns.
     """
     # By the same clock in both directions.
@@ -368,8 +337,8 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[Sha
     at = pl.when(is_back).then("to_time").otherwise("time")
     pair = ["low", "high", "stretch"]
     fastest = pl.DataFrame(schema=dict.fromkeys([*pair, "is_back", "latency", "at"], pl.Int64))
-    for piece in messages:
-        of_piece = piece.filter(pl.col("clock") != pl.col("to_clock")).select(
+    for of_file in messages:
+        between = of_file.filter(pl.col("clock") != pl.col("to_clock")).select(
             low=pl.min_horizontal("clock", "to_clock"),
             high=pl.max_horizontal("clock", "to_clock"),
             stretch=at // stretch,
@@ -377,8 +346,8 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[Sha
             latency=pl.col("to_time") - pl.col("time"),
             at=at,
         )
-        both = pl.concat([fastest, of_piece]).sort(*pair, "is_back", "latency", "at")
-        fastest = both.unique([*pair, "is_back"], keep="first", maintain_order=True)
+        ordered = pl.concat([fastest, between]).sort(*pair, "is_back", "latency", "at")
+        fastest = ordered.unique([*pair, "is_back"], keep="first", maintain_order=True)
     forth, back = (fastest.filter(pl.col("is_back") == direction) for direction in (0, 1))
     offsets = forth.join(back, on=pair, suffix="_back", maintain_order="left").select(
         "low",
@@ -393,36 +362,25 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[Sha
     return SharedEvents(event, np.concatenate([low, high]), np.concatenate([moment, moment + ahead])), np.tile(error, 2)
 
 
-def fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], messages: Messages) -> list[ClockCorrection]:
-    """Corrections from collectives and, for clocks without common collectives, from messages.
-
-    Parameters
-    ----------
-    events
-        Collectives.
-    corrections
-        The corrections that they give.
-    messages
-        Gives the messages after some corrections.
-
-    Returns
-    -------
-    One correction per clock. The error of clocks that messages placed includes the error of the messages.
-    """
+def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], anchors: Anchors) -> list[ClockCorrection]:
+    """Corrections from collectives (these events, which give these corrections) and, between clocks without common ones, from
+    messages. The error of clocks that messages placed includes the error of the messages."""
     fitted = list(corrections)
-    group = np.array([correction.group for correction in corrections])
+    group, anchor_count = columns_of(corrections, "group", "anchors")
     for stretch in _STRETCHES:
-        moments, error = two_way_offsets(messages(fitted), stretch)
+        moments, error = _two_way_offsets(anchors.placed_messages(fitted), stretch)
         low, high = moments.clock.reshape(2, -1)
         between_groups = np.tile(group[low] != group[high], 2)
         if not between_groups.any():
             return list(corrections)
         moments, error = moments.at(between_groups), error[between_groups]
-        shown = [_uncorrected(fitted[clock], at) for clock, at in zip(moments.clock, moments.time, strict=True)]
+        # The times that the clocks showed.
+        offset, drift, pivot = (values[moments.clock] for values in columns_of(fitted, "offset", "drift", "pivot"))
+        shown = np.rint(((moments.time - pivot).astype(np.float64) + offset) / (1 - drift)).astype(np.int64) + pivot
         joined = SharedEvents(
             np.concatenate([events.event, moments.event + events.event.max(initial=-1) + 1]),
             np.concatenate([events.clock, moments.clock]),
-            np.concatenate([events.time, np.array(shown, dtype=np.int64)]),
+            np.concatenate([events.time, shown]),
         )
         refitted = fit(joined, len(corrections)).corrections
         fitted = [replace(correction, steps=of.steps) for correction, of in zip(refitted, corrections, strict=True)]
@@ -430,61 +388,15 @@ def fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], m
     # Clocks are corrected against the mean of all, which has the mean of their errors.
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
-        if not corrections[clock].anchors:
-            fitted[clock] = _with_error(fitted[clock], of_clock + of_mean)
+        if not anchor_count[clock]:
+            sizes = {
+                name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in ("median", "percentile_95", "largest")
+            }
+            fitted[clock] = replace(fitted[clock], **sizes)
     return fitted
 
 
-def _uncorrected(correction: ClockCorrection, corrected: int) -> int:
-    """The time that a clock showed, from the corrected one, ns."""
-    return round((float(corrected - correction.pivot) + correction.offset) / (1 - correction.drift)) + correction.pivot
-
-
-def _with_error(correction: ClockCorrection, more: float) -> ClockCorrection:
-    wider = {name: getattr(correction, name) + more for name in ("median", "percentile_95", "largest")}
-    return replace(correction, **wider)
-
-
 # -- UTC ---------------------------------------------------------------------------------------------------------------
-
-
-def prefer_utc(
-    corrections: Sequence[ClockCorrection], doubt: Floats, first: float, last: float
-) -> tuple[list[ClockCorrection], Flags]:
-    """Corrections where clocks that UTC puts as well as the estimate does have none.
-
-    Parameters
-    ----------
-    corrections
-        The estimate. Those of a group are from the mean of the group.
-    doubt
-        Least disagreement with UTC that counts, of each clock, ns.
-    first, last
-        Time for which the estimate was made, ns.
-
-    Returns
-    -------
-    The corrections, and whether each clock has that of UTC.
-    """
-    preferred = list(corrections)
-    by_utc = np.zeros(len(corrections), dtype=bool)
-    for group in {correction.group for correction in corrections if correction.anchors}:
-        of_group = [clock for clock, one in enumerate(corrections) if one.group == group and one.anchors]
-        members = np.array(of_group)
-        ends = np.array([[_subtracted(corrections[clock], at) for at in (first, last)] for clock in of_group])
-        common = _common(ends, doubt[members])
-        agrees = np.all(np.abs(ends - common) <= doubt[members][:, None], axis=1)
-        if agrees.sum() < 2:
-            continue
-        by_utc[members[agrees]] = True
-        # Relative to the clocks that stay.
-        drift = float(common[1] - common[0]) / max(last - first, 1.0)
-        for clock in of_group:
-            correction = corrections[clock]
-            at_pivot = float(common[0]) + drift * (correction.pivot - first)
-            moved = (0.0, 0.0) if by_utc[clock] else (correction.offset - at_pivot, correction.drift - drift)
-            preferred[clock] = replace(correction, offset=moved[0], drift=moved[1])
-    return preferred, by_utc
 
 
 def _doubt_of_utc(correction: ClockCorrection, placed_by: str) -> float:
@@ -495,13 +407,31 @@ def _doubt_of_utc(correction: ClockCorrection, placed_by: str) -> float:
     return max(few, 1.4826 * correction.median) if placed_by == "collectives" else correction.median
 
 
-def _subtracted(correction: ClockCorrection, at: float) -> float:
-    return correction.offset + correction.drift * (at - correction.pivot)
+def _prefer_utc(
+    corrections: Sequence[ClockCorrection], doubt: Floats, extent: tuple[float, float]
+) -> tuple[list[ClockCorrection], Flags]:
+    """Corrections where clocks that UTC puts as well as the estimate does have none, and which clocks these are.
 
-
-def _common(ends: Floats, doubt: Floats) -> Floats:
-    """What is subtracted, at both ends of the time, from the clock that most others agree with."""
-    tolerance = np.maximum(doubt[:, None], doubt[None, :])
-    agree = np.all(np.abs(ends[:, None, :] - ends[None, :, :]) <= tolerance[:, :, None], axis=2)
-    common: Floats = np.median(ends[agree[int(np.argmax(agree.sum(axis=1)))]], axis=0)
-    return common
+    `doubt` is the least disagreement with UTC that counts, at the ends of the time that the estimate is for, ns.
+    """
+    offset, drift, pivot, group, anchors = columns_of(corrections, "offset", "drift", "pivot", "group", "anchors")
+    by_utc = np.zeros(len(corrections), dtype=bool)
+    for number in np.unique(group[anchors > 0]):
+        members = np.flatnonzero((group == number) & (anchors > 0))
+        subtracted = np.stack([offset[members] + drift[members] * (at - pivot[members]) for at in extent], axis=1)
+        # That of the clock that most others agree with.
+        tolerance = np.maximum(doubt[members, None], doubt[None, members])
+        agree = np.all(np.abs(subtracted[:, None, :] - subtracted[None, :, :]) <= tolerance[:, :, None], axis=2)
+        common = np.median(subtracted[agree[int(np.argmax(agree.sum(axis=1)))]], axis=0)
+        stays = members[np.all(np.abs(subtracted - common) <= doubt[members, None], axis=1)]
+        if len(stays) < 2:
+            continue
+        # The others are corrected relative to the clocks that stay.
+        drift_of_utc = float(common[1] - common[0]) / max(extent[1] - extent[0], 1.0)
+        offset[members] -= common[0] + drift_of_utc * (pivot[members] - extent[0])
+        drift[members] -= drift_of_utc
+        offset[stays], drift[stays], by_utc[stays] = 0.0, 0.0, True
+    return [
+        replace(correction, offset=float(offset[clock]), drift=float(drift[clock]))
+        for clock, correction in enumerate(corrections)
+    ], by_utc

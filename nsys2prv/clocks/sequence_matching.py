@@ -115,18 +115,10 @@ class Ambiguous:
 def match_sequences(
     first: CollectiveSequence, second: CollectiveSequence, precision: float = PRECISIONS[0]
 ) -> SequenceMatch | Ambiguous | None:
-    """Equal collectives of two sequences whose clocks differ by an unknown shift.
+    """Equal collectives of sequences of two processes whose clocks differ by an unknown shift.
 
-    Parameters
-    ----------
-    first, second
-        Sequences of two processes.
-    precision
-        Distance of ends of one collective, ns, up to which they are recognized: one of PRECISIONS.
-
-    Returns
-    -------
-    None: they are not of the same communicator, or its ends are farther apart.
+    They are recognized by ends that are not further apart than the precision, ns: one of PRECISIONS. None: they are not of the
+    same communicator, or its ends are further apart.
     """
     exact = _by_key(first, second)
     if exact is not None:
@@ -150,15 +142,8 @@ def match_sequences(
 def match_at_shift(
     first: CollectiveSequence, second: CollectiveSequence, expected: Floats, tolerance: float
 ) -> SequenceMatch | None:
-    """Equal collectives of two sequences where the shift between their clocks is known.
-
-    Parameters
-    ----------
-    expected
-        When each collective of the first should end in the second, ns.
-    tolerance
-        Distance of ends, ns, up to which they are taken for the same.
-    """
+    """Equal collectives of two sequences where the shift between their clocks is known: when each of the first is expected to
+    end in the second, and how far from there it may end, ns."""
     exact = _by_key(first, second)
     if exact is not None:
         return exact
@@ -189,9 +174,9 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
         return None
     time = (first.time - first.time[0]).astype(np.float64)
     if len(first) < FEW:
-        apart = float(np.ptp(distance))
-        is_refuted = apart > _FEW_APART + _FASTEST_DRIFT * time[-1] or not _may_be_same(first, second)
-        return None if is_refuted else SequenceMatch(places, places, apart / 2, 0.0)
+        deviation = float(np.ptp(distance))
+        is_refuted = deviation > _FEW_APART + _FASTEST_DRIFT * time[-1] or not _may_be_same(first, second)
+        return None if is_refuted else SequenceMatch(places, places, deviation / 2, 0.0)
     shift, drift = robust_line(time, distance)
     error = float(np.median(np.abs(distance - shift - drift * time)))
     is_refuted = abs(drift) > _FASTEST_DRIFT
@@ -277,19 +262,35 @@ def _may_be_same(first: CollectiveSequence, second: CollectiveSequence) -> bool:
 # -- a search for the shift between two clocks -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Shift:
+    """By how much a clock is ahead of another: `by` ns at a time, with a drift."""
+
+    at: float
+    by: float
+    drift: float
+
+    def moved(self, to: float, more: float = 0.0) -> _Shift:
+        """The same at another time, and larger by some ns."""
+        return _Shift(to, self.by + self.drift * (to - self.at) + more, self.drift)
+
+    def expected(self, time: Ints) -> Floats:
+        """Times of the one clock, by the other."""
+        return time + self.by + self.drift * (time - self.at)
+
+
 def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: float) -> list[SequenceMatch]:
     """Matches with the likely shifts between two clocks that explain enough. The first sequence is the shorter one."""
-    tried: list[tuple[float, float]] = []
+    tried: list[_Shift] = []
     matches: list[SequenceMatch] = []
     # Windows in the middle, at the start, at the end and between: the other sequence may cover a part of the time only.
     last = max(len(first) - _WINDOW, 0)
     for start in dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]):
-        middle = float(first.time[min(start + _WINDOW // 2, len(first) - 1)])
-        for shift, drift in _shifts(first, second, start, precision):
+        for shift in _shifts(first.at(slice(start, start + _WINDOW)), second, precision):
             # Another window of the same shift leads to the same match.
-            if not any(abs(shift - by) <= 10 * precision + _FASTEST_DRIFT * abs(middle - at) for by, at in tried):
-                tried.append((shift, middle))
-                match = _follow(first, second, start, _Shift(middle, shift, drift), precision)
+            if all(abs(shift.by - of.by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - of.at) for of in tried):
+                tried.append(shift)
+                match = _follow(first, second, start, shift, precision)
                 matches += [match] if _is_enough(first, second, match) else []
         # Other shifts that explain the run are seen in the same window.
         if matches:
@@ -297,9 +298,8 @@ def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: 
     return matches
 
 
-def _shifts(first: CollectiveSequence, second: CollectiveSequence, start: int, precision: float) -> list[tuple[float, float]]:
+def _shifts(window: CollectiveSequence, second: CollectiveSequence, precision: float) -> list[_Shift]:
     """Shifts, with drifts, that explain a window of the first sequence best: most distances of equal names agree."""
-    window = first.at(slice(start, start + _WINDOW))
     time = window.time
     low, high = np.searchsorted(second.time, [time[0] - _FARTHEST_SHIFT, time[-1] + _FARTHEST_SHIFT])
     most = max(_MOST_PAIRS // len(time), _WINDOW)
@@ -321,10 +321,11 @@ def _shifts(first: CollectiveSequence, second: CollectiveSequence, start: int, p
         likely = np.flatnonzero(count >= least)
         for index in likely[np.argsort(-count[likely], kind="stable")[: 4 * _CANDIDATES]]:
             peaks.append((int(count[index]), float(np.median(without[index : index + count[index]])), float(drift)))
-    shifts: list[tuple[float, float]] = []
-    for _, shift, drift in sorted(peaks, key=lambda peak: -peak[0]):
-        if len(shifts) < _CANDIDATES and all(abs(shift - likelier) > 5 * width for likelier, _ in shifts):
-            shifts.append((shift, drift))
+    middle = float(time[min(_WINDOW // 2, len(time) - 1)])
+    shifts: list[_Shift] = []
+    for _, by, drift in sorted(peaks, key=lambda peak: -peak[0]):
+        if len(shifts) < _CANDIDATES and all(abs(by - likelier.by) > 5 * width for likelier in shifts):
+            shifts.append(_Shift(middle, by, drift))
     return shifts
 
 
@@ -341,20 +342,6 @@ def _within(ordered: Floats, width: float) -> Ints:
 
 
 # -- from one window on in both directions -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Shift:
-    """By how much a clock is ahead of another: `by` ns at a time, with a drift."""
-
-    at: float
-    by: float
-    drift: float
-
-    def expected(self, time: Ints) -> Floats:
-        """Times of the one clock, by the other."""
-        return time + self.by + self.drift * (time - self.at)
-
 
 _Pairs = tuple[Ints, Ints, Floats]
 """Places of equal collectives in two sequences, and how far from the shift each is, ns."""
@@ -380,17 +367,16 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
             allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
             matched, places = _in_window(part, second, shift, allowed)
             if len(matched) < _LEAST_SHARE * len(part):
-                step = _step(part, second, shift.by + shift.drift * (centre - shift.at), precision)
-                if step is not None:
-                    again = _in_window(part, second, _Shift(centre, step, shift.drift), precision)
-                    matched, places = again if len(again[0]) > len(matched) else (matched, places)
+                stepped = _step(part, second, shift.moved(centre), precision)
+                again = _in_window(part, second, stepped, precision) if stepped is not None else (matched, places)
+                matched, places = max((matched, places), again, key=lambda pair: len(pair[0]))
             if len(matched) < max(_LEAST_SHARE * len(part), 4):
                 failed.append(np.arange(window.start, window.stop))
                 continue
-            residual = second.time[places] - part.time[matched] - shift.by - shift.drift * (part.time[matched] - shift.at)
+            residual = second.time[places] - shift.expected(part.time[matched])
             local = float(np.median(residual))
             deviation = np.abs(residual - local)
-            shift = _Shift(centre, shift.by + shift.drift * (centre - shift.at) + local, shift.drift)
+            shift = shift.moved(centre, local)
             if at_seed is None:
                 at_seed = since = shift
             elif abs(local) > allowed:
@@ -446,10 +432,10 @@ def _in_window(part: CollectiveSequence, second: CollectiveSequence, shift: _Shi
     return _nearest(part, second, expected + local, min(narrow, tolerance))
 
 
-def _step(part: CollectiveSequence, second: CollectiveSequence, shift: float, precision: float) -> float | None:
+def _step(part: CollectiveSequence, second: CollectiveSequence, shift: _Shift, precision: float) -> _Shift | None:
     """A shift near to the expected one that explains most of a window, and much more than others do; None: there is none."""
-    low, high = np.searchsorted(second.time, [part.time[0] + shift - _STEP, part.time[-1] + shift + _STEP])
-    near = np.sort(_distances(part, second.at(slice(low, high)), shift, _STEP)[0])
+    low, high = np.searchsorted(second.time, [part.time[0] + shift.by - _STEP, part.time[-1] + shift.by + _STEP])
+    near = np.sort(_distances(part, second.at(slice(low, high)), shift.by, _STEP)[0])
     if not len(near):
         return None
     count = _within(near, 2 * precision)
@@ -457,7 +443,7 @@ def _step(part: CollectiveSequence, second: CollectiveSequence, shift: float, pr
     step = float(np.median(near[best : best + count[best]]))
     rivals = count[np.abs(near - step) > 6 * precision]
     is_sure = count[best] >= max(0.6 * len(part), 4) and (not len(rivals) or rivals.max() <= 0.5 * count[best])
-    return step if is_sure else None
+    return replace(shift, by=step) if is_sure else None
 
 
 def _nearest(first: CollectiveSequence, second: CollectiveSequence, expected: Floats, tolerance: float) -> tuple[Ints, Ints]:

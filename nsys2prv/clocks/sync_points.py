@@ -32,15 +32,8 @@ or after the moment that becomes time 0: in real runs, ranks of one host end a c
 
 @dataclass(frozen=True)
 class ReportClock:
-    """The clock that the times of a report are of.
-
-    Attributes
-    ----------
-    name
-        The host, with the report where nothing ties it to others of the host. Reports with one name share a clock.
-    of_report
-        How far the report may be from others of its clock, ns: not 0 where only UTC ties it to them.
-    """
+    """The clock of a report: the host, with the report where nothing ties it to others of the host. Reports with one name share
+    a clock. `of_report`: how far the report may be from these, ns; not 0 where only UTC ties it to them."""
 
     name: str
     of_report: float = 0.0
@@ -55,16 +48,8 @@ def place_sessions(
 
     The monotonic clock of a host ties its reports to each other better than UTC, which steps: the first report of a host is
     placed by UTC and the others by their monotonic distance from it. A report of which the start is not known is placed with
-    its first event at the first event of the others.
-
-    Parameters
-    ----------
-    identities
-        Hosts and starts of the reports.
-    spans
-        First and last time of each report, in its own time, ns; None for a report without events.
-    method
-        UTC places each report by its own start, NONE all first events at 0; others use the monotonic clocks.
+    its first event at the first event of the others. With the method UTC each report is placed by its start, with NONE all
+    first events are at 0. Spans are the first and the last time of each report, in its time, ns; None without events.
     """
     zero_of_host: dict[str, int] = {}
     placements = [_place(identity, zero_of_host, method) for identity in identities]
@@ -88,17 +73,10 @@ def _place(identity: Identity, zero_of_host: dict[str, int], method: AlignMethod
 
 
 def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement]) -> list[ReportClock]:
-    """The clock of each report.
+    """The clock of each report, which `place_sessions` placed.
 
     All reports of a host share its clock: the starts of their sessions were read from it. A report without a start of its
     session, or without a host, has a separate clock.
-
-    Parameters
-    ----------
-    identities
-        Of the reports; reports with the same host are of one host.
-    placements
-        Of the reports, as of `place_sessions`.
     """
     of_host: dict[str, list[int]] = {}
     for index, identity in enumerate(identities):

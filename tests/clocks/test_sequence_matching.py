@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nsys2prv.clocks.collective_matching import match_collectives
+from nsys2prv.clocks.collective_matching import Matching
 from nsys2prv.clocks.sequence_matching import Ambiguous, CollectiveSequence, SequenceMatch, match_by_count, match_sequences
 
 MS = 1_000_000
@@ -36,7 +36,7 @@ class Run:
 @pytest.mark.parametrize("lost", [0.1, 0.2, 0.3])
 def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -> None:
     run = Run(seed, 4, lost=lost)
-    events = match_collectives(run.sequences).events
+    events = Matching(run.sequences).events
 
     assert all((numbers >= 0).mean() > 0.6 for numbers in events)
     of_place: dict[int, set[int]] = {}
@@ -49,7 +49,7 @@ def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -
 
 def test_regular_collectives_that_fit_in_many_ways_are_not_matched() -> None:
     first, second = Run(1, 2, jitter=1e-5, lost=0.1).sequences
-    matching = match_collectives([first, second])
+    matching = Matching([first, second])
 
     assert isinstance(match_sequences(first, second), Ambiguous)
     assert all((numbers < 0).all() for numbers in matching.events)
@@ -83,7 +83,7 @@ def few(process: int, *times: float, name: int = 0) -> CollectiveSequence:
 
 def test_a_few_collectives_are_counted() -> None:
     first, second = few(0, 1000 * MS, 3000 * MS), few(1, 4001 * MS, 5996 * MS)
-    found = match_collectives([first, second]).events
+    found = Matching([first, second]).events
 
     assert found[0].tolist() == found[1].tolist()
     assert (found[0] >= 0).all()
@@ -99,5 +99,5 @@ def test_a_few_collectives_that_cannot_be_the_same_are_not_counted() -> None:
 
 
 def test_which_of_two_sequences_of_a_process_it_is_cannot_be_counted() -> None:
-    matching = match_collectives([few(0, 1000 * MS), few(0, 1010 * MS), few(1, 1000 * MS), few(1, 1010 * MS)])
+    matching = Matching([few(0, 1000 * MS), few(0, 1010 * MS), few(1, 1000 * MS), few(1, 1010 * MS)])
     assert all((numbers < 0).all() for numbers in matching.events)
