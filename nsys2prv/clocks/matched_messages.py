@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys2prv.clocks.corrected_times import corrected_times, step_doubt
 from nsys2prv.clocks.sync_points import SyncPoints
-from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.time_axis import ClockCorrection, Placement
 

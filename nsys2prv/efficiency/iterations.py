@@ -27,7 +27,7 @@ from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, RunRows, base_types
 from nsys2prv.efficiency.steps import expanded
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
-from nsys2prv.execution.keys import distinct
+from nsys2prv.execution.row_order import distinct
 from nsys2prv.vocabulary import event_types
 
 BY_KERNELS = "period of kernels"

@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.row_order import is_constant, order_ties, rows_in_order
-from nsys2prv.execution.scratch import make_folder
 
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""

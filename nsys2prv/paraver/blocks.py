@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.execution.keys import Distinct, distinct
+from nsys2prv.execution.row_order import Distinct, distinct
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from nsys2prv.execution.gzip_blocks import GzipBlocks
+from nsys2prv.execution.threads import GzipBlocks
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
 

@@ -16,7 +16,7 @@ import polars as pl
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.row_order import in_content_order
-from nsys2prv.execution.threads import at_once, map_ahead
+from nsys2prv.execution.threads import map_ahead, max_threads
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class TraceStore:
         for collection in self._collections.values():
             collection.records.finish(on_disk=on_disk)
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        on_threads = at_once() > 1 and not on_disk
+        on_threads = max_threads() > 1 and not on_disk
         return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
 
     @property
@@ -130,7 +130,6 @@ class _Carry:
         self._still_open = [self._open_before(first, collection) for collection in collections]
 
     def load(self, window: Window) -> list[RecordBatch]:
-        memory.check()
         batches = []
         for index, collection in enumerate(self._collections):
             started, before = collection.load(window), self._still_open[index]

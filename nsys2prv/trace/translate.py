@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,13 +16,13 @@ from nsys2prv.errors import UsageError
 from nsys2prv.execution.output_files import (
     SUFFIXES,
     VIEWS,
+    Staged,
     final_paths,
+    publish,
     scratch_folder,
     staging_folder,
     without_suffix,
 )
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.dimemas import DimemasFormat, account_of
@@ -87,15 +89,13 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     final = final_paths(base, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
     check_kept(final.values(), [*arguments, *options.files_read])
-    with (
-        staging_folder(base) as staging,
-        scratch_folder(options.scratch, staging) as scratch,
+    with contextlib.ExitStack() as stack:
+        staging = scratch = stack.enter_context(staging_folder(base))
+        if options.scratch is not None:
+            scratch = stack.enter_context(scratch_folder(options.scratch, os.path.abspath(base)))
         # Within the folders: nobody writes there any more when they are removed.
-        workers(options.workers, options.scheduler, options.memory) as some,
-    ):
-        make_folder(scratch)
-        some.share(staging, scratch)
-        some.prepare(write_trace)
+        pool = stack.enter_context(workers(options.workers, options.scheduler, options.memory, {staging, scratch}))
+        pool.prepare(write_trace)
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         trace_format = DimemasFormat() if options.for_dimemas else ParaverFormat(compressed=options.gzip)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
@@ -105,7 +105,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             sources,
             options,
             scratch,
-            some,
+            pool,
             nvtx=options.nvtx,
             fold_streams=options.fold_streams,
             earlier=read_earlier_labels(options.labels) if options.labels else None,
@@ -125,7 +125,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             collected.on_rows.add(path.on_rows.rows)
         plan = session.plan
         with session.bar("pairing messages"):
-            messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
+            messages, paired = pair_messages(collected.messages, plan.timeline.selection, pool, collected.folder)
             collected.sorts[MESSAGES].absorb(paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
         head = _head(plan)
@@ -134,7 +134,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             opened.report.tables.delete_kept()
         prv = staged[trace_format.suffix]
         with session.bar("writing", collected.store.weight, "record") as bar:
-            records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)
+            records = write_trace(prv, trace_format, collected.store, head, pool, collected.folder, bar.update)
         used = plan.timeline.labels.used_with(collected.lanes)
         if path is not None and path.used_type is not None:
             used.append(path.used_type)

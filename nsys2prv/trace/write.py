@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from nsys2prv.execution.external_sort import ExternalSort, Window
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import WINDOWS_OF_PART
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.records import RecordKind, TimelineHead
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.trace.collect import MESSAGES
 from nsys2prv.trace.merge import TraceStore, record_sort
 from nsys2prv.trace.output_format import RecordWriter, TraceFormat
+
+_WINDOWS_OF_PART = 4
+"""Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
+memory of the system, and all workers end at about the same time."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def write_trace(
                 progress(encoded.records)
             return writer.records
     shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
-    groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)
+    groups = workers.groups([1] * len(windows), _WINDOWS_OF_PART)
     work = [TracePart(*shared, tuple(windows[index] for index in group), folder, format) for group in groups]
     records = 0
 
@@ -64,7 +66,7 @@ def write_trace(
                 store.drop_ended(end)
 
     format.join(path, parts(workers.map(write_part, work)))
-    workers.finish()
+    workers.close()
     store.delete()
     return records
 

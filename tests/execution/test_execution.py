@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys2prv.execution import external_sort, scratch
+from nsys2prv.execution import external_sort, output_files
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.threads import Stop, map_ahead, run_all
 
@@ -95,12 +95,12 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
 def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "_leaving", threading.Event())
-    monkeypatch.setattr(scratch, "_paths", set())
-    with scratch.temporary_folder(tmp_path) as folder:
+    monkeypatch.setattr(output_files, "_leaving", threading.Event())
+    monkeypatch.setattr(output_files, "_folders", set())
+    with output_files.temporary_folder(tmp_path, "OUT") as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
-        scratch.remove_temporary()
+        output_files.remove_temporary()
         with pytest.raises(SystemExit):
             collected.spill()
     assert not list(tmp_path.iterdir())

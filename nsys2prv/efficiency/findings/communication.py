@@ -32,7 +32,7 @@ from nsys2prv.efficiency.meters.kernel_stats import Kernels, bar_of
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
@@ -81,7 +81,7 @@ def _without_waits(evidence: Evidence) -> pl.DataFrame | None:
     kernel = ["row", "start"]
     kernels = kernels.group_by(*kernel, "end", "device").agg(pl.col("exposed").sum()).filter(pl.col("device") >= 0)
     transfers = evidence.measured(Nccl).transfers.with_columns(pl.col("row").cast(kernels.schema["row"]))
-    kernels = kernels.join(one_of_each(transfers, kernel), on=kernel, how="left")
+    kernels = kernels.join(drop_duplicates(transfers, kernel), on=kernel, how="left")
     residence = pl.col("end") - pl.col("start")
     length = pl.min_horizontal(residence, "transfer")
     # The last rank waits for none: what it can't cover, nobody can.

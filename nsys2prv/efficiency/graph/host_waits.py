@@ -39,7 +39,7 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.intervals import Places as GroupPlaces
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import WAITS
-from nsys2prv.execution.keys import order_of_keys
+from nsys2prv.execution.row_order import order_of_keys
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM, SYNCHRONIZATION
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
