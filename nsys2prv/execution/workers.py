@@ -43,14 +43,10 @@ _GROUPS_PER_WORKER = 4
 """Approximate number of groups for each worker; a worker with longer groups gets fewer."""
 _SECONDS_TO_LEAVE = 2.0
 """How long workers may take to clean up when they have to end."""
-_SECONDS_BETWEEN_LOOKS = 1.0
-"""How often it is looked whether a result can still come."""
 _SECONDS_BETWEEN_SIGNS = 5.0
 """How often a worker on this machine gives a sign of life."""
 _LOOKS_IN_SILENCE = 40
-"""Looks without a sign of life of a worker until it counts as dead. Time passes also while all processes are stopped."""
-_SECONDS_BETWEEN_CALLS = 15.0
-"""How often a cluster is called while its result is waited for."""
+"""Looks (one each second) without a sign of life until a worker counts as dead. Time also passes while all are stopped."""
 _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_COME = 120
 """How long a scheduler may take to answer, and its first worker to connect."""
@@ -72,12 +68,15 @@ class Workers(ABC):
     count: int = 1
     is_here: bool = False
 
-    @abstractmethod
-    def submit(self, function: Callable[[S], T], item: S) -> Any:
-        """Have a piece of work done; what `gather` takes."""
+    _died: tuple[type[Exception], ...] = ()
+    _timed_out: tuple[type[Exception], ...] = (TimeoutError, concurrent.futures.TimeoutError)
+    _seconds_between_looks = 1.0
 
     @abstractmethod
-    def gather(self, submitted: Any) -> Any:
+    def submit(self, function: Callable[[S], T], argument: S) -> Any:
+        """Have a piece of work done: a future, which `gather` takes."""
+
+    def gather(self, future: Any) -> Any:
         """The result of a piece of work, or its error.
 
         Raises
@@ -85,6 +84,19 @@ class Workers(ABC):
         WorkerDied
             When a worker died, or is silent.
         """
+        while True:
+            try:
+                return future.result(self._seconds_between_looks)
+            except self._died as error:
+                raise WorkerDied() from error
+            except self._timed_out:
+                # Of the work itself.
+                if future.done():
+                    raise
+                self._look()
+
+    def _look(self) -> None:  # noqa: B027  # only others can die
+        """Raise an error when the result that is waited for won't come."""
 
     def close(self) -> None:  # noqa: B027  # this process goes on
         """End the workers, or leave them, also during work."""
@@ -92,17 +104,13 @@ class Workers(ABC):
     def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
         """Have all workers load the module of a function, while the first ones may work already."""
 
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        """Results of a function for each item, in order; the first error is raised in place of its result.
-
-        Raises
-        ------
-        WorkerDied
-            When a worker died, or is silent.
+    def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
+        """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
+        `gather`.
         """
         waiting: collections.deque[Any] = collections.deque()
-        for item in items:
-            waiting.append(self.submit(function, item))
+        for argument in arguments:
+            waiting.append(self.submit(function, argument))
             # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
             if len(waiting) >= 2 * self.count:
                 yield self.gather(waiting.popleft())
@@ -190,11 +198,11 @@ class InThisProcess(Workers):
 
     is_here = True
 
-    def submit(self, function: Callable[[S], T], item: S) -> Callable[[], T]:
-        return functools.partial(function, item)
+    def submit(self, function: Callable[[S], T], argument: S) -> Callable[[], T]:
+        return functools.partial(function, argument)
 
-    def gather(self, submitted: Callable[[], T]) -> T:
-        return submitted()
+    def gather(self, future: Callable[[], T]) -> T:
+        return future()
 
 
 # -- workers on this machine --------------------------------------------------------------------------------------------
@@ -209,6 +217,8 @@ class LocalWorkers(Workers):
     A pipe brings signs of life from them, and its end when the last one has ended. They leave at the end of another one, which
     comes also when this process is killed.
     """
+
+    _died = (concurrent.futures.BrokenExecutor,)
 
     def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
         import multiprocessing.resource_tracker
@@ -239,29 +249,16 @@ class LocalWorkers(Workers):
         for _ in range(min(self.count, os.cpu_count() or 1)):
             self.submit(_load, function)
 
-    def submit(self, function: Callable[[S], T], item: S) -> concurrent.futures.Future[T]:
+    def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         try:
             # It may start processes, which have to know what to do when a signal comes.
             with signals_held(TO_ALL_PROCESSES):
-                return self._pool.submit(function, item)
+                return self._pool.submit(function, argument)
         except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
             is_refused = memory.resource_error_in(error) is not None
             raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
 
-    def gather(self, submitted: concurrent.futures.Future[T]) -> T:
-        while True:
-            try:
-                return submitted.result(_SECONDS_BETWEEN_LOOKS)
-            except concurrent.futures.BrokenExecutor as error:
-                raise WorkerDied() from error
-            except (TimeoutError, concurrent.futures.TimeoutError):
-                # Of the work itself.
-                if submitted.done():
-                    raise
-                self._look()
-
     def _look(self) -> None:
-        """Raise an error when the result that is waited for won't come."""
         if self._refused is not None:
             raise self._refused
         for process in self._looks_in_silence:
@@ -341,7 +338,13 @@ def _load(_function: Callable[..., object]) -> None:
 class DaskCluster(Workers):
     """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
 
+    _seconds_between_looks = 15.0
+
     def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
+        import distributed
+
+        self._died = (distributed.KilledWorker, distributed.CancelledError)
+        self._timed_out = (distributed.TimeoutError,)
         self._client = client
         self._folders = tuple(folders)
         self.count = max(sum(client.nthreads().values()), 1)
@@ -354,34 +357,12 @@ class DaskCluster(Workers):
                         f"yours"
                     )
 
-    def submit(self, function: Callable[[S], T], item: S) -> Any:
+    def submit(self, function: Callable[[S], T], argument: S) -> Any:
         # Not pure: the result depends on files, so it must not be looked up by its arguments.
         # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
-        return self._client.submit(_inside, self._folders, function, item, pure=False)
+        return self._client.submit(_inside, self._folders, function, argument, pure=False)
 
-    def gather(self, submitted: Any) -> Any:
-        import asyncio
-
-        from distributed import KilledWorker
-
-        while True:
-            try:
-                result = submitted.result(_SECONDS_BETWEEN_CALLS)
-            except KilledWorker as error:
-                raise WorkerDied() from error
-            except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
-                raise WorkerDied("or the scheduler of the Dask cluster is gone") from error
-            except (TimeoutError, asyncio.TimeoutError):
-                # Of the work itself.
-                if submitted.done():
-                    raise
-                self._call()
-            else:
-                submitted.release()
-                return result
-
-    def _call(self) -> None:
-        """Raise WorkerDied when the scheduler, or a worker, does not answer."""
+    def _look(self) -> None:
         try:
             if not self._client.run(_version, on_error="ignore", callback_timeout=_SECONDS_TO_ANSWER):
                 # What started them may start others.
@@ -396,61 +377,33 @@ class DaskCluster(Workers):
 
 
 def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
-    import asyncio
-
-    client = _client(scheduler)
-    try:
-        try:
-            client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            raise UsageError(
-                f"--scheduler {scheduler}: no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
-            ) from error
-        try:
-            versions = client.run(_version)
-        except Exception as error:
-            # Any error of the worker means that it can't run nsys2prv.
-            raise UsageError(
-                f"--scheduler {scheduler}: its workers can't run nsys2prv ({error}); start them in the environment in which it "
-                f"is installed"
-            ) from error
-        for worker, version in versions.items():
-            if version != __version__:
-                raise UsageError(
-                    f"--scheduler {scheduler}: the worker {worker} has nsys2prv {version} and this is {__version__}; "
-                    f"install the same on all machines"
-                )
-        return DaskCluster(client, folders)
-    except BaseException:
-        client.close()
-        raise
-
-
-def _client(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'") from error
-    is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdecimal()
-    address = scheduler if is_address else _address_in(scheduler)
+    address = scheduler if "://" in scheduler or scheduler.rpartition(":")[2].isdecimal() else _address_in(scheduler)
     # Its type hints are incomplete.
     client: Any = Client.__new__(Client)
+    why = "no Dask scheduler answers there"
     try:
         client.__init__(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
-        return client
-    except Exception as error:
-        # It is half made. When the interpreter collected it, perhaps while another one is made, both would wait for each other.
+        why = f"no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
+        client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
+        why = "its workers can't run nsys2prv; start them in the environment in which it is installed"
+        versions = client.run(_version)
+        if set(versions.values()) != {__version__}:
+            why = f"its workers have nsys2prv {', '.join(sorted(set(versions.values())))} and this is {__version__}"
+            raise UsageError(f"--scheduler {scheduler}: {why}; install the same on all machines")
+        return DaskCluster(client, folders)
+    except BaseException as error:
+        # When the interpreter collected one that is half made, perhaps while another is made, both would wait for each other.
         client.close()
-        # Whatever is wrong with an address, many libraries find it out, each with its own errors.
-        if (refused := memory.resource_error_in(error)) is not None:
-            raise refused from error
-        why = f"no Dask scheduler answers there ({' '.join(str(error).split())[:300]})"
-        if address.startswith("tls://") and isinstance(error, TypeError):
-            why = (
-                "tls:// needs certificates, and Dask has none: name them in its configuration, distributed.comm.tls "
-                "(docs/scale.md)"
-            )
-        raise UsageError(f"--scheduler {scheduler}: {why}") from error
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        if isinstance(error, TypeError) and address.startswith("tls://"):
+            why = "tls:// needs certificates: name them in the configuration of Dask, distributed.comm.tls (docs/scale.md)"
+        why = f"{why} ({' '.join(str(error).split())[:300]})"
+        raise memory.resource_error_in(error) or UsageError(f"--scheduler {scheduler}: {why}") from error
 
 
 def _address_in(file: str) -> str:
@@ -470,13 +423,13 @@ def _address_in(file: str) -> str:
     )
 
 
-def _inside(folders: tuple[Path, ...], function: Callable[[S], T], item: S) -> T:
+def _inside(folders: tuple[Path, ...], function: Callable[[S], T], argument: S) -> T:
     """Do a piece of work for a process that may have ended: the worker keeps running, and may create removed folders again."""
     for folder in folders:
         if not is_in_use(folder):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     try:
-        return function(item)
+        return function(argument)
     finally:
         for folder in folders:
             if not is_in_use(folder):
