@@ -42,7 +42,7 @@ _ANOTHER_PLACE = "another place with -o"
 _TRIES = 100
 _folders: set[Path] = set()
 """Temporary folders of this process."""
-_made: list[Path] = []
+_new_parents: list[Path] = []
 """Folders that were made for outputs and may still be empty, outer ones first."""
 _leaving = threading.Event()
 _published = threading.Event()
@@ -96,35 +96,41 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
     with_parents
         Make the other folder, and those above it, where they are missing. They are removed when they are empty at the end.
     """
-    made = missing_folders(parent) if with_parents else []
-    _made.extend(made)
+    missing = missing_folders(parent) if with_parents else []
+    _new_parents.extend(missing)
     label = PREFIX + hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]
     try:
-        for missing in made:
-            missing.mkdir(exist_ok=True)
-        # Another process may work for the same purpose at the moment.
+        if with_parents:
+            make_with_parents(parent)
+        # Other processes may work for the same purpose at the moment.
         folder, lock = next(filter(None, (_locked(parent / f"{label}.{number}") for number in itertools.count())))
         try:
             _clear(folder)
+            for abandoned in filter(None, map(_locked, set(parent.glob(f"{label}.*")) - {folder})):
+                _remove(*abandoned)
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            _folders.discard(folder)
-            os.close(lock)
+            _remove(folder, lock)
     finally:
-        _remove_empty(made)
+        _remove_empty(missing)
 
 
 def _locked(folder: Path) -> tuple[Path, int] | None:
     """A temporary folder, made where it is missing, and its lock; None when it is of another process, user or program."""
     with signals_held():
-        with contextlib.suppress(FileExistsError):
+        is_new = True
+        try:
             _make_private(folder, exist_ok=False)
+        except FileExistsError:
+            is_new = False
         try:
             if not _is_ours(folder):
                 return None
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError:
+            if is_new:
+                folder.rmdir()
+                raise
             return None
         if not _has_lock(folder, lock):
             os.close(lock)
@@ -135,11 +141,9 @@ def _locked(folder: Path) -> tuple[Path, int] | None:
 
 def _is_ours(folder: Path) -> bool:
     """Whether nobody but this user can have changed what is in a temporary folder."""
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        return False
-    names = os.listdir(folder)
-    return not names or _LOCK in names
+    status, names = folder.lstat(), os.listdir(folder)
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return is_private and (not names or _LOCK in names)
 
 
 def _has_lock(folder: Path, lock: int) -> bool:
@@ -150,19 +154,28 @@ def _has_lock(folder: Path, lock: int) -> bool:
     except OSError:
         # A file system without locks: nobody should write the same output twice at once.
         pass
-    try:
+    with contextlib.suppress(OSError):
         # Not that of a folder that was removed meanwhile.
         return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
-    except OSError:
-        return False
+    return False
 
 
 def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name != _LOCK:
-            path.unlink()
+    """Remove what is in a temporary folder, as far as that is possible, but not its lock."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+
+
+def _remove(folder: Path, lock: int) -> None:
+    # The lock is the last: without it nobody would know whose folder it is.
+    _clear(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+    os.close(lock)
 
 
 def remove_temporary() -> None:
@@ -171,10 +184,11 @@ def remove_temporary() -> None:
     for folder in tuple(_folders):
         # Other threads may still write there.
         for _ in range(_TRIES):
+            _clear(folder)
             shutil.rmtree(folder, ignore_errors=True)
             if not os.path.lexists(folder):
                 break
-    _remove_empty(_made)
+    _remove_empty(_new_parents)
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:

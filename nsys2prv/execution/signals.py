@@ -26,8 +26,8 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 
     def end(number: int, _: FrameType | None) -> None:
         # Once: further signals would end the clean-up of the first.
-        for further in ENDING_SIGNALS:
-            signal.signal(further, signal.SIG_IGN)
+        for any_number in ENDING_SIGNALS:
+            signal.signal(any_number, signal.SIG_IGN)
         leave(number)
 
     for number in ENDING_SIGNALS:

@@ -54,12 +54,12 @@ class Stop:
             raise Stopped
 
 
-def run_all(work: Iterable[Callable[[Stop], T]], threads: int | None = None) -> list[T]:
-    """Results of pieces of work, in the order of the pieces; on as many threads as `max_threads` says, if no number is given.
+def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
+    """Results of pieces of work, in the order of the pieces; on as many threads as `max_threads` says.
 
     The first error of a piece ends the others and is raised.
     """
-    stop, threads = Stop(), threads or max_threads()
+    stop, threads = Stop(), max_threads()
     if threads == 1:
         return [piece(stop) for piece in work]
     with ThreadPoolExecutor(threads) as pool:
@@ -73,22 +73,22 @@ def run_all(work: Iterable[Callable[[Stop], T]], threads: int | None = None) -> 
             pool.shutdown(cancel_futures=True)
 
 
-def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _MOST_THREADS, *, beyond: int = 1) -> Iterator[T]:
-    """Results of a function for each item, in order, computed on other threads while earlier results are in use: on as many
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS, *, beyond: int = 1) -> Iterator[T]:
+    """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
     as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
 
-    So many items more (`beyond`) are begun or done, so that no thread waits while a result is in use; 2 where the next item
+    So many more (`beyond`) are begun or complete, so that no thread waits while a result is in use; 2 where the next argument
     takes long to get, too.
     """
     if max_threads() == 1:
-        yield from map(function, items)
+        yield from map(function, arguments)
         return
     waiting: collections.deque[Future[T]] = collections.deque()
     threads = min(max_threads(), most)
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
+            for argument in arguments:
+                waiting.append(pool.submit(function, argument))
                 if len(waiting) >= threads + beyond:
                     yield waiting.popleft().result()
             while waiting:
@@ -97,11 +97,11 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _MOST_
             pool.shutdown(cancel_futures=True)
 
 
-def prefetch(items: Iterable[T]) -> Iterator[T]:
-    """The same items, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
-    source, end = iter(items), object()
+def prefetch(values: Iterable[T]) -> Iterator[T]:
+    """The same values, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
+    source, end = iter(values), object()
     coming: Iterator[Any] = map_ahead(lambda _: next(source, end), itertools.repeat(None), most=1)
-    yield from itertools.takewhile(lambda item: item is not end, coming)
+    yield from itertools.takewhile(lambda value: value is not end, coming)
 
 
 class GzipBlocks:

@@ -75,7 +75,7 @@ def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
     with pytest.raises(WorkerDied, match=why), workers(2) as pool:
         list(pool.map(_end, [number] * 3))
 
-    assert _end_within(5, before)
+    assert _end_within(30, before)
 
 
 @pytest.mark.thorough
@@ -157,5 +157,6 @@ def test_workers_end_when_they_are_closed_also_during_work(seconds: float) -> No
 
     pool.close()
 
-    assert _end_within(2, before)
+    # One of them may still be starting.
+    assert _end_within(30, before)
     pool.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,15 +50,14 @@ def test_nothing_of_a_run_is_open_to_others_before_it_is_published(
     (tmp_path / "scratch").mkdir()
     removed: dict[Path, int] = {}
     pickles: dict[str, int] = {}
-    remove = shutil.rmtree
+    clear = output_files._clear
 
-    def look_and_remove(path: Path, **options: bool) -> None:
-        if Path(path) in output_files._folders:
-            removed[path] = mode(path)
-            pickles.update({file.name: mode(file) for file in path.rglob("*.pickle")})
-        remove(path, **options)
+    def look_and_clear(path: Path) -> None:
+        removed[path] = mode(path)
+        pickles.update({file.name: mode(file) for file in path.rglob("*.pickle")})
+        clear(path)
 
-    monkeypatch.setattr(shutil, "rmtree", look_and_remove)
+    monkeypatch.setattr(output_files, "_clear", look_and_clear)
     former = os.umask(0o002)
     try:
         done = command_line.run("translate", report, "-o", "OUT", "--scratch", "scratch", *workers)

@@ -198,6 +198,22 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_of_the_same_purpo
     with temporary_folder(tmp_path, "OUT") as folder:
         assert folder == left
         assert not (left / "runs").exists()
+        # What a process left that worked beside another one goes too.
+        left.rename(tmp_path / "first")
+        left_behind(tmp_path).rename(left.with_suffix(".7"))
+        (tmp_path / "first").rename(left)
+        with temporary_folder(tmp_path, "OUT") as second:
+            assert set(tmp_path.iterdir()) == {folder, second}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_makes_no_folders_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="No space left"), temporary_folder(tmp_path, "OUT"):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
