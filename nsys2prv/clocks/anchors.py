@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.clocks.sync_points import SyncPoints
-from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep, Placement
 

@@ -16,8 +16,8 @@ import polars as pl
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.scratch import make_folder
-from nsys2prv.execution.sizes import REPORTS_AT_ONCE
+from nsys2prv.execution.memory import REPORTS_AT_ONCE
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report

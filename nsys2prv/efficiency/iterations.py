@@ -26,7 +26,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
 from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, base_types
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
-from nsys2prv.execution.keys import distinct
+from nsys2prv.execution.row_order import distinct
 from nsys2prv.vocabulary import event_types
 
 BY_KERNELS = "period of kernels"

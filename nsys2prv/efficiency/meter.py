@@ -10,7 +10,7 @@ from typing import Any
 
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
-from nsys2prv.execution.threads import at_once
+from nsys2prv.execution.threads import max_threads
 
 _LONG_RUN = 1_000_000
 """Operations of devices from which memory counts more than time."""
@@ -95,7 +95,7 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     order = TopologicalSorter(needs)
     order.prepare()
     results: dict[Measure, Any] = {}
-    with ThreadPoolExecutor(at_once()) as pool:
+    with ThreadPoolExecutor(max_threads()) as pool:
         running: dict[Future[Any], Measure] = {}
         while order.is_active():
             for measure in order.get_ready():

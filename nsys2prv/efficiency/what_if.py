@@ -34,7 +34,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary.printable import printable_lines
@@ -174,8 +174,8 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
             "whatif: nothing is changed; give --ideal-network, --no-late-ranks, --no-launch-cost, --data-loading, --scale or "
             "--rank"
         )
-    limit, _ = memory.allotments(options.memory, 0)
-    with memory.limited(limit), scratch_alone(options.scratch) as folder:
+    limit = memory.bytes_of_process(options.memory, 0)
+    with memory.limited(limit), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
         if not events.rows.devices:
             raise NoDevices(events.inputs)

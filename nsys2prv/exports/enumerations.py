@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.report import Report
@@ -37,4 +37,4 @@ def labelled(column: str, labels: Mapping[int, str], what: str) -> pl.Expr:
 @once
 def _read(report: Report, table: str) -> dict[int, str]:
     entries = report.read(table, optional=("id", Text("name"), Text("label")))
-    return dict(one_of_each(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())
+    return dict(drop_duplicates(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())

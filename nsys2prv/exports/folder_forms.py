@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
-from nsys2prv.execution.private_folders import is_utf8
+from nsys2prv.execution.output_files import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS
 from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
 from nsys2prv.vocabulary.limits import (

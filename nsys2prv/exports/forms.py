@@ -15,7 +15,7 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
 from nsys2prv.execution import memory
-from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -121,7 +121,7 @@ class Tables(ABC):
 
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
     """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
-    return lack_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
+    return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
 
 
 def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Mapping[str, Any]) -> pl.LazyFrame:

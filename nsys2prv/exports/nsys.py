@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError, ReportError
-from nsys2prv.execution.programs import run_program
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution.output_files import temporary_folder
+from nsys2prv.execution.signals import run_program
 from nsys2prv.exports.forms import EXPORT_TABLES
 from nsys2prv.exports.sqlite_form import SqliteTables
 
@@ -50,7 +50,7 @@ class NsysExport:
         known = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
-            with temporary_folder(target.parent.absolute()) as folder:
+            with temporary_folder(target.parent.absolute(), target.name) as folder:
                 # Without the suffix of a report: nobody takes it for one.
                 partial = folder / "export"
                 self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))

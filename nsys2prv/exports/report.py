@@ -12,8 +12,8 @@ import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.execution import memory
-from nsys2prv.execution.lacks import lack_in
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
 from nsys2prv.exports.folder_forms import form_of_folder
 from nsys2prv.exports.forms import (
@@ -277,7 +277,7 @@ class Report:
 
 @once
 def _strings(report: Report) -> pl.DataFrame:
-    return one_of_each(report.read("StringIds", ("id", Text("value"))), "id")
+    return drop_duplicates(report.read("StringIds", ("id", Text("value"))), "id")
 
 
 @once
@@ -342,7 +342,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     try:
         return _open(path, nsys)
     except OSError as error:
-        raise lack_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+        raise resource_error_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
 
 
 def _open(path: Path, nsys: NsysExport | None) -> Report:

@@ -21,11 +21,10 @@ from adbc_driver_manager import AdbcConnection
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError
 from nsys2prv.execution import memory
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.memory import ROWS_OF_PART
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.row_order import is_constant
-from nsys2prv.execution.scratch import make_folder
-from nsys2prv.execution.sizes import ROWS_OF_PART
+from nsys2prv.execution.row_order import Merging, is_constant
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.column_files import ColumnFile, StoredBatch, narrowest
 from nsys2prv.exports.forms import NO_SELECTION, Schema, Selection, Stretch, frames_scan
@@ -273,7 +272,6 @@ class StoredTables(SqliteTables):
             try:
                 for batch in read(part):
                     stop.check()
-                    memory.check()
                     stored.append(file.append(batch))
             except (Unusual, ReportError, NoResources):
                 continue

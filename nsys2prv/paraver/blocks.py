@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.execution.keys import distinct
+from nsys2prv.execution.row_order import distinct
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, Header, shown
 from nsys2prv.sources.registry import type_of

@@ -58,8 +58,7 @@ def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
     records = Trace(path, header, labels or PcfLabels(), names, labels is not None)
     try:
         on_malformed = partial(log.add, TraceRule.RECORDS, path)
-        of_process, _ = memory.allotments(None, 0)
-        with memory.limited(of_process), progress_bar("checking", "record") as bar:
+        with memory.limited(memory.bytes_of_process(None, 0)), progress_bar("checking", "record") as bar:
             for block in records.read(_with_edges, on_malformed):
                 for check in checks:
                     check.update(block)

@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.keys import distinct, one_key, one_number, order_of_keys
-from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.execution.row_order import differ_from_before, distinct, key_column, one_key, order_of_keys
 from nsys2prv.paraver.blocks import Block, Flags, Indices
 from nsys2prv.paraver.label_files import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
@@ -179,7 +178,7 @@ class _Places(RecordCheck):
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
-        places = places.with_columns(key=one_number(places, ("cpu", "task", "thread")))
+        places = places.with_columns(key=key_column(places, ("cpu", "task", "thread")))
         distinct = places.unique("key").join(self._tasks, on="task", how="left")
         off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
         off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)
@@ -361,7 +360,7 @@ class _Labelled(RecordCheck):
             unknown = pairs[~self._seen.has(types.numbers, types.place[pairs], block.pair_value[pairs])]
             if len(unknown):
                 of_block = block.pairs[unknown]
-                values = of_block.filter(one_number(of_block, ("type", "value")).is_first_distinct())
+                values = of_block.filter(key_column(of_block, ("type", "value")).is_first_distinct())
                 self._check(("type", "value"), block.located(values), "value {value} of type {type}")
                 self._seen.add(values.join(self._known["type", "value"], on=["type", "value"], how="semi"))
 

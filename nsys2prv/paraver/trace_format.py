@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nsys2prv.errors import TooManyRows
-from nsys2prv.execution.gzip_blocks import GzipBlocks
+from nsys2prv.execution.threads import GzipBlocks
 from nsys2prv.paraver.label_files import write_pcf, write_row
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.paraver.trace_files import MOST_OBJECTS, VIEWS, companion, without_suffix

@@ -12,8 +12,7 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished, call
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages

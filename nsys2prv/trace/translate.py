@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -15,9 +17,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.output_files import final_paths, scratch_folder, staging_folder
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.output_files import Staged, final_paths, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
@@ -87,14 +87,12 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     final = final_paths(base, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
     check_kept(final.values(), [*arguments, *options.files_read])
-    with (
-        staging_folder(base) as staging,
-        scratch_folder(options.scratch, staging) as scratch,
+    with contextlib.ExitStack() as stack:
+        staging = scratch = stack.enter_context(staging_folder(base))
+        if options.scratch is not None:
+            scratch = stack.enter_context(scratch_folder(options.scratch, os.path.abspath(base)))
         # Within the folders: nobody writes there any more when they are removed.
-        workers(options.workers, options.scheduler, options.memory) as pool,
-    ):
-        make_folder(scratch)
-        pool.share(staging, scratch)
+        pool = stack.enter_context(workers(options.workers, options.scheduler, options.memory, {staging, scratch}))
         pool.prepare(write_trace)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
         sources = select_sources(options.only, options.skip)

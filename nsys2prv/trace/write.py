@@ -20,10 +20,8 @@ import polars as pl
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.row_order import in_content_order
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import WINDOWS_OF_PART
-from nsys2prv.execution.threads import at_once, map_ahead
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.threads import map_ahead, max_threads
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind, TimelineHead
@@ -37,6 +35,10 @@ _LONGER, _LONGER_ON_THREADS = 2, 3
 """How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
 Where threads share the interpreter, they hand it over some hundred times for each window: it is still longer where memory is
 ample."""
+
+_WINDOWS_OF_PART = 4
+"""Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
+memory of the system, and all workers end at about the same time."""
 
 
 class RecordWriter(Protocol):
@@ -159,7 +161,7 @@ class TraceStore:
         for records in self.sorts.values():
             records.finish(on_disk=on_disk)
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        on_threads = at_once() > 1 and not on_disk
+        on_threads = max_threads() > 1 and not on_disk
         return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
 
     @property
@@ -210,7 +212,6 @@ class _WindowReader:
         ]
 
     def load(self, window: Window) -> list[RecordBatch]:
-        memory.check()
         batches = []
         for index, collection in enumerate(self._collections):
             started, before = collection.joined(collection.records.load(window)), self._still_open[index]
@@ -259,7 +260,7 @@ def write_trace(
                 progress(encoded.records)
             return writer.records
     shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
-    groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)
+    groups = workers.groups([1] * len(windows), _WINDOWS_OF_PART)
     work = [TracePart(*shared, tuple(windows[index] for index in group), folder, format) for group in groups]
     records = 0
 
@@ -274,7 +275,7 @@ def write_trace(
                 store.drop_ended(end)
 
     format.join(path, parts(workers.map(write_part, work)))
-    workers.finish()
+    workers.close()
     store.delete()
     return records
 

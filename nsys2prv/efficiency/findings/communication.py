@@ -23,7 +23,7 @@ from nsys2prv.efficiency.meters.kernel_stats import Kernels, bar_of
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
@@ -82,7 +82,7 @@ class ExposedCommunication(
         # The last rank waits for none: what it can't cover, nobody can.
         of_last = pl.col("exposed").sort_by(residence, "row").first().over("collective")
         cost = pl.min_horizontal("exposed", length)
-        kernels = kernels.join(one_of_each(transfers, kernel), on=kernel, how="left").with_columns(
+        kernels = kernels.join(drop_duplicates(transfers, kernel), on=kernel, how="left").with_columns(
             length=length,
             cost=cost,
             of_last=pl.when(pl.col("collective").is_null()).then(cost).otherwise(pl.min_horizontal(cost, of_last)),

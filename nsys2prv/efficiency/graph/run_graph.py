@@ -37,7 +37,7 @@ from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
 from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
 
@@ -283,7 +283,7 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     row, begin = points.moments.row[start].astype(np.int64), points.moments.time[start]
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
     members = pl.DataFrame({"row": row, "start": start, "end": end, "begin": begin}).join(
-        one_of_each(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
+        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
     )
     alone = members.filter(pl.col("transfer").is_null())
     edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)

@@ -21,7 +21,7 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -224,7 +224,7 @@ class Nccl(Measurement):
 def measure_nccl(run: MeasuredRun) -> Nccl:
     """NCCL kernels with what their calls say, and which of them are of one collective."""
     events = run.events
-    calls = one_of_each(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
+    calls = drop_duplicates(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
     started = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(
         "row", "start", "end", "number", "value"
     )

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution.output_files import output_errors
-from nsys2prv.execution.private_folders import make_with_parents, missing_folders
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution.output_files import Staged, output_errors, publish, temporary_folder
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 from nsys2prv.vocabulary.version import __version__
@@ -241,14 +237,6 @@ def _check_csv_folder(folder: Path) -> None:
         raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
 
 
-def _remove_empty(folders: Iterable[Path], kind: type[BaseException] | None, *_: object) -> None:
-    """Remove folders that were made for files that could not be written."""
-    if kind is not None:
-        with contextlib.suppress(OSError):
-            for folder in folders:
-                folder.rmdir()
-
-
 def write_files(files: Mapping[Path, str | None]) -> None:
     """Write texts; with None a file is removed.
 
@@ -266,9 +254,7 @@ def write_files(files: Mapping[Path, str | None]) -> None:
             parent = path.parent.absolute()
             try:
                 if parent not in folders:
-                    stack.push(partial(_remove_empty, missing_folders(parent)[::-1]))
-                    make_with_parents(parent)
-                    folders[parent] = stack.enter_context(temporary_folder(parent))
+                    folders[parent] = stack.enter_context(temporary_folder(parent, path.name, with_parents=True))
                 staged = None if text is None else f"result{number}"
                 if text is not None:
                     (folders[parent] / f"result{number}").write_text(

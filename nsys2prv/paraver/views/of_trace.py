@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import output_errors, staging_folder
+from nsys2prv.execution.output_files import Staged, output_errors, publish, staging_folder
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
