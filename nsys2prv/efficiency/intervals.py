@@ -211,7 +211,7 @@ class Segments(Moments):
 
         Returns
         -------
-        Of each piece its window, the segment, its begin and its end, in the order of windows and time.
+        Of each piece its window, the segment, its start and its end, in the order of windows and time.
 
         >>> busy = segments(Intervals.of([0, 1], [10, 5], [20, 9]))
         >>> window, segment, begin, end = busy.cut(Intervals.of([0, 1], [0, 6], [15, 8]))

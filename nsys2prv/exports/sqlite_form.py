@@ -59,7 +59,7 @@ _DRIVER_ERRORS = {
     "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
     "Type mismatch": "a value in a column of whole numbers is no whole number",
 }
-"""What is told for errors of the driver, by what they say."""
+"""What is reported for errors of the driver, by what they say."""
 _PERMITTED = {
     sqlite3.SQLITE_SELECT: None,
     sqlite3.SQLITE_READ: None,
@@ -254,7 +254,7 @@ class SqliteTables(Tables):
         found = {}
         with self._database() as database:
             for table in tables:
-                if "rowid" in self._columns[table]:
+                if any(name.lower() == "rowid" for name in self._columns[table]):
                     continue
                 name = quoted(table)
                 query = f"select (select min(rowid) from {name}), (select max(rowid) from {name})"

@@ -112,10 +112,6 @@ class StoredTables(SqliteTables):
         """Tables that are read from files."""
         return self._stored
 
-    def adopt(self, stored: Mapping[str, StoredTable]) -> None:
-        """Read tables from files from now on."""
-        self._stored.update(stored)
-
     def delete_kept(self) -> None:
         paths = {batch.path for table in self._stored.values() for batch in table.batches()}
         self._stored = {}

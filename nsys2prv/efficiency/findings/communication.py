@@ -77,7 +77,7 @@ class ExposedCommunication(
             return Losses()
         kernel, residence = ["row", "start"], pl.col("end") - pl.col("start")
         kernels = kernels.group_by(*kernel, "end", "device").agg(pl.col("exposed").sum()).filter(pl.col("device") >= 0)
-        transfers = evidence.run.measured(Nccl).transfers.with_columns(pl.col("row").cast(kernels.schema["row"]))
+        transfers = evidence.run.measured(Nccl).members.select(*kernel, "transfer", "collective")
         length = pl.min_horizontal(residence, "transfer")
         # The last rank waits for none: what it can't cover, nobody can.
         of_last = pl.col("exposed").sort_by(residence, "row").first().over("collective")

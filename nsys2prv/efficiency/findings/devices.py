@@ -342,7 +342,7 @@ class ClockThrottling(
         numbers = [Number("bins with a low clock", low.height), lowest, normal, against]
         # All devices have to wait for the one that loses most at a time.
         wall = int(low.group_by("bin").agg(pl.col("cost").max())["cost"].sum())
-        if evidence.run.measured(Nccl).transfers.height:
+        if evidence.run.measured(Nccl).members.height:
             numbers.append(Number("GPUs that wait in collectives", evidence.devices))
             worst = losses.worst
             losses = losses.with_costs(lambda loss: wall * evidence.devices if loss is worst else 0)

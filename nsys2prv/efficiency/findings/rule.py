@@ -213,9 +213,9 @@ def _unified(evidence: Evidence) -> str | None:
 
 def _matched_collectives(evidence: Evidence) -> str | None:
     nccl = evidence.run.measured(Nccl)
-    if nccl.collectives.height and not nccl.collectives["complete"].any():
+    if nccl.waits.height and not nccl.waits["complete"].any():
         return "ranks of the communicators are not in the run: they may be those that the others wait for"
-    if nccl.transfers.height or evidence.tables["nccl"].is_empty():
+    if nccl.members.height or evidence.tables["nccl"].is_empty():
         return None
     return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
 

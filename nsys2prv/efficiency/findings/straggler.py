@@ -159,7 +159,7 @@ class Straggler(
         return chain, None
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        waits = _waits(evidence.run.measured(Nccl).collectives.filter("complete"))
+        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
         chain, cause = self.chain(waits, evidence)
         if not chain:
             return None
@@ -197,6 +197,6 @@ class Straggler(
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
-        chain, _ = self.chain(_waits(evidence.run.measured(Nccl).collectives.filter("complete")), evidence)
+        chain, _ = self.chain(_waits(evidence.run.measured(Nccl).waits.filter("complete")), evidence)
         tasks = evidence.tasks_of([rank["device"] for rank in chain])
         return Without(no_late_ranks(built, [], tasks=tasks))

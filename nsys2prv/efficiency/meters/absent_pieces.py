@@ -161,7 +161,7 @@ def _innermost(
 
 
 class Pieces(NamedTuple):
-    """Pieces of windows: the window of each, its begin and end (ns), and the key of what holds in it."""
+    """Pieces of windows: the window of each, its start and end (ns), and the key of what holds in it."""
 
     window: Numbers
     begin: Numbers
