@@ -12,7 +12,8 @@ import polars as pl
 
 from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold, Worst
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
-from nsys2prv.efficiency.graph.changes import Step, without_gaps
+from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
