@@ -93,8 +93,6 @@ class Tile:
     level: str | None
     note: str
 
-    unit = "0 to 1"
-
     @property
     def text(self) -> str:
         """The value for people."""

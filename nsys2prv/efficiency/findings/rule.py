@@ -273,23 +273,19 @@ NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 
 
 class FindingRule:
-    """A rule: a subclass that sets the attributes, of which keywords of the class set the texts. Each Threshold among them is
-    a threshold of the rule.
+    """One rule, as a subclass: keywords of the class set its texts and needs, attributes the rest. Each attribute that is a
+    Threshold is one of its thresholds.
 
     Attributes
     ----------
-    kind, title
-        Its name for programs and for people.
-    sees
-        What it looks for.
+    kind, title, sees
+        Its name for programs and for people, and what it looks for.
     needs
         What must be recorded; without it the rule can't decide.
     cost
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
-    view
-        The view that shows it, by its name in cfgs/views.ini.
-    advice
-        What people do about it.
+    view, advice
+        The view that shows it, by its name in cfgs/views.ini; and what people do about it.
     least, fewest
         Share of the active time of a device that it loses at least, and the fewest occurrences on it.
     recurring, or_large
