@@ -217,9 +217,8 @@ class TimeCharts:
                 .join(pl.DataFrame({"bin": self._bins["bin"], "at": self._middles}), on="bin")
                 .sort("at")
             )
-            plot = self._plot(
-                f"{short(metric)} over time", _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0)), 110
-            )
+            axis = _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0))
+            plot = self._plot(f"{short(metric)} over time", axis, 110)
             plot.band(rows["at"], rows["lowest"], rows["highest"], LINES[0])
             plot.line(rows["at"], rows["mean"], LINES[0])
             figures.append(Figure(plot, title=metric))
