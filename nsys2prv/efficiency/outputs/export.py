@@ -149,7 +149,8 @@ def _region(
 
 def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
     """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
-    return min(nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series(), default=None)
+    means = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
+    return min(means.drop_nulls(), default=None)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------------

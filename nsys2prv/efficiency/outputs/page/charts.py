@@ -163,7 +163,7 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
     rows = frames["task_iterations"]
     if not rows["length_ns"].count():
         return None
-    merged = -(-(max(rows["iteration"]) + 1) // _MOST_ITERATIONS)
+    merged = -(-(max(rows["iteration"].drop_nulls()) + 1) // _MOST_ITERATIONS)
     length = pl.col("length_ns").cast(pl.Float64).median()
     lengths = (
         rows.group_by("task", "device", pl.col("iteration") // merged * merged)
@@ -179,7 +179,7 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
     differing = outliers(medians)
     far = differing[:_OUTLIERS]
 
-    shortest, longest = min(over["low"]), max(over["high"])
+    shortest, longest = min(over["low"].drop_nulls()), max(over["high"].drop_nulls())
     first, last = float(over["iteration"][0]), float(over["iteration"][-1])
     ticks = tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
     x = PlotAxis(first, max(last, first + 1), "iteration", named=ticks)
@@ -350,7 +350,7 @@ def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     figures = []
     for by, title in (("kind", "by kind"), ("task", "by rank"), ("family", "by kernel family"), ("host", "by host activity")):
         totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
-        widest = max(totals["share"], default=1.0) or 1.0
+        widest = max(totals["share"].drop_nulls(), default=1.0) or 1.0
         rows = [
             _simple_row(row["name"], row["share"], widest, f"{time(row['total_ns'])}, {percent(row['share'])}")
             for row in totals.iter_rows(named=True)

@@ -188,7 +188,8 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure 
     """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
         return None, []
-    axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, max(lengths["length_ns"]), "length")
+    longest = max(lengths["length_ns"].drop_nulls(), default=1)
+    axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, longest, "length")
     plot = Plot("Length of each iteration of the runs", *axes, 200)
     legend, numbers = [], []
     for run, colour in zip(head["runs"], cycle(LINES), strict=False):

@@ -369,8 +369,7 @@ class Drawing:
     def __str__(self) -> str:
         return self.html
 
-    def _repr_html_(self) -> str:
-        return self.html
+    _repr_html_ = __str__
 
 
 _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames, TimeCharts | None], Figure | None]]] = {

@@ -237,7 +237,7 @@ def _n(value: float) -> str:
 
 def _path(x: Numbers, y: Numbers) -> str:
     is_number = np.isfinite(x) & np.isfinite(y)
-    is_joined = np.append(False, is_number[:-1])
+    is_joined = np.append(False, is_number)[: len(x)]
     places = zip(x[is_number], y[is_number], is_joined[is_number], strict=True)
     return "".join(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}" for x0, y0, joined in places)
 

@@ -217,7 +217,8 @@ class TimeCharts:
                 .join(pl.DataFrame({"bin": self._bins["bin"], "at": self._middles}), on="bin")
                 .sort("at")
             )
-            plot = self._plot(f"{short(metric)} over time", _metric_axis(metric, max(rows["highest"], default=0.0)), 110)
+            axis = _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0))
+            plot = self._plot(f"{short(metric)} over time", axis, 110)
             plot.band(rows["at"], rows["lowest"], rows["highest"], LINES[0])
             plot.line(rows["at"], rows["mean"], LINES[0])
             figures.append(Figure(plot, title=metric))
@@ -226,7 +227,7 @@ class TimeCharts:
     def memory(self, frames: Frames) -> list[Figure]:
         """Memory in use, of the kinds of memory that change over time and whose peak is not small beside others."""
         peaks, bins = frames["memory_in_use"], frames["memory_bins"]
-        least = _LEAST_MEMORY * max(peaks["peak_bytes"], default=0)
+        least = _LEAST_MEMORY * max(peaks["peak_bytes"].drop_nulls(), default=0)
         figures = []
         for kind, (title, reading) in _MEMORY.items():
             of_kind = peaks.filter(pl.col("memory") == kind).sort("peak_bytes", "device", descending=[True, False])
