@@ -17,7 +17,6 @@ not started, and that ends right after another one of them has.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ from nsys2prv.efficiency.intervals import NONE, Moments
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
-from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT, SYNCHRONIZATION
+from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT
 from nsys2prv.vocabulary import event_types, row_names
 
 _MOST_STREAMS_ON_THE_WAY = 32
@@ -90,7 +89,7 @@ class LogicalStreams:
     on one device, which names of rows do not tell apart: work of such contexts is taken to run in one order.
 
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
-    that a task waits for (`note_devices`) have rows of it; else its devices are in the same order.
+    that a task waits for have rows of it; else its devices are in the same order.
 
     Attributes
     ----------
@@ -114,28 +113,28 @@ class LogicalStreams:
         self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
         pairs = [(task, stream) for (task, _), stream in numbers.items()]
         self.of_tasks = pl.DataFrame(pairs, schema={"task": pl.Int64, "other": pl.Int64}, orient="row")
-        self._noted: defaultdict[int, set[int]] = defaultdict(set)
 
-    def note_devices(self, tasks_and_devices: Iterable[tuple[int, int | None]]) -> None:
-        """Note which devices tasks wait for, as their processes count them."""
-        for task, device in tasks_and_devices:
-            if device is not None:
-                self._noted[task].add(device)
+    def waits(self, run: MeasuredRun) -> pl.DataFrame:
+        """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the number of the `stream` that they
+        name; null: it is not known."""
+        recorded = run.frame(WAITS)
+        kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
+        located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
+        names = located.select("task", "device", "stream").unique()
+        counted: defaultdict[int, set[int]] = defaultdict(set)
+        for task, device, _ in names.drop_nulls("device").iter_rows():
+            counted[task].add(device)
+        numbers = [self._number(task, device, stream, counted[task]) for task, device, stream in names.iter_rows()]
+        numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
+        joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
+        return joined.with_columns(stream="number")
 
-    def find(self, waits: pl.DataFrame) -> pl.Series:
-        """Stream that each wait names by `task`, `device` (as the process counts; null: not known) and `stream`; null: none is
-        known."""
-        names = waits.select("task", "device", "stream")
-        distinct = names.unique()
-        streams = [self._stream(*name) for name in distinct.iter_rows()]
-        numbered = distinct.with_columns(number=pl.Series(streams, dtype=pl.Int64))
-        return names.join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")["number"]
-
-    def _stream(self, task: int, device: int | None, stream: int | None) -> int | None:
+    def _number(self, task: int, device: int | None, stream: int | None, counted: set[int]) -> int | None:
+        """Number of a stream of a device as its process counts; `counted` are all devices that it names."""
         devices = self._devices.get(task, [])
         if len(devices) == 1:
             device = devices[0]
-        elif device is not None and not self._noted[task].issubset(devices):
+        elif device is not None and not counted.issubset(devices):
             device = devices[device] if 0 <= device < len(devices) else None
         return None if device is None or stream is None else self._named.get((task, device, stream))
 
@@ -170,15 +169,12 @@ def event_edges(run: MeasuredRun) -> EventEdges:
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Waits of streams and threads for events: wait (a number), task, row, call, until, stream (null: the thread waits), event,
     sync. Those of streams that have no row are left out."""
-    values = {name: value for value, name in named_values(run, SYNCHRONIZATION)}
-    kinds = [values[kind] for kind in (SYNC_WAIT_EVENT, SYNC_EVENT) if kind in values]
-    waits = run.frame(WAITS).filter(pl.col("value").is_in(kinds) & pl.col("event").is_not_null())
-    located = run.events.rows.located(waits.drop("number")).with_columns(device=waits["device"] - 1)
-    streams.note_devices(located.select("task", "device").unique().iter_rows())
-    is_of_stream = pl.col("value") == values.get(SYNC_WAIT_EVENT, 0)
-    stream = pl.when(is_of_stream).then(streams.find(located).fill_null(NONE))
+    kind = pl.col("kind")
+    stream = pl.when(kind == SYNC_WAIT_EVENT).then(pl.col("stream").fill_null(NONE))
     return (
-        located.with_columns(stream=stream, call="start", until="end")
+        streams.waits(run)
+        .filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
+        .with_columns(stream=stream, call="start", until="end")
         .with_row_index("wait")
         .filter(pl.col("stream").fill_null(0) != NONE)
         .select(pl.col("wait", "task", "row", "call", "until", "stream", "event", "sync").cast(pl.Int64))
