@@ -13,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.changes import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.path import (
     CRITICAL_PATH,
     CRITICAL_PATH_TOTALS,

@@ -49,7 +49,6 @@ LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
-_FOR_NOBODY, _FOR_ONE, _FOR_SEVERAL = range(3)
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
@@ -307,17 +306,14 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     phases = message_parts(name).cast(pl.Int64)
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
-    waits = (
-        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0)).then(_FOR_SEVERAL)
-        .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
-        .otherwise(_FOR_NOBODY)
-    )  # fmt: skip
-    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), labels.by_name(waits), _FOR_NOBODY)[points.label]
-    waits_for[: points.devices] = _FOR_NOBODY
+    for_several = labels.by_name(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0))
+    for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_matched = np.zeros(len(points.label), dtype=bool)
-    is_matched[alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()] = True
-    ends: Numbers = points.end[(waits_for != _FOR_NOBODY) & ~((waits_for == _FOR_ONE) & is_matched)].astype(np.int64)
+    is_open = for_several[points.label] | for_one[points.label]
+    matched = alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()
+    is_open[matched] = for_several[points.label[matched]]
+    is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
+    ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
     return ends
 
 
