@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values
+from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
 from nsys2prv.efficiency.graph.moments import (
     COPY,
     DEVICE_WAIT,
@@ -154,10 +154,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
 
     def last_of(group: str, until: str, key: str) -> pl.Series:
         """The last end in the group of each call until it begins or ends."""
-        joined = waiting.sort(until).join_asof(
-            ended.select("end", group, key).sort(key, maintain_order=True), left_on=until, right_on=key, by=group,
-            check_sortedness=False,
-        )  # fmt: skip
+        joined = with_last(waiting, until, ended.select("end", group, key), key, group)
         return in_time(joined.sort("place")["end"])
 
     candidates = waiting.select("stream", kind=kinds).with_columns(
@@ -176,10 +173,8 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
     """For each call a column of the first wait on its row that starts in it; null: none does."""
-    first = waits.select(pl.col("row").cast(pl.Int32), "start", column).sort("start", maintain_order=True)
-    joined = calls.sort("begin").join_asof(
-        first, left_on="begin", right_on="start", by="row", strategy="forward", check_sortedness=False, coalesce=False
-    )
+    first = waits.select(pl.col("row").cast(pl.Int32), "start", column)
+    joined = with_last(calls, "begin", first, "start", "row", forward=True)
     is_inside = pl.col("start") <= pl.col("until")
     return joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
 
@@ -402,10 +397,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     signals = of_kinds.filter(pl.col("signal") > 0).select(
         "task", kind="signal", signal_row="row", signal_start="start", signal_end="end"
     )
-    joined = waits.sort("end", maintain_order=True).join_asof(
-        signals.sort("signal_start", maintain_order=True), left_on="end", right_on="signal_start", by=["task", "kind"],
-        coalesce=False, check_sortedness=False,
-    )  # fmt: skip
+    joined = with_last(waits, "end", signals, "signal_start", ["task", "kind"])
     is_cause = (
         (pl.col("signal_start") >= pl.col("start"))
         & (pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP)
@@ -425,9 +417,7 @@ def _asleep(run: MeasuredRun, unexplained: pl.DataFrame) -> pl.DataFrame:
 
 def _by_threads_awake(pairs: pl.DataFrame, asleep: pl.DataFrame) -> pl.DataFrame:
     """Waits without those that were ended by a thread which was asleep from their beginning on for long."""
-    latest = pairs.sort("start", maintain_order=True).join_asof(
-        asleep, left_on="start", right_on="slept_from", by="signal_row", check_sortedness=False
-    )
+    latest = with_last(pairs, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))
     return latest.filter(~is_asleep.fill_null(False)).select(list(WAKE_UP_SCHEMA))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
 from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
@@ -214,9 +214,7 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = pauses.sort("end", maintain_order=True).join_asof(
-        launched, left_on="end", right_on="launched", by="row", strategy="forward", check_sortedness=False
-    )
+    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
     return followed.filter("is_batch").select(pl.col(name).cast(dtype) for name, dtype in LOADING.items())
 
 
@@ -362,10 +360,9 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     task, row = parts.run.events.rows.task, points.moments.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    causes = appearing.join_asof(
-        created, left_on="moment", right_on="creation", by="task", allow_exact_matches=False, check_sortedness=False,
-        coalesce=False,
-    ).join(pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left")  # fmt: skip
+    causes = with_last(appearing, "moment", created, "creation", "task", exact=False).join(
+        pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left"
+    )
     caused = causes.select("moment", cause=pl.max_horizontal("creation", "waker")).drop_nulls()
     edges.add(EdgeKind.WAKE_UP, caused["cause"].to_numpy(), caused["moment"].to_numpy(), 0)
 
