@@ -83,15 +83,9 @@ WAITING_COLLECTIVES = (
 
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
-    "collective": pl.Int64,
-    "row": pl.Int32,
-    "start": pl.Int64,
-    "end": pl.Int64,
-    "kind": pl.Int64,
+    **dict.fromkeys(("collective", "start", "end", "kind", "members", "awaited_start"), pl.Int64),
+    **dict.fromkeys(("row", "awaited_row"), pl.Int32),
     "blocking": pl.Boolean,
-    "members": pl.Int64,
-    "awaited_row": pl.Int32,
-    "awaited_start": pl.Int64,
 }
 """A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), and
 whether it is blocking (MPI_Iallreduce is not); number of members; row and start of the member without which it could not end,
