@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.errors import UsageError
 from nsys2prv.run.option_values import TimeRange, check_utf8, memory_size, rank_list, time_range
 from nsys2prv.vocabulary.limits import MOST_WORKERS

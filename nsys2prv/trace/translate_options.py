@@ -31,11 +31,6 @@ class TranslateOptions(ReadOptions):
     )
     min_duration: int = option(0, "Leave out shorter intervals: 10us.", "TIME", duration, group=SELECT)
     fold_streams: bool = option(False, "One row for all streams of a device; more only where events overlap.", group=TRACE)
-    for_dimemas: bool = option(
-        False,
-        "Write only what prv2dim of Dimemas takes: calls of MPI on the first thread of each process, and their messages.",
-        group=TRACE,
-    )
     critical_path: bool = option(
         False, "Mark the critical path: where it is at each time, and a line where it goes to another row.", group=TRACE
     )
