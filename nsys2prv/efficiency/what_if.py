@@ -13,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.changes import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.path import (
     CRITICAL_PATH,
     CRITICAL_PATH_TOTALS,
@@ -260,14 +260,12 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns` and `end_ns`."""
-    window = pl.DataFrame({"part": ["window"], "begin": [events.offset], "end": [events.offset + events.length]})
-    steady = (
-        pl.DataFrame({"part": ["steady"], "begin": [iterations.steady[0]], "end": [iterations.steady[1]]})
-        if iterations.steady
-        else window.clear()
-    )
+    spans = [("window", events.offset, events.offset + events.length)]
+    if iterations.steady is not None:
+        spans.append(("steady", *iterations.steady))
+    of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
-    parts = pl.concat([window, steady, numbered], how="diagonal")
+    parts = pl.concat([of_run, numbered], how="diagonal")
     return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
 
 
@@ -315,9 +313,9 @@ def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbe
     before = np.searchsorted(moments.time, times, side="right")
     is_counted = built.counted_rows[moments.row]
 
-    def done(time: Numbers) -> Numbers:
+    def until(time: Numbers) -> Numbers:
         latest = np.where(is_counted, time, 0)
         np.maximum.accumulate(latest, out=latest)
         return np.append(latest, 0)[np.where(before > 0, before - 1, -1)]
 
-    return times + done(replayed.time) - done(moments.time)
+    return times + until(replayed.time) - until(moments.time)

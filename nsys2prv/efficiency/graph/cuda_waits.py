@@ -16,8 +16,8 @@ not started, and that ends right after another one of them has.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from nsys2prv.efficiency.intervals import NONE, Moments
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
-from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT, SYNCHRONIZATION
+from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT
 from nsys2prv.vocabulary import event_types, row_names
 
 _MOST_STREAMS_ON_THE_WAY = 32
@@ -90,7 +90,7 @@ class LogicalStreams:
     on one device, which names of rows do not tell apart: work of such contexts is taken to run in one order.
 
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
-    that a task waits for (`note_devices`) have rows of it; else its devices are in the same order.
+    that a task waits for have rows of it; else its devices are in the same order.
 
     Attributes
     ----------
@@ -114,30 +114,55 @@ class LogicalStreams:
         self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
         pairs = [(task, stream) for (task, _), stream in numbers.items()]
         self.of_tasks = pl.DataFrame(pairs, schema={"task": pl.Int64, "other": pl.Int64}, orient="row")
-        self._noted: defaultdict[int, set[int]] = defaultdict(set)
 
-    def note_devices(self, tasks_and_devices: Iterable[tuple[int, int | None]]) -> None:
-        """Note which devices tasks wait for, as their processes count them."""
-        for task, device in tasks_and_devices:
-            if device is not None:
-                self._noted[task].add(device)
+    def waits(self, run: MeasuredRun) -> pl.DataFrame:
+        """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the number of the `stream` that they
+        name; null: it is not known."""
+        recorded = run.frame(WAITS)
+        kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
+        located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
+        names = located.select("task", "device", "stream").unique()
+        counted: defaultdict[int, set[int]] = defaultdict(set)
+        for task, device, _ in names.drop_nulls("device").iter_rows():
+            counted[task].add(device)
+        numbers = [self._number(task, device, stream, counted[task]) for task, device, stream in names.iter_rows()]
+        numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
+        joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
+        return joined.with_columns(stream="number")
 
-    def find(self, waits: pl.DataFrame) -> pl.Series:
-        """Stream that each wait names by `task`, `device` (as the process counts; null: not known) and `stream`; null: none is
-        known."""
-        names = waits.select("task", "device", "stream")
-        distinct = names.unique()
-        streams = [self._stream(*name) for name in distinct.iter_rows()]
-        numbered = distinct.with_columns(number=pl.Series(streams, dtype=pl.Int64))
-        return names.join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")["number"]
-
-    def _stream(self, task: int, device: int | None, stream: int | None) -> int | None:
+    def _number(self, task: int, device: int | None, stream: int | None, counted: set[int]) -> int | None:
+        """Number of a stream of a device as its process counts; `counted` are all devices that it names."""
         devices = self._devices.get(task, [])
         if len(devices) == 1:
             device = devices[0]
-        elif device is not None and not self._noted[task].issubset(devices):
+        elif device is not None and not counted.issubset(devices):
             device = devices[device] if 0 <= device < len(devices) else None
         return None if device is None or stream is None else self._named.get((task, device, stream))
+
+
+def with_last(
+    rows: pl.DataFrame,
+    on: str,
+    events: pl.DataFrame,
+    key: str,
+    by: str | list[str],
+    *,
+    exact: bool = True,
+    forward: bool = False,
+) -> pl.DataFrame:
+    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later.
+
+    Parameters
+    ----------
+    exact
+        Whether it may be at the same time.
+    forward
+        Whether it is the first one that is not earlier.
+    """
+    return rows.sort(on, maintain_order=True).join_asof(
+        events.sort(key, maintain_order=True), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
+        strategy="forward" if forward else "backward", check_sortedness=False,
+    )  # fmt: skip
 
 
 def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
@@ -160,7 +185,7 @@ def event_edges(run: MeasuredRun) -> EventEdges:
     if RECORDS.name not in run.events.collections:
         return EventEdges(nothing, nothing, _inferred(run, streams, waits.drop_nulls("stream"), operations))
     records = _records(run, streams, operations)
-    of_streams = _join_next(waits.drop_nulls("stream").sort("call", maintain_order=True), operations)
+    of_streams = _join_next(waits.drop_nulls("stream"), operations)
     followed = of_streams.drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
@@ -170,15 +195,12 @@ def event_edges(run: MeasuredRun) -> EventEdges:
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Waits of streams and threads for events: wait (a number), task, row, call, until, stream (null: the thread waits), event,
     sync. Those of streams that have no row are left out."""
-    values = {name: value for value, name in named_values(run, SYNCHRONIZATION)}
-    kinds = [values[kind] for kind in (SYNC_WAIT_EVENT, SYNC_EVENT) if kind in values]
-    waits = run.frame(WAITS).filter(pl.col("value").is_in(kinds) & pl.col("event").is_not_null())
-    located = run.events.rows.located(waits.drop("number")).with_columns(device=waits["device"] - 1)
-    streams.note_devices(located.select("task", "device").unique().iter_rows())
-    is_of_stream = pl.col("value") == values.get(SYNC_WAIT_EVENT, 0)
-    stream = pl.when(is_of_stream).then(streams.find(located).fill_null(NONE))
+    kind = pl.col("kind")
+    stream = pl.when(kind == SYNC_WAIT_EVENT).then(pl.col("stream").fill_null(NONE))
     return (
-        located.with_columns(stream=stream, call="start", until="end")
+        streams.waits(run)
+        .filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
+        .with_columns(stream=stream, call="start", until="end")
         .with_row_index("wait")
         .filter(pl.col("stream").fill_null(0) != NONE)
         .select(pl.col("wait", "task", "row", "call", "until", "stream", "event", "sync").cast(pl.Int64))
@@ -210,19 +232,14 @@ def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
-    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64)).sort("call", maintain_order=True)
-    return numbered.join_asof(
-        last, left_on="call", right_on="last_call", by="stream",
-        coalesce=False, allow_exact_matches=False, check_sortedness=False,
-    ).sort("record")  # fmt: skip
+    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
+    return with_last(numbered, "call", last, "last_call", "stream", exact=False).sort("record")
 
 
 def _join_next(waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """Waits, in the order of `call`, each with the operation that is launched next on its stream; null: none is."""
-    return waits.drop("row", "until", strict=False).join_asof(
-        operations.rename({"call": "issued"}), left_on="call", right_on="issued", by="stream", strategy="forward",
-        coalesce=False, check_sortedness=False,
-    )  # fmt: skip
+    """Waits, each with the operation that is launched next on its stream; null: none is."""
+    issued = operations.rename({"call": "issued"})
+    return with_last(waits.drop("row", "until", strict=False), "call", issued, "issued", "stream", forward=True)
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -241,17 +258,10 @@ def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     by_number = ids.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True).drop("event", "call")
     with_number = waits.drop_nulls("sync").join(by_number, on=["task", "sync"], how="inner")
     # A wait is for the latest record that was called before it.
-    by_call = (
-        waits.join(with_number, on="wait", how="anti")
-        .sort("call", maintain_order=True)
-        .join_asof(
-            ids.rename({"call": "recorded", "sync": "of_record"}).sort("recorded", maintain_order=True),
-            left_on="call", right_on="recorded", by=["task", "event"], check_sortedness=False,
-        )
-        .drop_nulls("record")
-        # Two different numbers: the record of the wait is not in the run.
-        .filter(pl.col("sync").is_null() | pl.col("of_record").is_null())
-    )  # fmt: skip
+    called = ids.rename({"call": "recorded", "sync": "of_record"})
+    latest = with_last(waits.join(with_number, on="wait", how="anti"), "call", called, "recorded", ["task", "event"])
+    # Two different numbers: the record of the wait is not in the run.
+    by_call = latest.drop_nulls("record").filter(pl.col("sync").is_null() | pl.col("of_record").is_null())
     columns = [*waits.columns, "record", "record_stream"]
     return pl.concat([with_number.select(columns), by_call.select(columns)])
 
@@ -262,11 +272,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     Where a stream waited for another one, and then recorded an event with no operation in between, the operations of both are
     awaited.
     """
-    links = (
-        bound.filter(pl.col("stream").is_not_null())
-        .select("stream", waited="call", next_record="record", source="record_stream")
-        .sort("waited", maintain_order=True)
-    )
+    links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))
     reached = bound.select("wait", "record")
@@ -278,13 +284,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
         operations = pl.col("last_row", "last_start", "last_end").name.replace("last_", "awaited_")
         awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream").select(_AWAITED))
         # Of several waits for records on one stream the last one counts.
-        before = (
-            at.join(sources, on="stream", how="inner")
-            .sort("call")
-            .join_asof(
-                links, left_on="call", right_on="waited", by=["stream", "source"], coalesce=False, check_sortedness=False
-            )
-        )
+        before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
         is_after = pl.col("last_call").is_null() | (pl.col("waited") > pl.col("last_call"))
         reached = before.filter(is_after).drop_nulls("next_record").select("wait", record="next_record").unique()
     return pl.concat(awaited)
@@ -295,28 +295,18 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    names = named_values(run, event_types.CUDA_CALL)
-    values = pl.DataFrame(names, schema={"value": pl.Int64, "name": pl.String}, orient="row")
-    record_calls = values.filter(pl.col("name").str.contains(_RECORD_CALL))["value"].to_list()
+    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search(_RECORD_CALL, name)]
     if not record_calls:
         return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
-    records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start").sort("recorded")
+    records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = waits.sort("call", maintain_order=True).join_asof(
-        records, left_on="call", right_on="recorded", by="row", coalesce=False, check_sortedness=False
-    )
-    open_waits = recorded.drop_nulls("recorded").select("task", "stream", "call", "recorded")
-    followed = _join_next(open_waits, operations.sort("call", "start")).drop_nulls("row")
-    held = _held(followed, operations)
+    recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
+    open_waits = recorded.select("task", "stream", "call", "recorded")
+    held = _held(_join_next(open_waits, operations.sort("call", "start")).drop_nulls("row"), operations)
     candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end").sort(
-        "launched", maintain_order=True
-    )
-    pairs = candidates.sort("recorded", maintain_order=True).join_asof(
-        last, left_on="recorded", right_on="launched", by="other",
-        coalesce=False, allow_exact_matches=False, check_sortedness=False,
-    )  # fmt: skip
+    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end")
+    pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
     only = fitting.unique(["row", "start"], keep="none", maintain_order=True)

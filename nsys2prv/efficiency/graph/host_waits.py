@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values
+from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
 from nsys2prv.efficiency.graph.moments import (
     COPY,
     DEVICE_WAIT,
@@ -37,8 +37,8 @@ from nsys2prv.efficiency.graph.moments import (
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
-from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, WAITS
-from nsys2prv.sources.cuda.synchronization import SYNC_STREAM, SYNCHRONIZATION
+from nsys2prv.efficiency.run_events import MPI_COLLECTIVES
+from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -83,15 +83,9 @@ WAITING_COLLECTIVES = (
 
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
-    "collective": pl.Int64,
-    "row": pl.Int32,
-    "start": pl.Int64,
-    "end": pl.Int64,
-    "kind": pl.Int64,
+    **dict.fromkeys(("collective", "start", "end", "kind", "members", "awaited_start"), pl.Int64),
+    **dict.fromkeys(("row", "awaited_row"), pl.Int32),
     "blocking": pl.Boolean,
-    "members": pl.Int64,
-    "awaited_row": pl.Int32,
-    "awaited_start": pl.Int64,
 }
 """A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), and
 whether it is blocking (MPI_Iallreduce is not); number of members; row and start of the member without which it could not end,
@@ -137,65 +131,54 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     of_row = row[points.start[calls]]
     waiting = pl.DataFrame({"row": of_row, "task": rows.task[of_row], "begin": begin, "until": until}).with_row_index("place")
     streams = LogicalStreams(rows)
-    stream = _first_inside(waiting, _named_streams(parts.run, streams), "stream").set(pl.Series(kinds != STREAM_WAIT), None)
     ends = np.sort(points.end[: points.devices])
     operation = points.interval(ends)
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
     ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
-
-    def in_time(end: pl.Series) -> Numbers:
-        """Ends that calls can have waited for."""
-        moment = end.fill_null(NO_MOMENT).to_numpy().astype(np.int64)
-        return np.where((moment >= 0) & (time[moment] > begin) & (time[moment] <= until), moment, NO_MOMENT)
-
-    def last_of(group: str, until: str, key: str) -> Numbers:
-        """The last end in the group of each call until it begins or ends."""
-        joined = waiting.with_columns(stream=stream).sort(until).join_asof(
-            ended.select("end", group, key).sort(key, maintain_order=True), left_on=until, right_on=key, by=group,
-            check_sortedness=False,
-        )  # fmt: skip
-        return in_time(joined.sort("place")["end"])
-
-    of_task = last_of("task", "until", "time")
+    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
+    stream = _first_inside(waiting, synchronizations.sort("row", maintain_order=True), "stream")
+    waiting = waiting.with_columns(stream.set(pl.Series(kinds != STREAM_WAIT), None))
     end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
     by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
-    recorded = in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != EVENT_WAIT), None))
-    # What the thread launched last before, else what ended last in its task.
-    of_thread = last_of("row", "begin", "launched")
-    inferred = np.where(of_thread != NO_MOMENT, of_thread, of_task)
-    named = np.where(stream.is_not_null().to_numpy(), last_of("stream", "until", "time"), recorded)
-    is_named = (named != NO_MOMENT) | stream.is_not_null().to_numpy()
-    of_synchronizations = np.where(is_named, named, inferred)
-    of_devices = np.where(kinds == DEVICE_WAIT, of_task, of_synchronizations)
-    return np.where(kinds == COPY, _ends_of_copies(waiting, ended), of_devices)
+
+    def in_time(end: pl.Series) -> pl.Series:
+        """Ends that calls can have waited for."""
+        moment = end.fill_null(NO_MOMENT).to_numpy()
+        return end.set(pl.Series((moment < 0) | (time[moment] <= begin) | (time[moment] > until)), None)
+
+    def last_of(group: str, until: str, key: str) -> pl.Series:
+        """The last end in the group of each call until it begins or ends."""
+        joined = with_last(waiting, until, ended.select("end", group, key), key, group)
+        return in_time(joined.sort("place")["end"])
+
+    candidates = waiting.select("stream", kind=kinds).with_columns(
+        copy=_ends_of_copies(waiting, ended),
+        of_stream=last_of("stream", "until", "time"),
+        recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != EVENT_WAIT), None)),
+        of_thread=last_of("row", "begin", "launched"),
+        of_task=last_of("task", "until", "time"),
+    )
+    kind, is_named = pl.col("kind"), pl.col("stream").is_not_null()
+    # What the thread launched last, else what ended last in its task, is only what is likely.
+    of_devices = pl.when(kind == DEVICE_WAIT).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
+    awaited = pl.when(kind == COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
+    return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
 
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
     """For each call a column of the first wait on its row that starts in it; null: none does."""
-    first = waits.select(pl.col("row").cast(pl.Int32), "start", column).sort("start", maintain_order=True)
-    joined = calls.sort("begin").join_asof(
-        first, left_on="begin", right_on="start", by="row", strategy="forward", check_sortedness=False, coalesce=False
-    )
+    first = waits.select(pl.col("row").cast(pl.Int32), "start", column)
+    joined = with_last(calls, "begin", first, "start", "row", forward=True)
     is_inside = pl.col("start") <= pl.col("until")
     return joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
 
 
-def _named_streams(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
-    """Recorded waits for streams: row of the thread, start, stream."""
-    waits = run.frame(WAITS)
-    located = run.events.rows.located(waits).with_columns(device=waits["device"] - 1)
-    streams.note_devices(located.select("task", "device").unique().iter_rows())
-    of_stream = [value for value, name in named_values(run, SYNCHRONIZATION) if name == SYNC_STREAM]
-    of_streams = located.filter(pl.col("value").is_in(of_stream))
-    return of_streams.select("row", "start", streams.find(of_streams).alias("stream"))
-
-
-def _ends_of_copies(calls: pl.DataFrame, ended: pl.DataFrame) -> Numbers:
-    """The end of what each call launched last, if it ended before the call did; NO_MOMENT: else."""
+def _ends_of_copies(calls: pl.DataFrame, ended: pl.DataFrame) -> pl.Series:
+    """The end of what each call launched last, if it ended before the call did; null: else."""
     pairs = calls.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="inner")
     in_time = pairs.filter((pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until")))
     last = in_time.group_by("place").agg(pl.col("end").max())
-    return calls.join(last, on="place", how="left", maintain_order="left")["end"].fill_null(NO_MOMENT).to_numpy()
+    return calls.join(last, on="place", how="left", maintain_order="left")["end"]
 
 
 # -- waits for ranks ----------------------------------------------------------------------------------------------------
@@ -408,10 +391,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     signals = of_kinds.filter(pl.col("signal") > 0).select(
         "task", kind="signal", signal_row="row", signal_start="start", signal_end="end"
     )
-    joined = waits.sort("end", maintain_order=True).join_asof(
-        signals.sort("signal_start", maintain_order=True), left_on="end", right_on="signal_start", by=["task", "kind"],
-        coalesce=False, check_sortedness=False,
-    )  # fmt: skip
+    joined = with_last(waits, "end", signals, "signal_start", ["task", "kind"])
     is_cause = (
         (pl.col("signal_start") >= pl.col("start"))
         & (pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP)
@@ -431,9 +411,7 @@ def _asleep(run: MeasuredRun, unexplained: pl.DataFrame) -> pl.DataFrame:
 
 def _by_threads_awake(pairs: pl.DataFrame, asleep: pl.DataFrame) -> pl.DataFrame:
     """Waits without those that were ended by a thread which was asleep from their beginning on for long."""
-    latest = pairs.sort("start", maintain_order=True).join_asof(
-        asleep, left_on="start", right_on="slept_from", by="signal_row", check_sortedness=False
-    )
+    latest = with_last(pairs, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))
     return latest.filter(~is_asleep.fill_null(False)).select(list(WAKE_UP_SCHEMA))

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import replay_bounds
-from nsys2prv.efficiency.graph.changes import names_of_work
+from nsys2prv.efficiency.graph.changes import names_of_work, replay_bounds
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING

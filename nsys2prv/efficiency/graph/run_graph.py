@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
 from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
@@ -49,7 +49,6 @@ LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
-_FOR_NOBODY, _FOR_ONE, _FOR_SEVERAL = range(3)
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
@@ -215,9 +214,7 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = pauses.sort("end", maintain_order=True).join_asof(
-        launched, left_on="end", right_on="launched", by="row", strategy="forward", check_sortedness=False
-    )
+    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
     return followed.filter("is_batch").select(pl.col(name).cast(dtype) for name, dtype in LOADING.items())
 
 
@@ -307,17 +304,14 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     phases = message_parts(name).cast(pl.Int64)
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
-    waits = (
-        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0)).then(_FOR_SEVERAL)
-        .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
-        .otherwise(_FOR_NOBODY)
-    )  # fmt: skip
-    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), labels.by_name(waits), _FOR_NOBODY)[points.label]
-    waits_for[: points.devices] = _FOR_NOBODY
+    for_several = labels.by_name(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0))
+    for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_matched = np.zeros(len(points.label), dtype=bool)
-    is_matched[alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()] = True
-    ends: Numbers = points.end[(waits_for != _FOR_NOBODY) & ~((waits_for == _FOR_ONE) & is_matched)].astype(np.int64)
+    is_open = for_several[points.label] | for_one[points.label]
+    matched = alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()
+    is_open[matched] = for_several[points.label[matched]]
+    is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
+    ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
     return ends
 
 
@@ -366,10 +360,9 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     task, row = parts.run.events.rows.task, points.moments.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    causes = appearing.join_asof(
-        created, left_on="moment", right_on="creation", by="task", allow_exact_matches=False, check_sortedness=False,
-        coalesce=False,
-    ).join(pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left")  # fmt: skip
+    causes = with_last(appearing, "moment", created, "creation", "task", exact=False).join(
+        pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left"
+    )
     caused = causes.select("moment", cause=pl.max_horizontal("creation", "waker")).drop_nulls()
     edges.add(EdgeKind.WAKE_UP, caused["cause"].to_numpy(), caused["moment"].to_numpy(), 0)
 

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import WAITS, TypeNames
+from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -101,13 +101,10 @@ def _synchronizations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame
     """Columns `key` (a stream, or all streams of a task), `begin`, `until`, sorted by `begin`."""
     # Synchronizations of whole devices say nothing of a task that has several.
     of_one_device = [task for task, devices in run.events.rows.devices_of_task.items() if len(devices) == 1]
-    recorded = run.frame(WAITS)
-    kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
-    waits = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
-    streams.note_devices(waits.select("task", "device").unique().iter_rows())
+    waits = streams.waits(run)
     of_streams = waits.filter(pl.col("kind") == SYNC_STREAM)
     of_tasks = waits.filter((pl.col("kind") == SYNC_DEVICE) & pl.col("task").is_in(of_one_device))
-    keys = (streams.find(of_streams), pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
+    keys = (of_streams["stream"], pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
     return pl.concat(
         frame.select(key.cast(pl.Int64).alias("key"), begin="start", until="end").drop_nulls("key")
         for frame, key in zip((of_streams, of_tasks), keys, strict=True)
