@@ -17,7 +17,7 @@ help:
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make wheel-test  the wheel, installed into a fresh environment: the demo and some tests"
 	@echo "make wheels  a folder of wheels, build/wheels, for an installation without a network"
-	@echo "make pictures  draw the pictures of docs/views.md again, and that of the page, from the demo"
+	@echo "make pictures  draw the pictures of docs/reference/views.md again, and that of the page, from the demo"
 	@echo "make clean   remove everything that these made"
 
 demo: .venv/.with-nothing

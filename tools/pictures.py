@@ -1,4 +1,4 @@
-"""Draws pictures of docs/views.md from the demo, and writes the texts of all: `python tools/pictures.py`.
+"""Draws pictures of docs/reference/views.md from the demo, and writes the texts of all: `python tools/pictures.py`.
 
 They are drawn without Paraver, from the demo's trace and views: the same demo gives the same files. Views of the first group
 have photographs of Paraver's windows in their place (`docs/views/*.png`), which this program leaves alone. The texts between
@@ -25,8 +25,8 @@ from support.view_drawing import Legend, draw  # noqa: E402
 from support.view_parser import parse_cfg  # noqa: E402
 from support.whole_trace import open_whole  # noqa: E402
 
-PAGE = CHECKOUT / "docs" / "views.md"
-FOLDER = PAGE.with_suffix("")
+PAGE = CHECKOUT / "docs" / "reference" / "views.md"
+FOLDER = CHECKOUT / "docs" / "views"
 _SECTIONS = re.compile(r"(<!-- pictures (?P<group>[0-9a-z-]+) -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
 NODES, GPUS = 2, 4
 
@@ -102,7 +102,7 @@ def _section(view: View) -> str:
     is_drawn = view.name in PICTURES
     member = PICTURES[view.name].member.replace("_", " ") if is_drawn else ""
     title = f"{view.general_title}: {member}" if member else view.general_title
-    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{view.name}.{'svg' if is_drawn else 'png'})\n\n"
+    return f"### {title}\n\n`{view.path}`\n\n![{title}](../views/{view.name}.{'svg' if is_drawn else 'png'})\n\n"
 
 
 def drawn(prv: Path) -> dict[str, str]:

@@ -25,6 +25,7 @@ PAGES = {
 }
 """Pages of the site that are not in `docs/`, by files of the checkout."""
 NOTEBOOK, NOTEBOOK_PAGE = CHECKOUT / "docs" / "notebook.ipynb", "notebook.md"
+_NAMES = {**PAGES, "docs/notebook.ipynb": NOTEBOOK_PAGE}
 _OUTPUT = '<div class="notebook-output" id="output-{}"></div>'
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)]*)?\)|(?<=\]\()docs/(?=[^)]*\))")
 
@@ -84,7 +85,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             # A picture in a page of the checkout.
             return ""
         target = posixpath.normpath(posixpath.join(folder, found[2]))
-        of_site = PAGES.get(target) or (target.removeprefix(FOLDER) if target.startswith(FOLDER) else None)
-        return f"[{found[1]}]({of_site}{found[3] or ''})" if of_site is not None else found[1]
+        of_site = _NAMES.get(target) or (target.removeprefix(FOLDER) if target.startswith(FOLDER) else None)
+        if of_site is None:
+            return found[1]
+        return f"[{found[1]}]({posixpath.relpath(of_site, posixpath.dirname(page.file.src_uri) or '.')}{found[3] or ''})"
 
     return _LINK.sub(link, markdown)

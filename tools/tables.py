@@ -36,11 +36,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.vocabulary import event_types
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-_DOCS = CHECKOUT / "docs"
-PAGES = (
-    CHECKOUT / "README.md",
-    *(_DOCS / f"{name}.md" for name in ("commands", "api", "trace", "sources", "views", "efficiency", "efficiency-json")),
-)
+PAGES = (CHECKOUT / "docs" / "efficiency.md", *sorted((CHECKOUT / "docs" / "reference").glob("*.md")))
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[0-9a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -170,7 +166,7 @@ def exit_codes() -> str:
     codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but unreadable reports were left out (`--keep-going`)"))
     codes += [
         (errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"),
-        (errors.NOT_READ_EXIT_CODE, "who reads the output ended before all was printed, as `head` does"),
+        (errors.NOT_READ_EXIT_CODE, "the reader of stdout (such as `head`) closed it early"),
         (errors.TERMINATED_EXIT_CODE, "SIGTERM, as from a batch system; other signals: 128 and their number"),
     ]
     return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))

@@ -186,7 +186,7 @@ class NsysRun:
         Returns
         -------
         A result whose tables are frames: `result.tree`, `result.devices`, `result.findings`, ...; `to_html`, `to_json`,
-        `to_csv` and `to_talp` write files. docs/efficiency-json.md describes all tables.
+        `to_csv` and `to_talp` write files. docs/reference/efficiency-tables.md describes all tables.
 
         Raises
         ------

@@ -39,7 +39,7 @@ def efficiency(
     """Measure the efficiency of GPUs and hosts.
 
     Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
-    kernels, gaps, copies, NCCL and MPI. docs/efficiency-json.md describes all tables.
+    kernels, gaps, copies, NCCL and MPI. docs/reference/efficiency-tables.md describes all tables.
     """
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import check_places, json_text

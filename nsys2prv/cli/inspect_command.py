@@ -11,7 +11,7 @@ from nsys2prv.cli.options import AsJson, Reports, takes
 from nsys2prv.run.read_options import ReadOptions
 
 
-@takes(ReadOptions, "unrelated", "nsys", "cache")
+@takes(ReadOptions, "unrelated", "nsys")
 def inspect(
     reports: Reports,
     as_json: AsJson = False,
@@ -37,13 +37,13 @@ def inspect(
     if nvtx:
         from nsys2prv.run.nvtx_names import names_as_text, nvtx_names
 
-        names = nvtx_names(reports, NsysExport(options.nsys, options.cache))
+        names = nvtx_names(reports, NsysExport(options.nsys))
         if as_json:
             print_json(names.to_dicts())
         else:
             print_result(names_as_text(names, limit))
         return
-    found = inspect(reports, NsysExport(options.nsys, options.cache))
+    found = inspect(reports, NsysExport(options.nsys))
     if clocks:
         found = with_clocks(found, reports, options)
     if as_json:

@@ -25,7 +25,7 @@ _KINDS = {"nccl": "collectives of NCCL", "mpi": "collectives of MPI", "messages"
 
 _COLUMNS: tuple[tuple[Column, str], ...] = (
     (Column.text("host", "host, or report where nothing ties those of a host to each other"), "host"),
-    (Column.text("method", "how it was placed, as of docs/trace.md"), "method"),
+    (Column.text("method", "how it was placed, as of docs/clocks.md"), "method"),
     (Column.count("reports", "reports that have this clock"), ""),
     (Column.count("group", "clocks of one group are tied to each other; of those of two groups nothing is known"), ""),
     (Column.ns("interval_ns", "half width of the interval that holds it, where it is widest; null: not known"),

@@ -144,7 +144,7 @@ class CompareOptions(EfficiencyOptions):
 
 
 COMPARE_OPTIONS = (
-    *("label", "scaling", "fail_if", "nccl", "window", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
+    *("label", "scaling", "fail_if", "nccl", "window", "align", "unrelated", "kernel_families", "nsys", "scratch"),
     *("workers", "scheduler", "memory"),
 )
 """Options that apply to a comparison: the runs are measured as a whole."""

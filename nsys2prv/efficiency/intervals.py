@@ -17,11 +17,11 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 """Whole numbers in fewer bytes: they are cast before arithmetic that may leave their range."""
+Mask = npt.NDArray[np.bool_]
 
-_TIME_BITS = 46
-"""Bits of a sort key that are a time: up to 19 hours are sorted by one number per edge."""
-_MOST_GROUPS = 1 << (63 - _TIME_BITS)
-_NEVER = np.iinfo(np.int64).max
+NONE = -1
+"""A place of nothing."""
+_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -40,38 +40,154 @@ class Intervals:
         """Intervals of anything that numpy takes for a column."""
         return cls(*(np.asarray(column, dtype=np.int64) for column in (group, begin, end)))
 
-    def only(self, rows: npt.NDArray[np.bool_] | Numbers) -> Intervals:
+    def only(self, rows: Mask | Numbers) -> Intervals:
         """Those that a mask, or a list of positions, selects."""
         return Intervals(self.group[rows], self.begin[rows], self.end[rows])
 
 
+# -- moments -------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Segments:
-    """Segments of time in which the open intervals of a group do not change, in the order of group and time.
+class _Code:
+    """How a group and a time are one number that sorts as they do: `bits` of it are the time since `first`, or the place of the
+    time in `times`, where those need fewer bits."""
+
+    groups: int
+    bits: int
+    first: int
+    times: Numbers | None = None
+
+    @classmethod
+    def of(cls, groups: int, times: tuple[Numbers, ...], spare: int = 0) -> _Code:
+        """For groups below a number, and times in columns; `spare` bits are left for other use."""
+        first = min((int(column.min()) for column in times if len(column)), default=0)
+        span = max((int(column.max()) for column in times if len(column)), default=0) - first
+        bits = max(span, 1).bit_length()
+        if groups.bit_length() + bits + spare <= _BITS:
+            return cls(groups, bits, first)
+        distinct = np.unique(np.concatenate(times))
+        return cls(groups, len(distinct).bit_length(), first, distinct)
+
+    def keys(self, group: Integers, time: Numbers) -> Numbers:
+        """Of any groups and times; a time that is none of `times` counts as the one before it."""
+        place: Numbers = time - self.first if self.times is None else np.searchsorted(self.times, time, side="right") - 1
+        # What is before all times is behind the group before, what is after all of them behind its own group.
+        np.clip(place, -1, (1 << self.bits) - 1, out=place)
+        place += np.minimum(group, self.groups).astype(np.int64) << self.bits
+        return place
+
+    def time(self, keys: Numbers) -> Numbers:
+        place = keys & ((1 << self.bits) - 1)
+        if self.times is not None:
+            return np.take(self.times, place)
+        place += self.first
+        return place
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Times of groups, sorted by both: one number each.
 
     Attributes
     ----------
-    group, begin, end
-        As of intervals (the group is Int32 where all fit); every segment between two edges of a group is listed, also one
-        without open intervals.
+    keys
+        The numbers; `group` and `begin` are made of them.
+    """
+
+    keys: Numbers
+    code: _Code
+
+    @classmethod
+    def of(cls, group: Integers, time: Numbers) -> Moments:
+        """Moments of columns that are sorted."""
+        code = _Code.of(int(group.max(initial=0)) + 1, (time,))
+        return cls(code.keys(group, time), code)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def group(self) -> Numbers:
+        """Of each moment."""
+        return self.keys >> self.code.bits
+
+    @property
+    def begin(self) -> Numbers:
+        """Time of each moment, ns."""
+        return self.code.time(self.keys)
+
+    def find(self, group: Integers, time: Numbers) -> Numbers:
+        """Position of the last moment that is not after each (group, time); NONE: there is none."""
+        return np.searchsorted(self.keys, self.code.keys(group, time), side="right") - 1
+
+    def place(self, group: Integers, time: Numbers) -> Numbers:
+        """The same, of this group; NONE where the time is before all of its moments."""
+        place = self.find(group, time)
+        is_same = (place >= 0) & (self.keys[place] >> self.code.bits == group) if len(self.keys) else place >= 0
+        return np.where(is_same, place, NONE)
+
+
+def search(groups: Integers, begins: Numbers, group: Integers, time: Numbers) -> Numbers:
+    """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
+    return Moments.of(groups, begins).find(group, time)
+
+
+# -- segments ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segments(Moments):
+    """Segments of time in which the open intervals of a group do not change, in the order of group and time.
+
+    Each begins where the one before it in its group ends, also where no interval is open. The last one of a group has no length
+    and nothing open: what is asked for behind all intervals, or before those of the next group, is answered by it. There is
+    always one.
+
+    Attributes
+    ----------
     counts
         One column per kind: number of its open intervals, in the fewest bytes that hold the sum of all columns.
     """
 
-    group: Integers
-    begin: Numbers
-    end: Numbers
     counts: tuple[Integers, ...]
+
+    @property
+    def end(self) -> Numbers:
+        """Of each, ns."""
+        return self.begin + self.length
 
     @property
     def length(self) -> Numbers:
         """ns of each segment."""
-        return self.end - self.begin
+        return self.lengths(0, len(self.keys))
+
+    def lengths(self, first: int, behind: int) -> Numbers:
+        """The same of some in a row."""
+        keys = self.keys[first : behind + 1]
+        length: Numbers = np.diff(keys if self.code.times is None else self.code.time(keys))
+        if behind == len(self.keys):
+            length = np.append(length, 0)
+        low, high = np.searchsorted(self._last, (first, behind))
+        length[self._last[low:high] - first] = 0
+        return length
+
+    @cached_property
+    def _last(self) -> Numbers:
+        """The last one of each group."""
+        group = self.group
+        return np.flatnonzero(np.append(group[1:] != group[:-1], True))
+
+    def regrouped(self, groups: Numbers) -> Segments:
+        """The same with new numbers of groups, which are in the same order."""
+        code = replace(self.code, groups=int(groups.max(initial=0)) + 1)
+        times = self.keys & ((1 << code.bits) - 1)
+        return Segments(times + (groups[self.group] << code.bits), code, self.counts)
 
     @property
     def mask(self) -> Integers:
         """Kinds with open intervals, as bits (UInt8): kind 0 is the lowest."""
-        mask = np.zeros(len(self.group), dtype=np.uint8)
+        mask = np.zeros(len(self.keys), dtype=np.uint8)
         for kind, count in enumerate(self.counts):
             mask |= (count > 0).view(np.uint8) << kind
         return mask
@@ -79,30 +195,34 @@ class Segments:
     @property
     def first_kind(self) -> Integers:
         """The lowest kind with open intervals (UInt8); the number of kinds where there is none."""
-        first = np.full(len(self.group), len(self.counts), dtype=np.uint8)
+        first = np.full(len(self.keys), len(self.counts), dtype=np.uint8)
         for kind in reversed(range(len(self.counts))):
             first[self.counts[kind] > 0] = kind
         return first
 
-    @cached_property
-    def _places(self) -> Places:
-        return Places(self.group, self.begin)
+    def where(self, selected: Mask) -> Intervals:
+        """The selected segments, in which something is open, as intervals; neighbours become one."""
+        change = np.diff(selected.view(np.int8), prepend=np.int8(0))
+        begin, end = self.keys[change > 0], self.keys[change < 0]
+        return Intervals(begin >> self.code.bits, self.code.time(begin), self.code.time(end))
 
-    def place(self, group: Integers, time: Numbers) -> Numbers:
-        """Index of the segment with each time of a group; -1 where the time is before all segments of the group."""
-        if not len(self.group):
-            return np.full(len(group), -1, dtype=np.int64)
-        place = self._places.find(group, time)
-        return np.where(self.group[np.maximum(place, 0)] == group, place, -1)
+    def cut(self, windows: Intervals) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Windows, each of some length, cut where segments of their groups begin or end.
 
-    def where(self, selected: npt.NDArray[np.bool_]) -> Intervals:
-        """The selected segments as intervals; neighbours become one."""
-        group, begin, end = self.group[selected].astype(np.int64), self.begin[selected], self.end[selected]
-        if not len(group):
-            return Intervals(group, begin, end)
-        is_new = np.concatenate([[True], (group[1:] != group[:-1]) | (begin[1:] != end[:-1])])
-        is_last = np.concatenate([is_new[1:], [True]])
-        return Intervals(group[is_new], begin[is_new], end[is_last])
+        Returns
+        -------
+        Of each piece its window, the segment, its start and its end, in the order of windows and time.
+
+        >>> busy = segments(Intervals.of([0, 1], [10, 5], [20, 9]))
+        >>> window, segment, begin, end = busy.cut(Intervals.of([0, 1], [0, 6], [15, 8]))
+        >>> window.tolist(), busy.counts[0][segment].tolist(), begin.tolist(), end.tolist()
+        ([0, 0, 1], [0, 1, 1], [0, 10, 6], [10, 15, 8])
+        """
+        window, segment = expanded(self.find(windows.group, windows.begin), self.find(windows.group, windows.end - 1))
+        is_new = np.append(np.ones(min(len(window), 1), dtype=bool), window[1:] != window[:-1])
+        begin = np.where(is_new, windows.begin[window], self.code.time(self.keys[segment]))
+        end = np.where(np.append(is_new[1:], is_new[:1]), windows.end[window], np.roll(begin, -1))
+        return window, segment, begin, end
 
 
 def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1) -> Segments:
@@ -122,45 +242,35 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
     extended = intervals.end > intervals.begin
     if not extended.all():
         intervals, kind = intervals.only(extended), None if kind is None else kind[extended]
-    first = int(intervals.begin.min(initial=_NEVER))
-    time_bits = max(int(intervals.end.max(initial=first)) - first, 1).bit_length()
-    edge_bits = (kinds - 1).bit_length() + 1
-    groups = int(intervals.group.max(initial=0)) + 1
-    if groups.bit_length() + time_bits + edge_bits > 63:
-        # Of times far apart the places in their order need fewer bits.
-        times = np.unique(np.concatenate([intervals.begin, intervals.end]))
-        begin, end = (np.searchsorted(times, column) for column in (intervals.begin, intervals.end))
-        cut = segments(Intervals(intervals.group, begin, end), kind, kinds)
-        return replace(cut, begin=times[cut.begin], end=times[cut.end])
+    rows, edge_bits = len(intervals), (kinds - 1).bit_length() + 1
+    if not rows:
+        return Segments(np.zeros(1, dtype=np.int64), _Code(1, 1, 0), (np.zeros(1, dtype=np.int8),) * kinds)
+    code = _Code.of(int(intervals.group.max()) + 1, (intervals.begin, intervals.end), edge_bits)
     # Group, time, kind and whether it is an end in one number: sorted, it is all that is needed of an edge.
-    of_kind = 0 if kind is None else kind.astype(np.int64) << 1
-    edges = np.concatenate(
-        [
-            ((intervals.group << time_bits | intervals.begin - first) << edge_bits) + of_kind,
-            ((intervals.group << time_bits | intervals.end - first) << edge_bits) + of_kind + 1,
-        ]
-    )
+    edges = np.empty(2 * rows, dtype=np.int64)
+    for is_end, times in enumerate((intervals.begin, intervals.end)):
+        of_edge = edges[is_end * rows : (is_end + 1) * rows]
+        of_edge[:] = code.keys(intervals.group, times)
+        of_edge <<= edge_bits
+        of_edge += is_end
+        if kind is not None:
+            of_edge += kind.astype(np.uint8) << 1
     edges.sort()
     what = (edges & ((1 << edge_bits) - 1)).astype(np.uint8)
     edges >>= edge_bits
-    # What is open after all edges of one time.
-    is_last = np.append(edges[1:] != edges[:-1], np.ones(min(len(edges), 1), dtype=bool))
-    moments = edges[is_last]
-    del edges
-    group = (moments >> time_bits).astype(np.int32 if groups < 1 << 31 else np.int64)
-    moments &= (1 << time_bits) - 1
-    moments += first
-    # Every interval of a group ends in it, so a count over all groups is 0 between two of them.
-    is_same = group[1:] == group[:-1]
-    counts = tuple(_open(what, place, kinds, is_last)[:-1][is_same] for place in range(kinds))
-    return Segments(group[:-1][is_same], moments[:-1][is_same], moments[1:][is_same], counts)
+    # What is open after all edges of one time. Every interval of a group ends in it: a count over all groups is 0 behind each.
+    is_last = np.append(edges[1:] != edges[:-1], True)
+    return Segments(edges[is_last], code, tuple(_open(what, place, kinds, is_last) for place in range(kinds)))
 
 
-def _open(what: Integers, kind: int, kinds: int, selected: npt.NDArray[np.bool_]) -> Integers:
+def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
     """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
     steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
     count = np.cumsum(steps, dtype=np.int32)[selected]
     return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
+
+
+# -- sums of time --------------------------------------------------------------------------------------
 
 
 def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: int) -> Numbers:
@@ -177,7 +287,7 @@ def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: 
     """
     # Sums in doubles are exact up to 2^53 ns, which are 104 days.
     sums = np.bincount(group * keys + key, weights=length, minlength=groups * keys)
-    return sums.astype(np.int64).reshape(groups, keys)
+    return sums[: groups * keys].astype(np.int64).reshape(groups, keys)
 
 
 class Elapsed:
@@ -197,72 +307,76 @@ class Elapsed:
         self._segments = segments_of_groups
         self._key = key
         self._keys = keys
-        groups = int(segments_of_groups.group[-1]) + 1 if len(key) else 0
-        self._first = np.searchsorted(segments_of_groups.group, np.arange(groups + 1), side="left")
 
     def in_windows(self, group: Integers, begin: Numbers, end: Numbers) -> Iterator[Numbers]:
         """ns in each window of a group, for one key after the other."""
-        if not len(self._key) or not len(group):
-            yield from (np.zeros(len(group), dtype=np.int64) for _ in range(self._keys))
-            return
-        edges = [self._edge(group, time) for time in (begin, end)]
-        low, high = min(int(place.min()) for place, _ in edges), max(int(place.max()) for place, _ in edges) + 1
-        keys, length = self._key[low:high], self._segments.end[low:high] - self._segments.begin[low:high]
-        of_edges = [(place - low, self._key[np.minimum(place, len(self._key) - 1)], part) for place, part in edges]
-        before: Numbers = np.zeros(high - low + 1, dtype=np.int64)
+        places = [self._segments.find(group, time) for time in (begin, end)]
+        low = max(min(int(place.min(initial=len(self._key) - 1)) for place in places), 0)
+        high = max(int(place.max(initial=low)) for place in places) + 1
+        lengths, keys = self._segments.lengths(low, high), self._key[low:high]
+        edges = [self._edge(place, time, low, lengths) for place, time in zip(places, (begin, end), strict=True)]
+        before: Numbers = np.zeros(len(lengths) + 1, dtype=np.int64)
         for key in range(self._keys):
-            np.cumsum(np.where(keys == key, length, 0), out=before[1 : len(length) + 1])
-            before[len(length) + 1 :] = before[len(length)]
-            first, last = (before[place] + np.where(key_there == key, part, 0) for place, key_there, part in of_edges)
+            np.cumsum(np.where(keys == key, lengths, 0), out=before[1:])
+            first, last = (before[place] + np.where(keys[place] == key, part, 0) for place, part in edges)
             yield last - first
+
+    def _edge(self, segment: Numbers, time: Numbers, low: int, lengths: Numbers) -> tuple[Numbers, Numbers]:
+        """Segments with an edge of a window, counted from `low`, and the part of each that is before the edge. One of another
+        group has no length."""
+        place = np.maximum(segment, low)
+        part = np.minimum(time - self._segments.code.time(self._segments.keys[place]), lengths[place - low])
+        return place - low, np.where(segment == NONE, 0, part).clip(min=0)
 
     def between(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
         """ns by key in each window: a row per window, a column per key."""
         return np.stack(list(self.in_windows(group, begin, end)), axis=1)
 
-    def _edge(self, group: Integers, time: Numbers) -> tuple[Numbers, Numbers]:
-        """The segment that holds a time of a group, and the part of it that is before; before all segments, the first and 0."""
-        place = self._segments.place(group, time)
-        first = self._first[np.minimum(group, len(self._first) - 1)]
-        segment = np.maximum(place, 0)
-        part = np.minimum(time, self._segments.end[segment]) - self._segments.begin[segment]
-        return np.where(place >= 0, place, first), np.where(place >= 0, part, 0)
+
+# -- places --------------------------------------------------------------------------------------------
 
 
-class Places:
-    """Rows that are sorted by group and begin, found by group and time.
+def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """All numbers from `first` to `last`, including both, of each row: the row, and the number.
+
+    >>> [column.tolist() for column in expanded(np.array([3, 7]), np.array([5, 7]))]
+    [[0, 0, 0, 1], [3, 4, 5, 7]]
+    """
+    counts = np.maximum(last - first + 1, 0)
+    row = np.repeat(np.arange(len(first)), counts)
+    skipped = np.cumsum(counts) - counts
+    return row, np.arange(int(counts.sum())) - np.repeat(skipped - first, counts)
+
+
+class Nested:
+    """Intervals of groups that are nested in each other: which is the innermost one at a time.
 
     Parameters
     ----------
-    groups, begins
-        Columns of equal length.
+    group, begin, end
+        Columns of equal length, in any order; each has some length.
     """
 
-    def __init__(self, groups: Integers, begins: Numbers) -> None:
-        self._groups, self._begins = groups, begins
-        self._first = int(begins.min(initial=_NEVER))
-        span = int(begins.max(initial=self._first)) - self._first
-        fits = span < 1 << _TIME_BITS and int(groups.max(initial=0)) < _MOST_GROUPS
-        # Made once: the same rows are searched again and again.
-        self._keys = groups.astype(np.int64) << _TIME_BITS | begins - self._first if fits else None
+    def __init__(self, group: Numbers, begin: Numbers, end: Numbers) -> None:
+        order = np.lexsort((-end, begin, group))
+        group, begin, end = group[order], begin[order], end[order]
+        by_end = np.lexsort((end, group))
+        ended = search(group[by_end], end[by_end], group, begin) + 1
+        first = np.searchsorted(group, group, side="left")
+        # In the order of starts: those of the group so far, less those of it that have ended.
+        depth = np.arange(len(group)) - np.maximum(ended, first) + 1
+        self._depths = int(depth.max(initial=0)) + 1
+        key = group * self._depths + depth
+        by_depth = np.argsort(key, kind="stable")
+        self._moments, self._end = Moments.of(key[by_depth], begin[by_depth]), end[by_depth]
+        self._place = order[by_depth]
 
-    def find(self, group: Integers, time: Numbers) -> Numbers:
-        """Position of the last (group, begin) that is not after each (group, time); -1: there is none."""
-        if self._keys is None or int(group.max(initial=0)) >= _MOST_GROUPS:
-            return self._by_order(group, time)
-        # What is before all begins is behind the group before, what is after all of them behind its own group.
-        since = np.clip(time - self._first, -1, (1 << _TIME_BITS) - 1)
-        return np.searchsorted(self._keys, (group.astype(np.int64) << _TIME_BITS) + since, side="right") - 1
-
-    def _by_order(self, group: Integers, time: Numbers) -> Numbers:
-        rows = len(self._groups)
-        is_sought = np.append(np.zeros(rows, dtype=bool), np.ones(len(group), dtype=bool))
-        order = np.lexsort((is_sought, np.concatenate([self._begins, time]), np.concatenate([self._groups, group])))
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.cumsum(order < rows) - 1
-        return place[rows:]
-
-
-def search(groups: Integers, begins: Numbers, group: Integers, time: Numbers) -> Numbers:
-    """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
-    return Places(groups, begins).find(group, time)
+    def innermost(self, group: Integers, time: Numbers, depth: Integers) -> Numbers:
+        """Place of the innermost interval at each time of a group, where so many (`depth`) are open; NONE where none is, or
+        where it is not known because intervals overlap without being nested."""
+        if not len(self._end):
+            return np.full(len(group), NONE, dtype=np.int64)
+        key = group.astype(np.int64) * self._depths + np.minimum(depth.astype(np.int64), self._depths - 1)
+        place = self._moments.place(key, time)
+        is_open = (depth > 0) & (place >= 0) & (self._end[place] > time)
+        return np.where(is_open, self._place[place], NONE)

@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Numbers, expanded
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
 from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, base_types
-from nsys2prv.efficiency.steps import expanded
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.keys import distinct
 from nsys2prv.vocabulary import event_types
@@ -285,7 +284,7 @@ def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
         "end",
         group=pl.Series(group_of_row[row], dtype=pl.Int32),
         stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
-        key=pl.Series(distinct(number.astype(np.int64) << 32 | value & 0xFFFFFFFF).place, dtype=pl.Int32),
+        key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         is_kernel=pl.col("number").is_in(kernels),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")

@@ -28,7 +28,7 @@ from nsys2prv.efficiency.run_events import (
 )
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
-from nsys2prv.execution.row_order import rows_in_order
+from nsys2prv.execution.row_order import in_content_order, rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
@@ -73,11 +73,6 @@ def call_categories(names: pl.Series) -> Numbers:
     states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, event_types.STATE_OTHERS)).to_series()
     categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
     return categories
-
-
-def first_open(calls: Segments) -> Numbers:
-    """The first kind that is open in each segment; the number of kinds where none is."""
-    return calls.first_kind.astype(np.int64)
 
 
 class MeasuredRun:
@@ -190,13 +185,14 @@ class MeasuredRun:
 
     @cached_property
     def launches(self) -> pl.DataFrame:
-        """Lines from calls to what they launch that ends in the window, sorted by `to_time`: columns of LAUNCH_SCHEMA."""
+        """Lines from calls to what they launch that ends in the window, sorted by `to_time`, `to_row`, `time`: columns of
+        LAUNCH_SCHEMA."""
         if self._recorded is not None:
             lines = self._lines(self._recorded.launches, ("time", "to_time"))
             # Several meters may ask at the same time.
             vars(self._recorded).pop("launches", None)
             return lines
-        return _loaded(self.events.launches, LAUNCH_SCHEMA)
+        return in_content_order(_loaded(self.events.launches, LAUNCH_SCHEMA), ["to_time", "to_row"])
 
     @cached_property
     def messages(self) -> pl.DataFrame:
@@ -210,18 +206,17 @@ class MeasuredRun:
         return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
 
     @cached_property
-    def launch_of(self) -> Numbers:
+    def launch_of(self) -> npt.NDArray[np.int32]:
         """For each operation the place of its launch in `launches`, of several the earliest; NO_LAUNCH: there is none."""
-        launches, operations = self.launches, self.operations
-        places: Numbers = np.full(operations.height, NO_LAUNCH, dtype=np.int64)
+        launches, operations, rows = self.launches, self.operations, len(self.events.rows.names) + 1
         if launches.is_empty():
-            return places
-        rows = len(self.events.rows.names) + 1
+            return np.full(operations.height, NO_LAUNCH, dtype=np.int32)
         to_key = launches["to_time"].to_numpy() * rows + launches["to_row"].to_numpy()
-        order = np.lexsort((launches["row"].to_numpy(), launches["time"].to_numpy(), to_key))
         key = operations["start"].to_numpy() * rows + operations["row"].to_numpy()
-        place = order[np.minimum(np.searchsorted(to_key[order], key), len(order) - 1)]
-        return np.where(to_key[place] == key, place, places)
+        place: npt.NDArray[np.int32] = np.searchsorted(to_key, key).astype(np.int32)
+        is_launched = to_key[np.minimum(place, len(to_key) - 1)] == key
+        place[~is_launched] = NO_LAUNCH
+        return place
 
     # -- what runs when -----------------------------------------------------------------------------
 
@@ -235,8 +230,7 @@ class MeasuredRun:
         """The same for each task."""
         if self.only_task is None:
             return self._segments(self.operations, self.events.rows.task, self.kind, 3)
-        on_devices = self.on_devices
-        return Segments(self.only_task[on_devices.group], on_devices.begin, on_devices.end, on_devices.counts)
+        return self.on_devices.regrouped(self.only_task)
 
     @cached_property
     def on_threads(self) -> Segments:
@@ -311,7 +305,7 @@ def _only_tasks(events: RunEvents) -> Numbers | None:
     pairs = all(len(of_device) == 1 for of_device in tasks) and all(
         len(devices) == 1 for devices in rows.devices_of_task.values()
     )
-    return np.array(tasks, dtype=np.int64).reshape(-1) if pairs and tasks == sorted(tasks) else None
+    return np.array(tasks, dtype=np.int64).reshape(-1) if tasks and pairs and tasks == sorted(tasks) else None
 
 
 def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

@@ -77,7 +77,7 @@ def mpi_phases(run: MeasuredRun) -> pl.DataFrame:
     ]
     if not kinds:
         return pl.DataFrame(schema=_PHASE_SCHEMA)
-    schema = {"number": pl.Int32, "value": pl.Int64, "is_start_up": pl.Boolean}
+    schema = {"number": pl.Int32, "value": pl.Int32, "is_start_up": pl.Boolean}
     calls = run.calls.filter((pl.col("end") > 0) & (pl.col("start") < run.events.length))
     phases = calls.join(pl.DataFrame(kinds, schema, orient="row"), on=["number", "value"], how="inner")
     located = run.events.rows.located(phases)

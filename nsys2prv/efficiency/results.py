@@ -89,8 +89,8 @@ class Results:
 
 
 class EfficiencyResult(Results):
-    """The efficiency numbers of a run: `result.tree`, `result.devices`, `result.findings`, ...; docs/efficiency-json.md
-    describes every table."""
+    """The efficiency numbers of a run: `result.tree`, `result.devices`, `result.findings`, ...
+    docs/reference/efficiency-tables.md describes every table."""
 
     def __repr__(self) -> str:
         run = self.tables["run"].row(0, named=True)

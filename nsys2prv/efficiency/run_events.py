@@ -171,6 +171,8 @@ class Collection:
         Kind of rows that samples are on; METRICS, STREAM or HOST.
     optional
         It is read only when what waits for what is requested.
+    narrow
+        Columns that need fewer bytes than Int64, as numbers of names do.
     """
 
     name: str
@@ -179,6 +181,7 @@ class Collection:
     samples: bool = False
     on: str = METRICS
     optional: bool = False
+    narrow: Mapping[str, type[pl.DataType]] = field(default_factory=dict)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -195,6 +198,7 @@ class Collection:
             "number": pl.Int32,
             "value": pl.Int64,
             **dict.fromkeys(self.attributes, pl.Int64),
+            **self.narrow,
         }
 
 
@@ -207,6 +211,7 @@ ON_DEVICES = Collection(
         "destination": (event_types.DESTINATION_MEMORY,),
         "family": (event_types.KERNEL_FAMILY,),
     },
+    narrow={"value": pl.Int32, "source": pl.Int16, "destination": pl.Int16, "family": pl.Int16},
 )
 NCCL_CALLS = Collection(
     "nccl",
@@ -223,6 +228,7 @@ ON_HOSTS = Collection(
         event_types.IO_CALL,
     ),
     {"size": (event_types.MPI_MESSAGE_SIZE, event_types.MPI_SEND_SIZE)},
+    narrow={"value": pl.Int32},
 )
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)

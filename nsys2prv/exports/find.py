@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice, UsageError
+from nsys2prv.errors import NotAReport, ReportError, ReportNotFound, SameReportTwice, UsageError
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.private_folders import PREFIX
 from nsys2prv.exports.folder_forms import form_of_folder
@@ -79,23 +79,57 @@ def _expand(argument: str | Path) -> list[Path]:
         return _in_folder(path)
     if path.exists():
         return [path]
-    matches = [Path(match) for match in sorted(glob.glob(_REPEATED.sub("**/", str(argument)), recursive=True))]
+    matches = _matches(_REPEATED.sub("**/", str(argument)))
     if not matches:
         raise ReportNotFound(path, "no file matches" if glob.has_magic(str(argument)) else "there is no such file or folder")
     return [report for match in matches for report in (_in_folder(match) if match.is_dir() else [match])]
 
 
+def _matches(pattern: str) -> list[Path]:
+    """What a glob means. Any depth (`**`) does not go through links, which may lead to a folder that they are in."""
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        return [Path(match) for match in sorted(glob.glob(pattern))]
+    first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    top = Path(*parts[:first])
+    return sorted(path for path in top.glob(str(Path(*parts[first:]))) if not _is_hidden(path.relative_to(top)))
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def _in_folder(folder: Path) -> list[Path]:
+    """Reports in a folder, at any depth: it is read wholly, or not at all."""
     if form_of_folder(folder):
+        beside = [path for path in folder.iterdir() if path.suffix.lower() in FILE_SUFFIXES or _holds_tables(path)]
+        if beside:
+            raise NotAReport(folder, f"it holds tables of a report and another report, {beside[0].name}: name them one by one")
         return [folder]
     within = list(everything_below(folder))
-    files = [path for path in within if path.suffix in FILE_SUFFIXES and path.is_file()]
+    for path in within:
+        _check_is_read(path, folder)
+    files = [path for path in within if path.suffix.lower() in FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
-    reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
-    reports += [path for path in within if path.is_dir() and form_of_folder(path)]
+    reports = [path for path in files if path.suffix not in RAW_SUFFIXES or path.with_suffix("") not in exported]
+    reports += [report for path in within if _holds_tables(path) for report in _in_folder(path)]
     if not reports:
         raise ReportNotFound(folder, "there is no report in this folder")
     return reports
+
+
+def _holds_tables(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and form_of_folder(path) is not None
+
+
+def _check_is_read(path: Path, folder: Path) -> None:
+    """Raise ReportNotFound for what would be left out of a folder silently."""
+    if path.is_dir():
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise ReportNotFound(path, f"this is a link to a folder, which is not entered: name {path.resolve()} too")
+    elif path.suffix.lower() in FILE_SUFFIXES and not path.is_file():
+        why = "this link leads nowhere" if path.is_symlink() and not path.exists() else "this is no ordinary file"
+        raise ReportNotFound(path, f"{why}: remove it, or name the reports one by one")
 
 
 def everything_below(folder: Path) -> Iterator[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,16 @@ import pyarrow as pa
 from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.private_folders import is_utf8
+from nsys2prv.exports.columns import TIME_COLUMNS
 from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
-from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES
+from nsys2prv.vocabulary.limits import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    MOST_ROWS_PER_BYTE,
+    MOST_TABLES,
+    MOST_TEXT,
+    MOST_TEXT_PER_BYTE,
+)
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -27,9 +35,9 @@ _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.Arro
 _NUMERIC = (pl.datatypes.classes.IntegerType, pl.Float32, pl.Float64, pl.Null)
 _TEXTUAL = (pl.String, pl.Binary, pl.Null)
 _READABLE: dict[type[pl.DataType], tuple[type[pl.DataType], ...]] = {
-    pl.Int64: (*_NUMERIC, pl.Boolean),
+    pl.Int64: (pl.datatypes.classes.IntegerType, pl.Boolean, pl.Null),
     pl.Float64: _NUMERIC,
-    pl.String: (*_TEXTUAL, pl.Categorical, pl.Enum),
+    pl.String: _TEXTUAL,
     pl.Binary: _TEXTUAL,
 }
 """Types of files in which a column can be, by the type in which it is read: what others become is up to polars."""
@@ -45,7 +53,10 @@ class FolderTables(Tables):
         if not is_utf8(path.absolute()):
             raise NotAReport(path, "its path is not UTF-8, which only databases may have")
         # Absolute: polars would take a name that starts with ~ for that of a user's home.
-        self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
+        self._files: dict[str, Path] = {}
+        for file in sorted(path.absolute().iterdir()):
+            if file.suffix in self.suffixes and self._files.setdefault(file.stem, file) != file:
+                raise NotAReport(path, f"{self._files[file.stem].name} and {file.name} are two files of one table")
         odd = next((file for file in self._files.values() if file.exists() and not file.is_file()), None)
         if odd is not None:
             # A pipe would never answer.
@@ -66,17 +77,25 @@ class FolderTables(Tables):
 
     def _types_in(self, file: Path) -> dict[str, pl.DataType]:
         """Columns of a file with their types."""
-        return dict(pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema)
+        types = pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema
+        return {name: pl.String() if dtype == pl.Categorical else dtype for name, dtype in types.items()}
 
     def _scan_file(self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()) -> pl.LazyFrame:
         """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
         # Polars trusts what is in a file: damaged offsets and lengths end the process.
 
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+            text_bytes = 0
             try:
                 # Without a column a batch has no rows.
                 for batch in self._record_batches(file, columns or list(schema)[:1]):
+                    text_bytes += _text_bytes(batch)
+                    if text_bytes > MOST_TEXT + MOST_TEXT_PER_BYTE * file.stat().st_size:
+                        raise DamagedReport(file, f"its texts take more than {text_bytes:,} bytes, which no report needs")
                     yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
+            except DamagedReport as error:
+                self.failure = error
+                raise
             except _READ_ERRORS as error:
                 self.failure = read_error(file, error)
                 raise self.failure from error
@@ -144,7 +163,8 @@ class FolderTables(Tables):
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
         as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
         for name, dtype in schema.items():
-            if not isinstance(stored[name], _READABLE[dtype]):
+            is_readable = isinstance(stored[name], _READABLE[dtype])
+            if not is_readable or (stored[name] == pl.Boolean and name in TIME_COLUMNS):
                 raise DamagedReport(file, f"column {name} is of type {stored[name]}")
         with self._read_errors(table):
             scanned = self._scan_file(file, stored, as_bytes)
@@ -171,7 +191,13 @@ class ParquetTables(FolderTables):
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _open_parquet(file) as parquet:
+            texts = [field.name for field in parquet.schema_arrow if _is_text(field.type)]
+        # A text that many rows have is in memory once.
+        with _open_parquet(file, [name for name in texts if name in columns]) as parquet:
             yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
+
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class ArrowTables(FolderTables):
@@ -181,48 +207,79 @@ class ArrowTables(FolderTables):
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     def _stored_schema(self, file: Path) -> pa.Schema:
-        with _open_arrow(file) as reader:
+        with _open_arrow(file) as (reader, _):
             return reader.schema
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with _open_arrow(file) as reader:
+        with _open_arrow(file) as (reader, source):
             if isinstance(reader, pa.RecordBatchFileReader):
                 yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
             else:
                 yield from (batch.select(columns) for batch in reader)
+                _check_ended(file, source)
 
 
 def form_of_folder(folder: Path) -> type[FolderTables] | None:
     """The form of the tables in a folder; None when it holds none."""
     suffixes = {file.suffix for file in folder.iterdir()}
-    return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
+    forms = [form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)]
+    if len(forms) > 1:
+        raise NotAReport(folder, "it holds tables in Parquet and in Arrow files: keep those of one form")
+    return forms[0] if forms else None
 
 
-def _open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
+def _open_parquet(file: Path, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
     # Only this form, and only few reports, need it.
     import pyarrow.parquet
 
-    return pyarrow.parquet.ParquetFile(file)
+    return pyarrow.parquet.ParquetFile(file, read_dictionary=list(dictionaries))
+
+
+def _text_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the texts of a batch that are in memory once for many rows, when each row has its own."""
+    columns = [column for column in batch.columns if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)]
+    if not columns:
+        return 0
+    import pyarrow.compute
+
+    lengths = (pyarrow.compute.binary_length(column.dictionary).take(column.indices) for column in columns)
+    return sum(pyarrow.compute.sum(of_column).as_py() or 0 for of_column in lengths)
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 @contextlib.contextmanager
-def _open_arrow(file: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
-    """A file in Arrow's file format or its stream format."""
+def _open_arrow(file: Path) -> Iterator[tuple[pa.RecordBatchFileReader | pa.RecordBatchStreamReader, pa.NativeFile]]:
+    """A reader of a file in Arrow's file format or its stream format, and the opened file."""
     with pa.OSFile(str(file)) as source:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
-            yield reader
+            yield reader, source
+
+
+def _check_ended(file: Path, source: pa.NativeFile) -> None:
+    """Raise DamagedReport unless a stream that was read to its end has the mark of its end, and is all of the file."""
+    end = source.tell()
+    source.seek(max(end - len(_END_OF_STREAM), 0))
+    if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        raise DamagedReport(file, "the stream is cut off: the mark of its end is missing")
+    if end < source.size():
+        raise DamagedReport(file, "something follows the end of the stream")
 
 
 def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
     """A batch as a table, some of its columns of text as bytes; ArrowException when it is damaged."""
     # First the sizes of its buffers, which a cast trusts; then offsets, and texts that stay texts.
     batch.validate()
-    arrays = [
-        array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()) if name in as_bytes else array
-        for name, array in zip(batch.schema.names, batch.columns, strict=True)
-    ]
+    arrays = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        array = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if name in as_bytes:
+            array = array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
+        arrays.append(array)
     for array in arrays:
         array.validate(full=True)
     return pa.Table.from_arrays(arrays, names=batch.schema.names)

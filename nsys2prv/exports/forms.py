@@ -15,7 +15,6 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
 from nsys2prv.execution import memory
-from nsys2prv.execution.cache_folder import Stamp, stamp
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
@@ -29,6 +28,8 @@ Selection = Mapping[str, Sequence[int]]
 NO_SELECTION: Selection = {}
 Stretch = tuple[int, int]
 """First and last row of a part of a table; what counts as a row number is up to the form of the export."""
+Stamp = tuple[int, int, int]
+"""Inode, size and time of change (ns) of a file."""
 
 
 class Tables(ABC):
@@ -52,12 +53,8 @@ class Tables(ABC):
         """Raise UnfinishedReport when rows are in other files than those that are read."""
 
     def _stamps(self) -> list[Stamp]:
-        return list(map(stamp, self._files_of_export()))
-
-    @property
-    def stamps(self) -> Sequence[Stamp]:
-        """Stamp of each file, when the export was opened."""
-        return self._seen
+        statuses = (path.stat() for path in self._files_of_export())
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses]
 
     def check_unchanged(self) -> None:
         """Check that the export is still what it was when it was opened; UnfinishedReport when it is not."""

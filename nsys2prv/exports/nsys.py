@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError, ReportError
-from nsys2prv.execution.private_folders import make_with_parents
 from nsys2prv.execution.programs import run_program
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.forms import EXPORT_TABLES
@@ -17,6 +15,7 @@ from nsys2prv.exports.sqlite_form import SqliteTables
 
 # Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")
+_ELSEWHERE = "export it into another folder (nsys export --type sqlite -o DIR/NAME.sqlite), and give that"
 
 
 @dataclass(frozen=True)
@@ -27,33 +26,30 @@ class NsysExport:
     ----------
     nsys
         The program; by default `$NSYS_HOME/nsys`, `$NSYS_HOME/bin/nsys`, or `nsys` on PATH.
-    cache
-        Folder for the exports; by default beside each report.
     """
 
     nsys: Path | None = None
-    cache: Path | None = None
 
     def export(self, report: Path) -> Path:
-        """Path of the SQLite export of a report, made anew when there is none newer than the report; ExportError when there
-        is no nsys, or it fails.
+        """Path of the SQLite export of a report, which is beside it; made anew when there is none newer than the report.
+
+        ExportError when there is no nsys, or it fails.
         """
-        target = self.target(report)
+        target = report.with_name(f"{report.stem}.sqlite")
         try:
             is_there = target.exists()
         except OSError as error:
-            raise ExportError(f"{target}: can't be read ({error.strerror}); name another folder with --cache") from error
+            raise ExportError(f"{target}: can't be read ({error.strerror}); {_ELSEWHERE}") from error
         if is_there and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
             return target
         if is_there and not _is_export(target):
-            raise ExportError(f"{report}: its export would replace {target}, which is none; name another folder with --cache")
+            raise ExportError(f"{report}: its export would replace {target}, which is none; {_ELSEWHERE}")
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)
         known = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
-            make_with_parents(target.parent)
             with temporary_folder(target.parent.absolute()) as folder:
                 # Without the suffix of a report: nobody takes it for one.
                 partial = folder / "export"
@@ -62,16 +58,8 @@ class NsysExport:
                     raise ExportError.failed(report, nsys, "it wrote nothing")
                 partial.replace(target)
         except OSError as error:
-            raise ExportError.failed(report, nsys, f"{error}; another folder can be named with --cache") from error
+            raise ExportError.failed(report, nsys, f"{error}; {_ELSEWHERE}") from error
         return target
-
-    def target(self, report: Path) -> Path:
-        """Where the export of a report is kept."""
-        if self.cache is None:
-            return report.with_name(f"{report.stem}.sqlite")
-        # Reports of several folders are often called alike.
-        folder = hashlib.sha256(str(report.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:10]
-        return self.cache / f"{report.stem}-{folder}.sqlite"
 
     def program(self) -> Path | None:
         """The nsys to call; None when there is none."""

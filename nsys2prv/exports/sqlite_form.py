@@ -42,6 +42,8 @@ _NAME_OF_NSYS = re.compile("[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 """Names of tables with events, such as NVTX_EVENTS."""
 SQLITE_START = b"SQLite format 3\x00"
 """First bytes of a database."""
+_UTF_8 = (0, 1)
+"""What a database says of its texts; 0 where it has no table yet."""
 _UNFINISHED = {"-wal": (32, (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")), "-journal": (512, (b"\xd9\xd5\x05\xf9",))}
 """Files beside a database with rows that it lacks, or with what was there before a change that is not complete: bytes of their
 headers, and their first bytes. SQLite overwrites these when all is in the database."""
@@ -53,11 +55,16 @@ STEPS_PER_BYTE = 16
 """Steps of SQLite's machine that a query may take, for each byte of a file: a row of a query takes some ten, and a row some ten
 bytes."""
 _STEPS_BETWEEN_CHECKS = 1_000_000
+_DRIVER_ERRORS = {
+    "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
+    "Type mismatch": "a value in a column of whole numbers is no whole number",
+}
+"""What is reported for errors of the driver, by what they say."""
 _PERMITTED = {
     sqlite3.SQLITE_SELECT: None,
     sqlite3.SQLITE_READ: None,
     sqlite3.SQLITE_FUNCTION: ("count", "min", "max", "sum", "ifnull"),
-    sqlite3.SQLITE_PRAGMA: ("table_info",),
+    sqlite3.SQLITE_PRAGMA: ("table_info", "table_xinfo"),
 }
 """What queries may do, and with which functions and pragmas."""
 _DATABASES: IdleConnections[sqlite3.Connection] = IdleConnections()
@@ -105,6 +112,8 @@ class SqliteTables(Tables):
             head = file.read(100)
         if not head.startswith(SQLITE_START):
             raise NotAReport(self.path, "this file is not an SQLite database")
+        if int.from_bytes(head[56:60], "big") not in _UTF_8:
+            raise NotAReport(self.path, "its texts are UTF-16, and nsys writes UTF-8: use the export as nsys wrote it")
         page_size = int.from_bytes(head[16:18], "big")
         expected = (65_536 if page_size == 1 else page_size) * int.from_bytes(head[28:32], "big")
         actual = self.path.stat().st_size
@@ -245,7 +254,7 @@ class SqliteTables(Tables):
         found = {}
         with self._database() as database:
             for table in tables:
-                if "rowid" in self._columns[table]:
+                if any(name.lower() == "rowid" for name in self._columns[table]):
                     continue
                 name = quoted(table)
                 query = f"select (select min(rowid) from {name}), (select max(rowid) from {name})"
@@ -279,9 +288,8 @@ class SqliteTables(Tables):
         try:
             yield
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
-            is_long = "integer overflow" in str(error)
-            too_long = DamagedReport(self.path, f"table {table}: a text of more than {LONGEST_TEXT:,} bytes")
-            self.failure = too_long if is_long else read_error(self.path, error, table)
+            why = next((text for sign, text in _DRIVER_ERRORS.items() if sign in str(error)), None)
+            self.failure = DamagedReport(self.path, f"table {table}: {why}") if why else read_error(self.path, error, table)
             raise self.failure from error
 
     def _query(
@@ -361,7 +369,9 @@ def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
         return f"{read} as {column}"
     if dtype == pl.Float64:
         return f"ifnull(cast({column} as real), 9e999) as {column}"
-    return column
+    # The driver would cut off what is behind the point, and does not take a text among numbers.
+    whole = f"cast({column} as integer)"
+    return f"case when typeof({column}) <> 'real' then {column} when {column} = {whole} then {whole} else '' end as {column}"
 
 
 @functools.cache
@@ -385,7 +395,7 @@ def _check_whole_numbers(found: pa.Schema, requested: Schema) -> None:
     takes for UTF-8 on trust."""
     for field in found:
         if requested.get(field.name) == pl.Int64 and not (pa.types.is_primitive(field.type) or pa.types.is_null(field.type)):
-            raise pa.ArrowTypeError(f"texts or bytes in the place of numbers in column {field.name}")
+            raise pa.ArrowTypeError(f"a value in column {field.name} is no whole number")
 
 
 def _from_sql(name: str, dtype: type[pl.DataType]) -> pl.Expr:

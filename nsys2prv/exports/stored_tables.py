@@ -112,10 +112,6 @@ class StoredTables(SqliteTables):
         """Tables that are read from files."""
         return self._stored
 
-    def adopt(self, stored: Mapping[str, StoredTable]) -> None:
-        """Read tables from files from now on."""
-        self._stored.update(stored)
-
     def delete_kept(self) -> None:
         paths = {batch.path for table in self._stored.values() for batch in table.batches()}
         self._stored = {}
@@ -237,10 +233,11 @@ class StoredTables(SqliteTables):
             with self._database() as database, Pages(self.path) as pages:
                 roots = dict(database.execute("select name, rootpage from sqlite_master where type = 'table'"))
                 for table, schema in needed.items():
-                    columns = database.execute(f"pragma table_info({quoted(table)})").fetchall()
-                    # A key may be the number of the row; in a column of real numbers whole ones are real.
+                    columns = database.execute(f"pragma table_xinfo({quoted(table)})").fetchall()
+                    # A key may be the number of the row; in a column of real numbers whole ones are real. Of columns that are
+                    # computed some are in the records.
                     is_real = (schema.get(name) == pl.Int64 and _REAL_TYPE.search(kind) for _, name, kind, *_ in columns)
-                    if not any(is_real) and not any(key for *_, key in columns):
+                    if not any(is_real) and not any(key or hidden for *_, key, hidden in columns):
                         with contextlib.suppress(Unusual):
                             found[table] = tuple(column[1] for column in columns), leaves(pages, roots[table])
         except (Unusual, *SQLITE_ERRORS):

@@ -25,10 +25,9 @@ from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
-from nsys2prv.exports.column_cache import store_or_take
 from nsys2prv.exports.global_ids import process_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_tables import Needed, StoredTables
+from nsys2prv.exports.stored_tables import Needed, StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import Source
@@ -239,7 +238,7 @@ def _survey_group(
     update = progress.update if progress is not None else no_progress
     # For this attempt alone: another worker may have died over the same group.
     folder = options.folder / f"survey-{secrets.token_hex(4)}"
-    not_kept = store_or_take(needed, folder / "columns", options.export.cache, update)
+    store_columns(needed, folder / "columns", update)
     # With keep_going an error is a result: it must not end the work on other reports.
     surveys = _survey_all(present, folder / "overlaps", options.keep_going, update)
     for (index, one), found in zip(opened.items(), surveys, strict=True):
@@ -255,9 +254,6 @@ def _survey_group(
             results[index] = _unless(options.keep_going, error)
             continue
         identity = _with_events_only(described, found)
-        if one.report.tables in not_kept:
-            warning = f"{one.report.path}: {not_kept[one.report.tables]}"
-            identity = replace(identity, warnings=(*identity.warnings, warning))
         whole = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
         results[index] = _Surveyed(whole, _signature(described), len(present[one]))
     return [result for result in results if result is not None]

@@ -130,13 +130,6 @@ class ReadOptions(OptionSet):
         None, "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.", "FILE", Path
     )
     nsys: Path | None = option(None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path)
-    cache: Path | None = option(
-        None,
-        "Folder that keeps columns of SQLite exports, so that the next command does not read them again, and exports of "
-        ".nsys-rep files (default: no columns, and exports beside each report).",
-        "DIR",
-        Path,
-    )
     scratch: Path | None = option(
         None, "Folder for intermediate files (default: beside the trace, or the system's temporary folder).", "DIR", Path
     )

@@ -43,8 +43,8 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
     """Arguments and options whose paths mean the same to the workers of a cluster, which have other working folders."""
     if not options.scheduler:
         return list(arguments), options
-    places = {name: path.absolute() for name in ("cache", "scratch") if (path := getattr(options, name)) is not None}
-    return [Path(argument).absolute() for argument in arguments], replace(options, **places)
+    scratch = options.scratch.absolute() if options.scratch is not None else None
+    return [Path(argument).absolute() for argument in arguments], replace(options, scratch=scratch)
 
 
 class RunSession:
@@ -120,7 +120,7 @@ class RunSession:
                 arguments,
                 sources,
                 workers=workers,
-                export=NsysExport(options.nsys, options.cache),
+                export=NsysExport(options.nsys),
                 folder=folder,
                 broken=self._broken,
                 bar=bar,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ LONGEST_LABEL = 240
 _SHORTENED_HEAD, _SHORTENED_TAIL = 150, 70
 
 _BRACKETS = str.maketrans("[]", "()")
+_DIGITS = str.maketrans("0123456789", "ghijklmnop")
 _QUOTES_AND_STARS = str.maketrans('"*', "'x")
 
 
@@ -48,10 +50,12 @@ def readable_type(text: str) -> str:
 
 def _of_one_line(text: str, replaced: Mapping[int, int]) -> str:
     line = on_one_line(text).translate(replaced) or "(blank)"
-    if len(line) <= LONGEST_LABEL:
-        return line
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
+    return line if len(line) <= LONGEST_LABEL else f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{_mark(text)}"
+
+
+def _mark(text: str) -> str:
+    """A mark that only this text has."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -256,6 +260,10 @@ def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[i
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
     texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
     labels = {text: readable(text) for text in texts}
+    # What is different stays different, in the trace and in all numbers; without digits, which some tables leave out.
+    counts = Counter(labels.values())
+    cleaned = [text for text, label in labels.items() if counts[label] > 1 and label != text]
+    labels |= {text: f"{labels[text]} #{_mark(text).translate(_DIGITS)}" for text in cleaned}
     for number, of_attribute in by_attribute.items():
         values = TYPES[number].values
         if values is not None and values.renamed is not None:

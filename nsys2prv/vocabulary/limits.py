@@ -26,6 +26,8 @@ LONGEST_NAME = 1_000
 """Characters of the name of a table."""
 LONGEST_TEXT = 16 << 20
 """Bytes of one text, or of what else is in one place of a table."""
+MOST_TEXT, MOST_TEXT_PER_BYTE = 256_000_000, 100
+"""Bytes of the texts of a table in a compressed file, which many rows can share: so many, and so many for each byte."""
 MOST_ROWS, MOST_ROWS_PER_BYTE = 1_000_000, 100
 """Rows of a table in a compressed file: so many, and so many for each byte."""
 MOST_ROWS_OF_REPORT = 65_535

@@ -9,7 +9,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "performance.md"
-CLOCKS_PAGE = CHECKOUT / "docs" / "clocks.md"
+CLOCKS_PAGE = CHECKOUT / "docs" / "reference" / "simulated-clusters.md"
 END = "<!-- end -->"
 
 
@@ -60,15 +60,23 @@ def lines_text(title: str, found: dict[str, Any]) -> str:
     return "\n".join([title, *rows])
 
 
-def mark(part: str) -> str:
-    """What the table of a part begins with in the documentation."""
-    return f"<!-- {part}: measured by make bench -->"
+MARK = "<!-- measured by make bench -->"
+DETAIL = "..."
+"""A line that begins so is printed only."""
 
 
-def write_table(part: str, found: dict[str, Any], circumstances: str, page: Path = PAGE) -> None:
-    """Replace the table of a part in the documentation."""
-    rows = [f"| {one['what']} | {one['measured']} | {one['goal']} | {Line(**one).verdict} |" for one in found["lines"]]
-    replace_between(page, mark(part), [circumstances, "", "| | measured | goal | |", "|---|---:|---|---|", *rows])
+def write_rows(part: str, found: dict[str, Any], circumstances: str, load: str, page: Path = PAGE) -> None:
+    """Replace the rows of a part in the one table of the documentation; what the machine did besides is in its last column."""
+    text = page.read_text(encoding="utf-8")
+    first = text.index(MARK)
+    rows: dict[str, list[str]] = {}
+    for line in text[first : text.index(END, first)].splitlines():
+        if line.startswith("| ") and not line.startswith("| part |"):
+            rows.setdefault(line.split(" | ")[0].removeprefix("| "), []).append(line)
+    shown = (one for one in found["lines"] if not one["what"].startswith(DETAIL))
+    rows[part] = [f"| {part} | {one['what']} | {one['measured']} | {load} |" for one in shown]
+    head = [circumstances, "", "| part | what | measured | load |", "|---|---|---:|---:|"]
+    replace_between(page, MARK, [*head, *(line for of_part in rows.values() for line in of_part)])
 
 
 def replace_between(page: Path, start: str, lines: Sequence[str]) -> None:

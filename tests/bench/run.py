@@ -30,7 +30,7 @@ from bench.parts.measuring_runs import efficiency
 from bench.parts.readers import readers
 from bench.parts.scaling import scaling
 from bench.parts.start import start
-from bench.results import lines_text, write_table
+from bench.results import lines_text, write_rows
 from bench.workplace import CHECKOUT, QUICK, Sizes, Workplace
 
 PARTS: dict[str, Callable[[Workplace], dict[str, Any]]] = {
@@ -48,22 +48,23 @@ PARTS: dict[str, Callable[[Workplace], dict[str, Any]]] = {
     "efficiency": efficiency,
     "clocks": clocks,
 }
+DOCUMENTED = ("speed", "efficiency", "memory", "workers", "gzip", "readers", "many", "start")
+"""Parts with rows in docs/performance.md."""
 BUSY = 0.7
 """Load of a machine that does something else as well."""
 
 
-def circumstances(place: Workplace, load: float) -> str:
+def circumstances(place: Workplace) -> str:
     """What the measured times depend on, as a sentence."""
     version = call([place.program(), "--version"]).strip()
-    busy = f"; other programs were running (load {load:.1f})" if load > BUSY else ""
-    return f"{version}, {os.cpu_count()} cores ({platform.machine()}), medians of {place.runs} runs{busy}:"
+    return f"{version}, {os.cpu_count()} cores ({platform.machine()}), medians of {place.runs} runs:"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS, action="append", help="run one part (may be given several times)")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
-    parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/performance.md and docs/clocks.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the tables of docs/performance.md and of clocks")
     parser.add_argument("--quick", action="store_true", help="small sizes and one run of each: tries the benchmark itself")
     parser.add_argument("--longest", action="store_true", help="memory: also a report of 60 million intervals (64 GB of disk)")
     parser.add_argument("--runs", type=int, help="runs of each program on each report (default: 3)")
@@ -92,11 +93,10 @@ def main() -> int:
             continue
         if not arguments.json:
             print(clocks_table(found) if name == "clocks" else lines_text(name, found), flush=True)
-        if arguments.write_docs:
-            if name == "clocks":
-                write_clocks_table(found)
-            else:
-                write_table(name, found, circumstances(place, load))
+        if arguments.write_docs and name == "clocks":
+            write_clocks_table(found)
+        elif arguments.write_docs and name in DOCUMENTED:
+            write_rows(name, found, circumstances(place), f"{load:.1f}" if load > BUSY else "")
     if arguments.json:
         print(json.dumps(results, indent=2))
     return int(failed)

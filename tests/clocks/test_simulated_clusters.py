@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_the_documentation_has_the_result_of_each_kind() -> None:
-    page = (CHECKOUT / "docs" / "clocks.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "reference" / "simulated-clusters.md").read_text(encoding="utf-8")
     table = page[page.index("<!-- measured by make bench -->") : page.index("<!-- end -->")]
     rows = [line.split(" | ")[:2] for line in table.splitlines() if line.startswith("| ")][2:]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
@@ -17,7 +16,7 @@ from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.intervals import Segments
+from nsys2prv.efficiency.intervals import Intervals, segments
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters import absent_pieces, gaps
 from nsys2prv.efficiency.meters.absent_pieces import Timeline
@@ -315,11 +314,8 @@ def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, 
 
 
 def test_pieces_are_cut_where_what_holds_changes_and_outside_of_all_segments() -> None:
-    def numbers(*values: int) -> Any:
-        return np.array(values, dtype=np.int64)
-
-    edges = Segments(numbers(0, 0, 2), numbers(10, 20, 5), numbers(20, 30, 8), (numbers(1, 2, 1),))
-    timeline = Timeline(edges, {"depth": (numbers(1, 2, 1), 0)})
+    edges = segments(Intervals.of([0, 0, 2], [10, 20, 5], [30, 30, 8]))
+    timeline = Timeline(edges, {"depth": edges.counts[0]})
     pieces = pl.DataFrame({"thread": [0, 0, 1, 2], "begin": [5, 31, 0, 6], "end": [35, 32, 9, 7], "gap": [0, 1, 2, 3]})
 
     assert timeline.cut(pieces, "thread").sort("gap", "begin").select("gap", "begin", "end", "depth").rows() == [

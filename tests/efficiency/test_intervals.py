@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.activity_times import SlotWindows, times_in_windows
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Places, Segments, segments, time_by
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Moments, Segments, segments, time_by
 
 GROUPS, END = 3, 40
 
@@ -64,9 +64,10 @@ def test_touching_and_nested_intervals_become_one() -> None:
 def test_depth_counts_what_is_open() -> None:
     found = segments(Intervals.of([0, 0, 0], [0, 2, 2], [10, 4, 8]), np.array([0, 1, 1]), 2)
 
-    assert found.begin.tolist() == [0, 2, 4, 8]
-    assert depth(found).tolist() == [1, 3, 2, 1]
-    assert found.mask.tolist() == [1, 3, 3, 1]
+    assert found.begin.tolist() == [0, 2, 4, 8, 10]
+    assert found.length.tolist() == [2, 2, 4, 2, 0]
+    assert depth(found).tolist() == [1, 3, 2, 1, 0]
+    assert found.mask.tolist() == [1, 3, 3, 1, 0]
 
 
 def test_times_far_apart_and_many_groups_do_not_need_to_fit_one_key() -> None:
@@ -86,7 +87,7 @@ def test_elapsed_time_far_apart() -> None:
 def test_nothing_gives_nothing() -> None:
     nothing = Intervals.of([], [], [])
 
-    assert len(union(nothing)) == len(of_both(nothing, nothing).group) == 0
+    assert len(union(nothing)) == of_both(nothing, nothing).length.sum() == 0
     assert total(nothing, 2).tolist() == [0, 0]
     times = Elapsed(segments(nothing), segments(nothing).mask, 2)
     assert times.between(np.array([1]), np.array([0]), np.array([5])).tolist() == [[0, 0]]
@@ -189,12 +190,13 @@ def test_sums_of_long_times_are_exact(length: int) -> None:
 
 moment = st.one_of(st.integers(-5, END), st.sampled_from([-(1 << 50), 1 << 45, 1 << 47, FAR]))
 keys = st.lists(st.tuples(st.integers(0, GROUPS), moment), max_size=12)
+any_keys = st.lists(st.tuples(st.integers(-1, 1 << 40), moment), max_size=12)
 
 
-@given(keys, keys)
+@given(keys, any_keys | keys)
 def test_rows_are_found_by_group_and_time_however_far_apart_times_are(
     known: list[tuple[int, int]], wanted: list[tuple[int, int]]
 ) -> None:
     columns = [np.array(sorted(known), dtype=np.int64).reshape(-1, 2).T, np.array(wanted, dtype=np.int64).reshape(-1, 2).T]
-    found = Places(*columns[0]).find(*columns[1])
+    found = Moments.of(*columns[0]).find(*columns[1])
     assert found.tolist() == [sum(one <= key for one in known) - 1 for key in wanted]

@@ -5,18 +5,30 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import adbc_driver_sqlite
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from polars.testing import assert_frame_equal
-from support.export_folders import write_parquet_report
+from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
-from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColumn, NotAReport, ReportNotFound, SameReportTwice
+from nsys2prv.errors import (
+    DamagedReport,
+    EmptyReport,
+    ExportError,
+    MissingColumn,
+    NotAReport,
+    ReportError,
+    ReportNotFound,
+    SameReportTwice,
+)
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.identity import pid_of
@@ -142,6 +154,11 @@ def test_what_is_no_report_is_said(tmp_path: Path) -> None:
         open_report(tmp_path / "other.sqlite")
     with pytest.raises(ReportNotFound):
         open_report(tmp_path / "missing.sqlite")
+    with sqlite3.connect(tmp_path / "utf16.sqlite") as database:
+        database.execute("pragma encoding = 'UTF-16'")
+        database.execute("create table StringIds (id integer, value text)")
+    with pytest.raises(NotAReport, match="its texts are UTF-16, and nsys writes UTF-8"):
+        open_report(tmp_path / "utf16.sqlite")
 
 
 def test_reports_are_found_in_folders_and_by_globs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -184,11 +201,9 @@ cp {ready} "$out"
 def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path: Path, fake_nsys: Path) -> None:
     recorded = tmp_path / "run.nsys-rep"
     recorded.write_text("protobuf")
-    export = NsysExport(fake_nsys, tmp_path / "cache")
+    export = NsysExport(fake_nsys)
     assert describe(open_report(recorded, export)).host == "exported"
-    exported = export.target(recorded)
-    assert exported.parent == tmp_path / "cache"
-    assert exported.exists()
+    assert (tmp_path / "run.sqlite").exists()
     asked = (tmp_path / "asked").read_text().splitlines()
     # Only what this version knows is asked for.
     assert "--include-json=true" in asked[1]
@@ -199,8 +214,7 @@ def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path:
     os.utime(recorded, ns=(later, later))
     open_report(recorded, export)
     assert len((tmp_path / "asked").read_text().splitlines()) == 4
-    assert list((tmp_path / "cache").iterdir()) == [exported]
-    assert export.target(tmp_path / "other" / "run.nsys-rep") != exported
+    assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "ready", "run.nsys-rep", "run.sqlite"}
 
 
 def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
@@ -309,3 +323,120 @@ def test_a_process_that_nsys_started_by_its_launcher_is_called_as_the_program(tm
 
     names = {pid_of(global_pid): name for global_pid, name in identity.processes.items()}
     assert names == {1000: "python3", 2000: "gem_main", 3000: "nsys-launcher"}
+
+
+def _second_stream(table: Path) -> None:
+    table.write_bytes(table.read_bytes() * 2)
+
+
+def _cut_stream(table: Path) -> None:
+    table.write_bytes(table.read_bytes()[:-8])
+
+
+def _twice(table: Path) -> None:
+    table.with_suffix(".ipc").touch()
+
+
+def _in_two_forms(table: Path) -> None:
+    pl.DataFrame({"id": [1]}).write_parquet(table.with_suffix(".parquet"))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_second_stream, "something follows the end of the stream"),
+        (_cut_stream, "the stream is cut off"),
+        (_twice, "NVTX_EVENTS.arrow and NVTX_EVENTS.ipc are two files of one table"),
+        (_in_two_forms, "it holds tables in Parquet and in Arrow files"),
+    ],
+)
+def test_tables_of_which_a_part_would_be_missing_are_refused(
+    change: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a_arwdir"
+    write_arrow_report(folder, ReportBuilder().nvtx_range("a", 0, 5).tables())
+    table = folder / "NVTX_EVENTS.arrow"
+    events = pl.read_ipc(table.read_bytes())
+    events.write_ipc_stream(table)
+    assert open_report(folder).tables.row_count("NVTX_EVENTS") == 1
+
+    change(table)
+
+    with pytest.raises((DamagedReport, NotAReport), match=sentence):
+        open_report(folder).tables.row_count("NVTX_EVENTS")
+
+
+@pytest.mark.parametrize("values", [[True], [1.5]], ids=["booleans", "not whole"])
+def test_times_of_another_type_are_refused(values: list[Any], tmp_path: Path) -> None:
+    tables = dict(ReportBuilder().nvtx_range("a", 0, 5).tables())
+    write_parquet_report(tmp_path / "a_pqtdir", tables)
+    tables["NVTX_EVENTS"].with_columns(end=pl.Series(values)).write_parquet(tmp_path / "a_pqtdir" / "NVTX_EVENTS.parquet")
+
+    with pytest.raises(DamagedReport, match="column end is of type"):
+        open_report(tmp_path / "a_pqtdir").scan("NVTX_EVENTS", ("end",))
+
+
+def write_to(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return ReportBuilder().write(path)
+
+
+def _linked_folder(folder: Path) -> None:
+    write_to(folder.parent / "elsewhere" / "rank7.sqlite")
+    (folder / "more").symlink_to(folder.parent / "elsewhere")
+
+
+def _tables_with_a_report(folder: Path) -> None:
+    write_parquet_report(folder / "x_pqtdir", ReportBuilder().tables())
+    write_to(folder / "x_pqtdir" / "rank3.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda folder: (folder / "rank1.sqlite").symlink_to(folder / "gone"), "rank1.sqlite: this link leads nowhere"),
+        (lambda folder: (folder / "rank1.sqlite").symlink_to(folder / "rank1.sqlite"), "can't be read|leads nowhere"),
+        (lambda folder: os.mkfifo(folder / "rank1.sqlite"), "rank1.sqlite: this is no ordinary file"),
+        (_linked_folder, "more: this is a link to a folder"),
+        (_tables_with_a_report, "it holds tables of a report and another report, rank3.sqlite"),
+    ],
+)
+def test_a_folder_is_read_wholly_or_not_at_all(change: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
+    write_to(tmp_path / "run" / "rank0.sqlite")
+    write_to(tmp_path / "run" / "rank2.SQLITE")
+    (tmp_path / "run" / "again").symlink_to(tmp_path / "run")
+    assert len(find_reports([tmp_path / "run"])) == 2
+
+    change(tmp_path / "run")
+
+    with pytest.raises(ReportError, match=sentence):
+        find_reports([tmp_path / "run"])
+
+
+def test_a_glob_of_any_depth_ends_where_links_lead_back(tmp_path: Path) -> None:
+    report = write_to(tmp_path / "run" / "a" / "rank0.sqlite")
+    for place in range(6):
+        (tmp_path / "run" / "a" / f"link{place}").symlink_to(tmp_path / "run")
+
+    assert find_reports([f"{tmp_path}/run/**/*.sqlite"]) == [report]
+
+
+@pytest.mark.parametrize("form", ["pqtdir", "arwdir"])
+@pytest.mark.parametrize("length", [10, 4 << 20])
+def test_a_text_that_many_rows_share_is_refused_where_it_would_not_fit(length: int, form: str, tmp_path: Path) -> None:
+    folder, rows = tmp_path / f"a_{form}", 2000
+    write = write_parquet_report if form == "pqtdir" else write_arrow_report
+    write(folder, ReportBuilder().tables())
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * length]))
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), "value": text})
+    if form == "pqtdir":
+        pyarrow.parquet.write_table(table, folder / "StringIds.parquet")
+    else:
+        with pa.OSFile(str(folder / "StringIds.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    if length == 10:
+        assert open_report(folder).strings["value"].to_list() == ["x" * length] * rows
+    else:
+        with pytest.raises(DamagedReport, match="its texts take more than"):
+            open_report(folder).strings  # noqa: B018

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from nsys2prv.errors import DamagedReport
@@ -67,14 +69,22 @@ def change(path: Path, *statements: str) -> None:
             changed.execute(statement)
 
 
-def read(tables: SqliteTables) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=SCHEMA), *tables.batches(TABLE, SCHEMA, {})])
+def read(tables: SqliteTables, schema: dict[str, Any] = SCHEMA) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=schema), *tables.batches(TABLE, schema, {})])
 
 
-def stored(path: Path) -> StoredTables:
+def stored(path: Path, schema: dict[str, Any] = SCHEMA) -> StoredTables:
     tables = StoredTables(path)
-    store_columns({tables: {TABLE: SCHEMA}}, path.parent / "columns")
+    store_columns({tables: {TABLE: schema}}, path.parent / "columns")
     return tables
+
+
+def answer(tables: SqliteTables, schema: dict[str, Any] = SCHEMA) -> list[Any] | str:
+    """Rows, or the sentence that tells why there are none."""
+    try:
+        return read(tables, schema).rows()
+    except DamagedReport as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
@@ -101,13 +111,13 @@ def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_
         f"update {TABLE} set value = 1.5 where rowid = 2",
         f"alter table {TABLE} add column further integer default 5",
     ],
-    ids=["text", "long text", "other pages", "real", "new column"],
+    ids=["text", "long text", "other pages", "not whole", "new column"],
 )
 def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_driver: list[int]) -> None:
     path = database(tmp_path / "a.sqlite")
     change(path, statement)
 
-    assert_frame_equal(read(stored(path)), read(SqliteTables(path)))
+    assert answer(stored(path)) == answer(SqliteTables(path))
     assert by_driver
 
 
@@ -132,6 +142,18 @@ def test_columns_that_are_not_stored_as_they_are_read_are_left_to_sqlite(
     assert by_driver
 
 
+def test_a_computed_column_before_others_does_not_shift_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    database(path, columns="front integer as (start % 9) stored, start integer, value integer, real real, none integer")
+    # Then records have as many values as the table has columns that are not computed.
+    change(path, f"alter table {TABLE} add column further integer")
+
+    with closing(sqlite3.connect(path)) as opened:
+        expected = opened.execute(f"select start, value from {TABLE}").fetchall()
+    schema = {"start": pl.Int64, "value": pl.Int64}
+    assert read(stored(path, schema), schema).rows() == expected
+
+
 @pytest.mark.parametrize(("place", "value"), [(0, 5), (0, 0), (3, 255), (3, 0), (4, 0)])
 @pytest.mark.parametrize("page", ["inner", "leaf"])
 def test_a_damaged_page_is_found_as_sqlite_finds_it(page: str, place: int, value: int, tmp_path: Path) -> None:
@@ -142,12 +164,6 @@ def test_a_damaged_page_is_found_as_sqlite_finds_it(page: str, place: int, value
         number = root if page == "inner" else int(leaves(pages, root).pages[20])
     content[(number - 1) * 512 + place] = value
     path.write_bytes(content)
-
-    def answer(tables: SqliteTables) -> list[Any] | str:
-        try:
-            return read(tables).rows()
-        except DamagedReport as error:
-            return str(error)
 
     assert answer(stored(path)) == answer(SqliteTables(path))
 
@@ -162,3 +178,49 @@ def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
 
     with Pages(path) as pages, pytest.raises(Unusual):
         leaves(pages, root)
+
+
+# -- any tables ------------------------------------------------------------------------------------------------------------
+
+DECLARED = ("integer", "int", "real", "text", "numeric", "blob", "", "integer as (7) stored", "integer as (8) virtual")
+values = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 1.0, 1.5, "1", "a", b"a", 2**53, -(2**47)])
+)
+columns_of_tables = st.lists(st.sampled_from(DECLARED), min_size=1, max_size=5).filter(
+    lambda found: any(" as " not in one for one in found)
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(columns_of_tables, st.data())
+def test_any_table_is_read_out_of_pages_as_sqlite_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, declared: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.sqlite"
+    kept = [f"c{place}" for place, kind in enumerate(declared) if " as " not in kind]
+    row = st.tuples(*(st.just(value) if data.draw(st.booleans()) else values for value in (3,) * len(kept)))
+    rows = data.draw(st.lists(row, max_size=8)) * data.draw(st.sampled_from([1, 50]))
+    key = "c0 integer primary key" if data.draw(st.integers(0, 4)) == 0 and declared[0] == "integer" else f"c0 {declared[0]}"
+    columns = ", ".join([key, *(f"c{place} {kind}" for place, kind in enumerate(declared) if place)])
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("pragma page_size = 512")
+        made.execute("create table StringIds (id integer, value text)")
+        made.execute(f"create table {TABLE} ({columns})")
+        insert = f"insert or ignore into {TABLE} ({', '.join(kept)}) values ({', '.join('?' * len(kept))})"
+        with suppress(sqlite3.IntegrityError):
+            made.executemany(insert, rows)
+        if data.draw(st.booleans()):
+            made.execute(f"alter table {TABLE} add column late integer default 5")
+            with suppress(sqlite3.IntegrityError):
+                made.executemany(insert, rows[:3])
+        names = [name for _, name, *_ in made.execute(f"pragma table_info({TABLE})")]
+        expected = made.execute(f"select {', '.join(names)} from {TABLE}").fetchall()
+    schema = {name: data.draw(st.sampled_from([pl.Int64, pl.Float64])) for name in names}
+
+    found = answer(stored(path, schema), schema)
+
+    assert found == answer(SqliteTables(path), schema)
+    whole = [place for place, dtype in enumerate(schema.values()) if dtype == pl.Int64]
+    if all(isinstance(row[place], int | None) for row in expected for place in whole):
+        assert not isinstance(found, str)
+        assert [[row[place] for place in whole] for row in found] == [[row[place] for place in whole] for row in expected]

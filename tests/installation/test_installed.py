@@ -12,6 +12,7 @@ import pytest
 from support.checkout import CHECKOUT
 
 import nsys2prv
+from nsys2prv.efficiency.outputs.page.content import DEFINITIONS
 
 PACKAGE = Path(nsys2prv.__file__).parent
 
@@ -29,12 +30,13 @@ def names(folder: Path) -> set[str]:
 
 def test_the_package_has_the_files_of_the_checkout_and_no_others() -> None:
     views = {f"cfgs/{name}" for name in names(CHECKOUT / "cfgs")}
-    definitions = "efficiency/outputs/page/efficiency.md"
+    definitions = {f"efficiency/outputs/page/{Path(page).name}": CHECKOUT / "docs" / page for page in DEFINITIONS}
 
-    assert names(PACKAGE) == names(CHECKOUT / "nsys2prv") | views | {definitions}
+    assert names(PACKAGE) == names(CHECKOUT / "nsys2prv") | views | set(definitions)
     for name in views:
         assert (PACKAGE / name).read_bytes() == (CHECKOUT / name).read_bytes(), name
-    assert (PACKAGE / definitions).read_bytes() == (CHECKOUT / "docs" / "efficiency.md").read_bytes()
+    for name, page in definitions.items():
+        assert (PACKAGE / name).read_bytes() == page.read_bytes(), name
 
 
 def test_the_wheel_installs_the_package_and_the_manual_page_alone() -> None:

@@ -20,7 +20,7 @@ from nsys2prv.vocabulary.event_types import Role
 from .conftest import Translated
 
 FOREIGN_VIEWS = "NSYS2PRV_FOREIGN_VIEWS"
-"""Environment variable: a folder with views of other tools, `nsys2prv-0.5.8/` and `basicanalysis/` (see docs/views.md)."""
+"""Environment variable: a folder with views of other tools, `nsys2prv-0.5.8/` and `basicanalysis/`."""
 
 ROWS: dict[str, Callable[[WholeTrace], int]] = {
     "thread": lambda trace: trace.header.rows,

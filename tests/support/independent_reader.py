@@ -1,6 +1,6 @@
 """A second reader of traces, for tests of `check`: plain Python, line by line, from the description of the format.
 
-It shares no code with the package, and is slow. What it knows of event types is the table in docs/trace.md.
+It shares no code with the package, and is slow. What it knows of event types is the table in docs/reference/events.md.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def _number(text: str, *, signed: bool = False) -> int | None:
 
 
 class _IntervalTypes:
-    """Which numbers are those of intervals, marks and samples, by the table of docs/trace.md."""
+    """Which numbers are those of intervals, marks and samples, by the table of docs/reference/events.md."""
 
     def __init__(self) -> None:
-        text = (CHECKOUT / "docs" / "trace.md").read_text(encoding="utf-8")
+        text = (CHECKOUT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
         table = text.partition("<!-- table event types -->")[2].partition("<!-- end -->")[0]
         self._single: dict[int, str] = {}
         self._series: list[tuple[range, str]] = []

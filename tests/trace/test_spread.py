@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
-from support.kept_files import LONG_AGO
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
@@ -407,34 +405,6 @@ def test_the_command_measures_with_workers(command_line: CommandLine, reports: P
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out.json").read_text())["options"] == {"workers": 2}
     assert (both.returncode, both.stderr.count("\n")) == (2, 1)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("way", ["2 workers", "dask"])
-def test_workers_keep_columns_and_use_those_that_are_kept(
-    way: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
-) -> None:
-    copies = shutil.copytree(reports, tmp_path / "reports")
-    databases = sorted(copies.rglob("*.sqlite"))
-    for path in databases:
-        # What was written just now is not kept.
-        os.utime(path, ns=(LONG_AGO, LONG_AGO))
-    found = []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        found.append(translate([copies], tmp_path / name / "trace", options_of(way, request, cache=tmp_path / "cache")))
-        for path in databases:
-            before = path.stat()
-            # Other times, in a file that looks as before: who reads it now has another trace.
-            with closing(sqlite3.connect(path)) as database, database:
-                database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set end = end + 7")
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-            assert (path.stat().st_size, path.stat().st_ino) == (before.st_size, before.st_ino)
-
-    assert len(list((tmp_path / "cache").rglob("list.json"))) == len(databases)
-    for summary in found:
-        files = files_of(summary)
-        assert [files[name] for name in ("prv", "pcf", "row")] == [alone[name] for name in ("prv", "pcf", "row")]
 
 
 # -- a cluster that is not there: exit code 2 -----------------------------------------------------------------------------

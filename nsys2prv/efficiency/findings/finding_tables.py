@@ -27,7 +27,7 @@ FINDINGS = Table(
     "one thing that costs time; there is none where no rule finds anything",
     (
         Column.count("place", "1 for the one that costs the run most time; consequences of others come last"),
-        Column.text("kind", "which rule: the names of docs/efficiency.md"),
+        Column.text("kind", "which rule: the names of docs/reference/findings.md"),
         Column.text("title", "name for people"),
         Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
         Column.ns("saved_ns", "time by which the run would be shorter without it"),
@@ -36,7 +36,7 @@ FINDINGS = Table(
         Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
         Column.ns(
             "cost_ns",
-            "device time that it costs, summed over devices as docs/efficiency.md defines for each rule; of a "
+            "device time that it costs, summed over devices as docs/reference/findings.md defines for each rule; of a "
             "run without a GPU, time of processes",
         ),
         Column.share("share", "the cost against E n: of the time of all devices, or processes"),
@@ -58,7 +58,7 @@ FINDINGS = Table(
         ),
         Column.text("advice", "what people do about it"),
     ),
-    when="something that a rule of docs/efficiency.md names",
+    when="something that a rule of docs/reference/findings.md names",
     order=30,
 )
 

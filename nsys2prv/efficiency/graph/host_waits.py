@@ -35,8 +35,7 @@ from nsys2prv.efficiency.graph.moments import (
 )
 from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
 from nsys2prv.efficiency.graph.replay import WHOLE, Mask, Places
-from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.intervals import Places as GroupPlaces
+from nsys2prv.efficiency.intervals import Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import WAITS
 from nsys2prv.execution.keys import order_of_keys
@@ -290,7 +289,7 @@ def _latest(groups: npt.NDArray[Any], times: Numbers, group: npt.NDArray[Any], t
     groups are not negative."""
     order = order_of_keys(groups.astype(np.int64))
     ordered = groups[order].astype(np.int64)
-    place = GroupPlaces(ordered, times[order]).find(group.astype(np.int64), time) if len(order) else np.full(len(group), -1)
+    place = Moments.of(ordered, times[order]).find(group.astype(np.int64), time) if len(order) else np.full(len(group), -1)
     is_same = (place >= 0) & (ordered[np.maximum(place, 0)] == group) if len(order) else place >= 0
     return _taken(order, np.where(is_same, place, -1))
 
@@ -340,7 +339,7 @@ def _own_copies(parts: GraphParts, calls: pl.DataFrame, ends: Places, operation:
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
     kinds = pl.DataFrame(
-        _values(run.events.types.get(event_types.PTHREAD_CALL)), schema={"value": pl.Int64, "name": pl.String}, orient="row"
+        _values(run.events.types.get(event_types.PTHREAD_CALL)), schema={"value": pl.Int32, "name": pl.String}, orient="row"
     ).select(
         "value", wait=first_match(pl.col("name"), _THREAD_WAITS, 0), signal=first_match(pl.col("name"), _SIGNALS, 0)
     )  # fmt: skip

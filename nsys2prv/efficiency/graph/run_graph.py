@@ -34,8 +34,7 @@ from nsys2prv.efficiency.graph.moments import (
     run_moments,
 )
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, Mask, Places, RunGraph, latest_before
-from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.intervals import Places as GroupPlaces
+from nsys2prv.efficiency.intervals import Moments, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
 from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
@@ -200,7 +199,7 @@ def _is_outside_calls(run: MeasuredRun, by_thread: _CallsByThread) -> Mask:
     if not is_outside.all() and len(by_thread.row):
         intervals = np.flatnonzero(~is_outside)
         row, begin, end = (run.calls[name].to_numpy()[intervals].astype(np.int64) for name in ("row", "start", "end"))
-        place = np.maximum(GroupPlaces(by_thread.row, by_thread.begin).find(row, begin), 0)
+        place = np.maximum(Moments.of(by_thread.row, by_thread.begin).find(row, begin), 0)
         # What is as long as a call is inside of it.
         is_inside = (by_thread.row[place] == row) & (by_thread.begin[place] <= begin) & (by_thread.until[place] >= end)
         is_outside[intervals] = ~is_inside

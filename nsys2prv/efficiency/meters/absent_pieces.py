@@ -9,21 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.event_waits import EventEdges
-from nsys2prv.efficiency.intervals import Intervals, Numbers, Places, Segments, segments
-from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun, first_open
+from nsys2prv.efficiency.intervals import (
+    NONE,
+    Integers,
+    Intervals,
+    Mask,
+    Moments,
+    Nested,
+    Numbers,
+    Segments,
+    expanded,
+    segments,
+)
+from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import UNKNOWN
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, RANGES, RECORDS
-from nsys2prv.efficiency.steps import NONE, Nested, Pieces, expanded
 from nsys2prv.vocabulary import event_types
 
 BLOCK_EVENTS = 500_000
@@ -38,8 +48,6 @@ _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
 _PART_OF_ACTIVITY = np.array(parts.PART_OF_ACTIVITY, dtype=np.int8)
 _PART_OF_KIND = np.array([parts.PART_OTHER_KERNEL, parts.PART_COMMUNICATION, parts.PART_COPY], dtype=np.int8)
 
-Mask = npt.NDArray[np.bool_]
-
 
 # -- what holds when ---------------------------------------------------------------------------------
 
@@ -53,22 +61,18 @@ class Timeline:
     segments
         Of the groups, of which every time between two edges is in one.
     columns
-        By name, the value of each segment, and what holds where there is no segment.
+        By name, the value of each segment. Where a group has no segment, that of one in which nothing is open holds.
     """
 
     segments: Segments
-    columns: Mapping[str, tuple[npt.NDArray[np.integer], int]]
+    columns: Mapping[str, npt.NDArray[np.integer]]
 
     @classmethod
     def covered(cls, name: str, group: Numbers, events: pl.DataFrame) -> Timeline:
         """1 while any event (columns `start`, `end`) of a group is open, else 0; those of a negative group are left out."""
         intervals = Intervals.of(group, events["start"], events["end"])
         edges = segments(intervals.only(group >= 0))
-        return cls(edges, {name: ((edges.counts[0] > 0).astype(np.int8), 0)})
-
-    @cached_property
-    def _places(self) -> Places:
-        return Places(self.segments.group, self.segments.begin)
+        return cls(edges, {name: (edges.counts[0] > 0).astype(np.int8)})
 
     def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
         """Pieces, cut where segments of their groups begin or end, with the columns of the segments.
@@ -80,37 +84,16 @@ class Timeline:
         by
             Name of the column with the group.
         """
-        edges = self.segments
-        if not len(edges.group) or pieces.is_empty():
-            outside = (pl.lit(value, pl.Series(column[:0]).dtype).alias(name) for name, (column, value) in self.columns.items())
-            return pieces.with_columns(outside)
-        group, since, until = (pieces[name].to_numpy().astype(np.int64) for name in (by, "begin", "end"))
-        piece, place = expanded(self._places.find(group, since), self._places.find(group, until - 1))
-        place = np.where((place >= 0) & (edges.group[place] == group[piece]), place, NONE)
-        begin = np.where(place == NONE, since[piece], np.maximum(since[piece], edges.begin[place]))
-        is_followed = np.append(piece[1:] == piece[:-1], [False] * min(len(piece), 1))
-        end = np.where(is_followed, np.roll(begin, -1), until[piece])
-        # Behind the last segment of a group.
-        last_end = np.where(place == NONE, end, edges.end[place])
-        if (is_behind := end > last_end).any():
-            behind = np.maximum(begin, last_end)[is_behind]
-            piece, begin = np.append(piece, piece[is_behind]), np.append(begin, behind)
-            end = np.append(np.where(is_behind, last_end, end), end[is_behind])
-            place = np.append(place, np.full(len(behind), NONE))
-        has_length = end > begin
-        piece, place = piece[has_length], place[has_length]
-        values = {
-            name: np.where(place == NONE, column.dtype.type(value), column[place])
-            for name, (column, value) in self.columns.items()
-        }
-        return pieces[piece].with_columns(begin=begin[has_length], end=end[has_length], **values)
+        piece, segment, begin, end = self.segments.cut(Intervals.of(pieces[by], pieces["begin"], pieces["end"]))
+        values = {name: column[segment] for name, column in self.columns.items()}
+        return pieces[piece].with_columns(begin=begin, end=end, **values)
 
 
 def calls_of_threads(run: MeasuredRun) -> Timeline:
     """What calling threads do: `activity` (NO_CALL: none), and `call`, the place in `run.calls` of the innermost call of this
     activity; NONE: none."""
     on_threads = run.on_threads
-    activity: npt.NDArray[np.uint8] = first_open(on_threads).astype(np.uint8)
+    activity = on_threads.first_kind
     depth: npt.NDArray[np.int32] = np.zeros(len(activity), dtype=np.int32)
     for category, counts in enumerate(on_threads.counts):
         np.copyto(depth, counts, where=activity == category, casting="same_kind")
@@ -122,7 +105,7 @@ def calls_of_threads(run: MeasuredRun) -> Timeline:
         return np.where(thread >= 0, thread * NO_CALL + category, NONE)
 
     call = _innermost(on_threads, NO_CALL, activity, depth, run.calls, groups)
-    return Timeline(on_threads, {"activity": (activity, NO_CALL), "call": (call, NONE)})
+    return Timeline(on_threads, {"activity": activity, "call": call})
 
 
 def ranges_of_threads(run: MeasuredRun) -> Timeline:
@@ -135,15 +118,15 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
 
     thread = groups(ranges)
     edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
-    nothing: npt.NDArray[np.uint8] = np.zeros(len(edges.group), dtype=np.uint8)
+    nothing: npt.NDArray[np.uint8] = np.zeros(len(edges), dtype=np.uint8)
     depth = edges.counts[0].astype(np.int32)
-    return Timeline(edges, {"range": (_innermost(edges, 1, nothing, depth, ranges, groups), NONE)})
+    return Timeline(edges, {"range": _innermost(edges, 1, nothing, depth, ranges, groups)})
 
 
 def _innermost(
     edges: Segments,
     kinds: int,
-    kind: npt.NDArray[np.uint8],
+    kind: Integers,
     depth: npt.NDArray[np.int32],
     events: pl.DataFrame,
     groups: Callable[[pl.DataFrame], Numbers],
@@ -159,21 +142,31 @@ def _innermost(
     groups
         Of events the group of the segments times `kinds` plus the kind; NONE: they do not count.
     """
-    innermost: npt.NDArray[np.int32] = np.full(len(edges.group), NONE, dtype=np.int32)
+    innermost: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
+    begin, of_edges = edges.begin, edges.group.astype(np.int32)
     start, end = (events[name].to_numpy() for name in ("start", "end"))
     bounds = [0, *start[BLOCK_EVENTS::BLOCK_EVENTS].tolist(), np.iinfo(np.int64).max]
     for low, high in pairwise(bounds):
         opened = np.flatnonzero((start < high) & (end > low) & (end > start))
         group = groups(events[opened])
         opened, group = opened[group >= 0], group[group >= 0]
-        segment = np.flatnonzero((edges.begin >= low) & (edges.begin < high) & (depth > 0))
-        of_segment, time = edges.group[segment] * kinds + kind[segment], edges.begin[segment]
+        segment = np.flatnonzero((begin >= low) & (begin < high) & (depth > 0))
+        of_segment, time = of_edges[segment].astype(np.int64) * kinds + kind[segment], begin[segment]
         place = Nested(group, start[opened], end[opened]).innermost(of_segment, time, depth[segment].astype(np.int64))
         innermost[segment] = np.append(opened, NONE)[place]
     return innermost
 
 
 # -- what an operation waited for --------------------------------------------------------------------
+
+
+class Pieces(NamedTuple):
+    """Pieces of windows: the window of each, its start and end (ns), and the key of what holds in it."""
+
+    window: Numbers
+    begin: Numbers
+    end: Numbers
+    key: Numbers
 
 
 class Predecessors:
@@ -196,8 +189,8 @@ class Predecessors:
         place = place[np.lexsort((start[place], end[place], row[place]))]
         self.operation = place.astype(np.int32)
         """Place of each in `run.operations`."""
-        self._row, self._start, self._end = row[place].astype(np.int64), start[place], end[place]
-        self._places = Places(self._row, self._end)
+        self._row, self._start = row[place], start[place]
+        self._ends = Moments.of(self._row, end[place])
         awaited_row, awaited_end = self._awaited(events)
         self._predecessor: npt.NDArray[np.int32] = np.empty(len(place), dtype=np.int32)
         for first in range(0, len(place), BLOCK_EVENTS):
@@ -217,22 +210,20 @@ class Predecessors:
             nothing = np.broadcast_to(np.int64(NONE), len(self._row))
             return nothing, nothing
         last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
-        operations = pl.DataFrame({"row": self._row, "start": self._start})
+        operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
         joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
         awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
         return awaited_row, awaited_end
 
     def _waited_for(self, row: Numbers, start: Numbers, awaited_row: Numbers, awaited_end: Numbers) -> Numbers:
         """Place of what operations waited for; NONE: nothing."""
-        in_stream, awaited = self._last_before(row, start), self._last_before(awaited_row, awaited_end)
-        is_later = (awaited_row != NONE) & (awaited != NONE) & (self._end[awaited] == awaited_end) & (awaited_end <= start)
-        is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end[in_stream])
+        in_stream, awaited = self._ends.place(row, start), self._ends.place(awaited_row, awaited_end)
+        is_later = (awaited_row != NONE) & (awaited != NONE) & (self._end(awaited) == awaited_end) & (awaited_end <= start)
+        is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end(in_stream))
         return np.where(is_later, awaited, in_stream)
 
-    def _last_before(self, row: Numbers, time: Numbers) -> Numbers:
-        """Place of the operation of each row that ended last until a time; NONE: there is none."""
-        place = self._places.find(row, time)
-        return np.where((place >= 0) & (self._row[place] == row), place, NONE)
+    def _end(self, place: Numbers) -> Numbers:
+        return self._ends.code.time(self._ends.keys[place])
 
     def walk(self, row: Numbers, start: Numbers, end: Numbers, until: Numbers) -> Pieces:
         """Pieces from `until` to the start of each operation (`row`, `start`, `end`), by the operations that it waited for.
@@ -242,38 +233,36 @@ class Predecessors:
         """
         if not len(self._row):
             return Pieces(np.arange(len(row)), until, start, np.full(len(row), NONE))
-        itself = self._last_before(row, end)
+        itself = self._ends.place(row, end)
         is_itself = (itself != NONE) & (self._start[itself] == start)
-        place = np.where(is_itself, self._predecessor[itself], self._last_before(row, start))
+        place = np.where(is_itself, self._predecessor[itself], self._ends.place(row, start))
         window, at = np.arange(len(row)), start
-        walked = [Pieces(*(np.zeros(0, dtype=np.int64) for _ in range(4)))]
+        walked = [Pieces(window[:0], at[:0], at[:0], place[:0])]
         while len(window):
             lower = until[window]
-            awaited_until = np.where(place == NONE, lower, np.maximum(self._end[place], lower))
+            awaited_until = np.where(place == NONE, lower, np.maximum(self._end(place), lower))
             walked.append(Pieces(window, awaited_until, at, np.full(len(window), NONE)))
             goes_on = awaited_until > lower
             window, at, place, lower = window[goes_on], at[goes_on], place[goes_on], lower[goes_on]
             # A run of operations, each of which waited for the one before; the first ends after the lower bound.
             first_of_row = np.searchsorted(self._row, self._row[place], side="left")
-            first = np.maximum(self._places.find(self._row[place], lower) + 1, first_of_row)
+            first = np.maximum(self._ends.find(self._row[place], lower) + 1, first_of_row)
             first = np.maximum(first, self._former_jump[place])
             which, operation = expanded(first, place)
             of_window = window[which]
             walked.append(
-                Pieces(of_window, np.maximum(self._start[operation], until[of_window]), self._end[operation], operation)
+                Pieces(of_window, np.maximum(self._start[operation], until[of_window]), self._end(operation), operation)
             )
             follows = operation < place[which]
             between = operation[follows]
             nothing = np.full(len(between), NONE)
-            walked.append(Pieces(of_window[follows], self._end[between], self._start[between + 1], nothing))
+            walked.append(Pieces(of_window[follows], self._end(between), self._start[between + 1], nothing))
             at = self._start[first]
             goes_on = at > lower
             window, at, place = window[goes_on], at[goes_on], self._predecessor[first[goes_on]].astype(np.int64)
-        window, begin, finish, key = (
-            np.concatenate([getattr(pieces, name) for pieces in walked]) for name in ("window", "begin", "end", "key")
-        )
-        has_length = finish > begin
-        return Pieces(window[has_length], begin[has_length], finish[has_length], key[has_length])
+        pieces = Pieces(*(np.concatenate(column) for column in zip(*walked, strict=True)))
+        has_length = pieces.end > pieces.begin
+        return Pieces(*(column[has_length] for column in pieces))
 
 
 # -- pieces of gaps ----------------------------------------------------------------------------------
@@ -299,10 +288,10 @@ class PiecesOfGaps:
         self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
         nccl_runs, copies = (on_devices.counts[kind] > 0 for kind in (NCCL, MEMORY))
         beside = nccl_runs + np.int8(2) * copies
-        self._on_devices = Timeline(on_devices, {"detail": (beside, 0), "work": (_work(on_devices), 0)})
+        self._on_devices = Timeline(on_devices, {"detail": beside, "work": _work(on_devices)})
         # Where devices and tasks are pairs, one search serves both.
         is_paired = run.only_task is not None
-        self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": (_work(run.on_tasks), 0)})
+        self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": _work(run.on_tasks)})
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified")
         moves = run.operations.filter(is_unified)
         self._unified = Timeline.covered("unified", run.events.rows.device[moves["row"].to_numpy()], moves)

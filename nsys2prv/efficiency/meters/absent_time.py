@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
 from nsys2prv.efficiency.graph.event_waits import EventEdges
-from nsys2prv.efficiency.intervals import Numbers, search, time_by
+from nsys2prv.efficiency.intervals import Numbers, expanded, search, time_by
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -26,7 +26,6 @@ from nsys2prv.efficiency.meters.regions import MOST_REGIONS
 from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, RANGES
-from nsys2prv.efficiency.steps import expanded
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Intervals, Numbers
+from nsys2prv.efficiency.intervals import NONE, Intervals, Numbers
 from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
-from nsys2prv.efficiency.steps import NONE
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
@@ -196,8 +195,10 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
     """
     on_devices = run.on_devices
-    for block in blocks_of(gaps_between(run, on_devices.where(on_devices.mask > 0))):
-        yield _with_causes(run, block.with_columns(former=pl.Series(_operations_before(run, block), dtype=pl.Int32)))
+    gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
+    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
+    for block in blocks_of(gaps):
+        yield _with_causes(run, block)
 
 
 def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:

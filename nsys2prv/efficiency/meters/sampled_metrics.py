@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers, Places
+from nsys2prv.efficiency.intervals import Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
@@ -115,7 +115,7 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     # All metrics have samples at the same moments. Of several samples of a metric at one the first counts.
     moments = samples.pivot("metric", index=["device", "start"], values="value", aggregate_function="first")
     moments = moments.sort("device", "start")
-    places = Places(moments["device"].to_numpy(), moments["start"].to_numpy())
+    places = Moments.of(moments["device"].to_numpy(), moments["start"].to_numpy())
     first, behind = (places.find(kernels["device"].to_numpy(), kernels[edge].to_numpy() - 1) + 1 for edge in ("start", "end"))
     is_met = behind > first
     kernels, first, behind = kernels.filter(is_met), first[is_met], behind[is_met]

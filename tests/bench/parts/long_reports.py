@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.measuring import Run
-from bench.results import Line, at_least, at_most, plain, with_lines
+from bench.results import DETAIL, Line, at_least, at_most, plain, with_lines
 from bench.workplace import OTHER_VERSION, SAME_SOURCES, LongReport, Translation, Workplace
 
 FASTER_GOAL, FASTER_GOAL_LONG = 30.0, 50.0
@@ -44,6 +44,10 @@ def _size(report: LongReport) -> str:
     return f"{million_intervals(report):.2g} million intervals"
 
 
+def _faster(other: float, runs: Iterable[Run]) -> str:
+    return f" ({other / median(runs):.3g} times as fast)"
+
+
 def _as_json(**runs: Iterable[Run]) -> dict[str, Any]:
     return {name: [asdict(run) for run in of_name] for name, of_name in runs.items()}
 
@@ -64,17 +68,19 @@ def speed(place: Workplace) -> dict[str, Any]:
     other_long = other * place.long.times / place.short.times
     lines = [
         plain(f"{_size(place.short)}: nsys2prv {OTHER_VERSION}", other, "s"),
-        plain(f"{_size(place.short)}: ours, the same sources, with views", median(ours), "s"),
-        at_least("... beside the other tool", other / median(ours), FASTER_GOAL, "times as fast"),
-        plain(f"{_size(place.short)}: ours, all sources, with views", median(everything), "s"),
-        plain("... beside the other tool", other / median(everything), "times as fast"),
+        plain(f"{_size(place.short)}: translate, the sources that it reads", median(ours), "s", _faster(other, ours)),
+        plain(f"{_size(place.short)}: translate, all sources", median(everything), "s", _faster(other, everything)),
         plain(f"{_size(place.long)}: nsys2prv {OTHER_VERSION}, extrapolated", other_long, "s"),
-        plain(f"{_size(place.long)}: ours, the same sources, with views", median(ours_long), "s"),
-        at_least("... beside the other tool", other_long / median(ours_long), FASTER_GOAL_LONG, "times as fast"),
-        plain(f"{_size(place.long)}: ours, all sources, with views", median(everything_long), "s"),
-        plain("... beside the other tool", other_long / median(everything_long), "times as fast"),
+        plain(
+            f"{_size(place.long)}: translate, the sources that it reads", median(ours_long), "s", _faster(other_long, ours_long)
+        ),
+        plain(
+            f"{_size(place.long)}: translate, all sources", median(everything_long), "s", _faster(other_long, everything_long)
+        ),
+        at_least(f"{DETAIL} short, beside the other tool", other / median(ours), FASTER_GOAL, "times as fast"),
+        at_least(f"{DETAIL} long, beside the other tool", other_long / median(ours_long), FASTER_GOAL_LONG, "times as fast"),
         at_most(
-            "... processor time for each million intervals",
+            f"{_size(place.long)}: processor time for each million",
             cpu_median(everything_long) / million_intervals(place.long),
             CPU_GOAL,
             "s",
@@ -118,7 +124,7 @@ def memory(place: Workplace, *, with_longest: bool = False) -> dict[str, Any]:
             runs[f"{one.name}, {name}"] = run
             lines.append(at_most(f"{_size(one)}, {name}: largest process", run.megabytes, MEGABYTES_GOAL, "MB"))
             if options:
-                lines.append(plain("... all processes together", run.together_megabytes, "MB"))
+                lines.append(plain(f"{_size(one)}, {name}: all processes together", run.together_megabytes, "MB"))
     return with_lines(lines, runs={name: asdict(run) for name, run in runs.items()})
 
 
@@ -135,9 +141,14 @@ def workers(place: Workplace) -> dict[str, Any]:
         {name: lambda w=way: place.translate(report, *w[0], environment=w[1]).run for name, way in ways.items()},
     )
     alone, together, spread = found.values()
-    lines = [plain(name, median(runs), "s", f", {cpu_median(runs):.3g} s of processors") for name, runs in found.items()]
-    lines.append(at_least("two workers beside one thread", median(alone) / median(spread), WORKERS_GOAL, "times as fast"))
-    lines.append(plain("two workers beside all threads", median(together) / median(spread), "times as fast"))
+    lines = [
+        plain(f"{_size(place.long)}, {name}", median(runs), "s", f", {cpu_median(runs):.3g} s of processors")
+        for name, runs in found.items()
+    ]
+    lines.append(
+        at_least(f"{DETAIL} two workers beside one thread", median(alone) / median(spread), WORKERS_GOAL, "times as fast")
+    )
+    lines.append(plain(f"{DETAIL} two workers beside all threads", median(together) / median(spread), "times as fast"))
     return with_lines(lines, runs=_as_json(**found))
 
 
@@ -148,8 +159,10 @@ def gzip(place: Workplace) -> dict[str, Any]:
         place,
         {"plain": lambda: place.translate(report).run, "compressed": lambda: place.translate(report, "--gzip").run},
     )
-    lines = [plain(f"{name} output", median(runs), "s") for name, runs in found.items()]
-    lines.append(at_most("compressed beside plain", median(found["compressed"]) / median(found["plain"]), GZIP_GOAL, "times"))
+    lines = [plain(f"{_size(place.long)}, {name} output", median(runs), "s") for name, runs in found.items()]
+    lines.append(
+        at_most(f"{DETAIL} compressed beside plain", median(found["compressed"]) / median(found["plain"]), GZIP_GOAL, "times")
+    )
     return with_lines(lines, runs=_as_json(**found))
 
 

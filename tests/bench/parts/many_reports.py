@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.parts.long_reports import median
-from bench.results import at_most, plain, with_lines
+from bench.results import DETAIL, at_most, plain, with_lines
 from bench.workplace import Workplace
 
 TIME_GOAL = 1.25
@@ -24,8 +24,8 @@ def many(place: Workplace) -> dict[str, Any]:
     lines = [
         plain(f"{few} reports", median(of_few), "s", f" ({each:.0f} ms each)"),
         plain(f"{many:,} reports", of_many.seconds, "s", f" ({each_of_many:.0f} ms each)"),
-        at_most("time for each, beside a few", each_of_many / each, TIME_GOAL, "times"),
+        at_most(f"{DETAIL} time for each, beside a few", each_of_many / each, TIME_GOAL, "times"),
         at_most(f"memory of {many:,} reports", of_many.megabytes, MEGABYTES_GOAL, "MB"),
-        at_most("open files", of_many.open_files, OPEN_FILES_GOAL, "files"),
+        at_most(f"open files with {many:,} reports", of_many.open_files, OPEN_FILES_GOAL, "files"),
     ]
     return with_lines(lines, few=[asdict(run) for run in of_few], many=asdict(of_many))

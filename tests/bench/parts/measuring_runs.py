@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.measuring import Run
-from bench.parts.long_reports import cpu_median, median, million_intervals
-from bench.results import Line, at_least, at_most, plain, with_lines
+from bench.parts.long_reports import median, million_intervals
+from bench.results import DETAIL, Line, at_least, at_most, plain, with_lines
 from bench.workplace import Workplace
 
 SHORT_GOAL, LONG_GOAL = 1.3, 1.5
@@ -28,16 +28,17 @@ def efficiency(place: Workplace) -> dict[str, Any]:
         for _ in range(place.runs):
             translated.append(place.translate(path).run)
             measured[size] += place.run("efficiency", path)
+        seconds, name = median(measured[size]), f"{size:.2g} million intervals"
+        beside = seconds / median(translated)
         lines += [
-            plain(f"{size:.2g} million intervals: translate", median(translated), "s"),
-            plain("... efficiency", median(measured[size]), "s", f", {cpu_median(measured[size]):.3g} s of processors"),
-            at_most("... beside translate", median(measured[size]) / median(translated), goal, "times"),
-            plain("... memory", max(run.megabytes for run in measured[size]), "MB"),
+            plain(name, seconds, "s", f" ({beside:.3g} times as long as translate)"),
+            at_most(f"{DETAIL} beside translate", beside, goal, "times"),
+            plain(f"{name}: memory", max(run.megabytes for run in measured[size]), "MB"),
         ]
     (few, of_few), (many, of_many) = measured.items()
     more_bytes = (max(run.megabytes for run in of_many) - max(run.megabytes for run in of_few)) * 1e6
     lines.append(at_most("memory for each further interval", more_bytes / ((many - few) * 1e6), BYTES_GOAL, "bytes"))
     spread = place.run("efficiency", place.report(place.long), "--workers", "2", times=place.runs)
-    lines.append(at_least("two workers", median(of_many) / median(spread), WORKERS_GOAL, "times as fast"))
+    lines.append(at_least("two workers, beside one process", median(of_many) / median(spread), WORKERS_GOAL, "times as fast"))
     runs = {f"{size:.2g} million": [asdict(run) for run in of_size] for size, of_size in measured.items()}
     return with_lines(lines, runs=runs, workers=[asdict(run) for run in spread])

@@ -32,7 +32,6 @@ _PLACES = (
     ("translate", "rank1.sqlite", "-o", "OUT", "--scratch", "{}"),
     ("translate", "rank1.sqlite", "-o", "OUT", "--labels", "{}"),
     ("translate", "rank1.sqlite", "-o", "OUT", "--kernel-families", "{}"),
-    ("translate", "raw.nsys-rep", "-o", "OUT", "--cache", "{}"),
     ("translate", "raw.nsys-rep", "-o", "OUT", "--nsys", "{}"),
     ("efficiency", "{}"),
     ("efficiency", "rank1.sqlite", "-o", "{}"),
@@ -149,9 +148,7 @@ def _touched(before: Surroundings, given: str, place: tuple[str, ...]) -> str | 
         "demo",
     }:
         return None
-    if place[0] == "views" or "--cache" in place:
-        return None
-    return fault
+    return None if place[0] == "views" else fault
 
 
 def _may_match(name: bytes) -> bool:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import polars as pl
 import pytest
-from support.checkout import tool
+from support.checkout import CHECKOUT, tool
 from support.report_builder import ReportBuilder
 from support.view_drawing import draw
 from support.view_parser import Cfg, parse_cfg, parse_views
@@ -144,7 +144,8 @@ def pictures() -> ModuleType:
 def test_the_page_of_views_is_up_to_date(pictures: ModuleType) -> None:
     text = pictures.PAGE.read_text(encoding="utf-8")
     assert text == pictures.rewritten(text), "run `python tools/pictures.py`"
-    shown = set(re.findall(r"\(views/([^)]+)\)", text))
+    others = (CHECKOUT / "docs" / "views.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"views/([\w-]+\.(?:png|svg))\)", text + others))
     assert shown == {path.name for path in pictures.FOLDER.iterdir()}
     drawn = {name for name in shown if name.endswith(".svg")}
     assert len(drawn) == len(pictures.PICTURES)

@@ -71,6 +71,8 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 """Sections that have tables: id, title, and the heading of the definitions that explains them. Besides, the sections `overview`
 and `clocks` have tables."""
 
+DEFINITIONS = ("efficiency.md", "reference/findings.md")
+"""Pages of docs/ that are part of the page; a wheel has them beside this module."""
 _NCCL_POLICIES = {
     "communication": "NCCL kernels count as communication, as in BSC's views",
     "useful": "NCCL kernels count as useful, as in TALP",
@@ -146,11 +148,12 @@ def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
 
 
 def definitions() -> tuple[Markup, list[str]]:
-    """docs/efficiency.md as HTML, and the ids of its headings; links to other pages become plain text."""
-    package = Path(__file__).resolve().parents[3]
-    source = next(path for path in (FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
+    """DEFINITIONS of docs/ as HTML, and the ids of their headings; links to other pages become plain text."""
+    docs = Path(__file__).resolve().parents[4] / "docs"
+    sources = (next(path for path in (FOLDER / Path(page).name, docs / page) if path.is_file()) for page in DEFINITIONS)
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", source.read_text(encoding="utf-8"), flags=re.DOTALL))
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
     ids: list[str] = []
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "heading_open" and following is not None:
