@@ -383,28 +383,24 @@ def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, pl.D
 
 def _bounded_by_period(
     works: Mapping[int, pl.DataFrame], periods: Mapping[int, _Period], *, at_marks: bool
-) -> list[pl.DataFrame]:
+) -> Iterator[pl.DataFrame]:
     """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
     `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
     sampled = max(periods, key=lambda group: (periods[group].is_like.sum(), -group))
-    first_operation = _first_operation(works[sampled], periods[sampled])
-    frames = []
+    mark = works[sampled]["key"][int(periods[sampled].marks[0])]
+    first_operation = (mark, 0) if at_marks else _first_operation(works[sampled], periods[sampled])
     for group, period in periods.items():
         key, start, end = (works[group][name].to_numpy() for name in ("key", "start", "end"))
-        edges = period.marks if at_marks else _edges(key, period, *first_operation)
+        edges = _edges(key, period, *first_operation)
         if not len(edges):
             continue
-        # What is before the first mark is an iteration if its work is complete, as that behind the last one.
-        if len(edges) > 1 and edges[1] - edges[0] < (1 - LIKE) * period.operations and edges[0] < period.marks[0]:
-            edges = edges[1:]
         ends = start[edges[1:]]
         # The last iteration ends with its work, if that is complete.
         last = end[edges[-1] : edges[-1] + period.operations]
         if len(last) >= (1 - LIKE) * period.operations and period.marks[-1] >= edges[-1]:
             ends = np.append(ends, last.max())
         columns = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
-        frames.append(pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns))
-    return frames
+        yield pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns)
 
 
 def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
