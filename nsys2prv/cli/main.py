@@ -95,7 +95,9 @@ def main() -> None:
             end_with(str(Defect(error)), Defect.exit_code)
         if type(error).__name__ == "NoArgsIsHelpError":
             end_with_help(error.format_message(), UsageError.exit_code)
-        end_with(error.format_message(), UsageError.exit_code)
+        program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
+        sentence = error.format_message().rstrip(".")
+        end_with(f"{sentence[:1].lower()}{sentence[1:]}; `{program} -h` shows what it takes", UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from nsys2prv.efficiency.findings.communication import nccl_contention
-from nsys2prv.efficiency.findings.copies import device_copies
 from nsys2prv.efficiency.findings.engine import gaps_by_rule
 from nsys2prv.efficiency.findings.launches import default_stream_waits
-from nsys2prv.efficiency.findings.memory import fault_times
+from nsys2prv.efficiency.findings.memory import device_copies, fault_times
 from nsys2prv.efficiency.graph import path
-from nsys2prv.efficiency.graph.event_waits import event_edges
-from nsys2prv.efficiency.graph.launch_queue import blocked_calls
+from nsys2prv.efficiency.graph.cuda_waits import blocked_calls, event_edges
 from nsys2prv.efficiency.meter import Meter
 from nsys2prv.efficiency.meters import (
     absent_tables,

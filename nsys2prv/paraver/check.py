@@ -16,18 +16,16 @@ from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.header import Header, parse_header, read_first_line
+from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.own_checks import OWN_CHECKS, CompleteStates
-from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
-from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
 from nsys2prv.paraver.summary_file import read_summary
-from nsys2prv.paraver.trace_files import companion, raw_lines, shown
+from nsys2prv.paraver.trace_files import Header, companion, parse_header, raw_lines, read_first_line, shown
 from nsys2prv.paraver.trace_reader import Trace
 
 
-def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = None) -> CheckResult:
+def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
     """Check a trace: its .prv or .prv.gz, and the .pcf and .row beside it.
 
     Parameters
@@ -36,8 +34,6 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
         The .prv or .prv.gz.
     limit
         Violations to report of each rule; the others are counted.
-    block_bytes
-        Bytes of text that are read at a time; None: as many as usual.
 
     Raises
     ------
@@ -64,7 +60,7 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
         on_malformed = partial(log.add, TraceRule.RECORDS, path)
         of_process, _ = memory.allotments(None, 0)
         with memory.limited(of_process), progress_bar("checking", "record") as bar:
-            for block in records.read(_with_columns, on_malformed, block_bytes):
+            for block in records.read(_with_edges, on_malformed):
                 for check in checks:
                     check.update(block)
                 bar.update(len(block))
@@ -76,10 +72,9 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
     return log.result({"rows": header.rows, **counts})
 
 
-def _with_columns(block: Block) -> Block:
-    """The block with all columns that checks need, which so are read on other threads."""
-    _ = block.line, block.cpu, block.task, block.thread, block.time
-    _ = block.state_column("end"), block.message_column("tag"), block.pair_value, block.edge_pairs
+def _with_edges(block: Block) -> Block:
+    """The block, with what is made of it on other threads."""
+    _ = block.edge_pairs
     return block
 
 

@@ -131,12 +131,12 @@ class MessageTimes(RecordCheck):
     """Messages have one time when they are sent, and their receivers wait before they arrive."""
 
     def update(self, block: Block) -> None:
-        sent, arrived = (block.message_column(name) for name in ("physical_send", "physical_recv"))
+        sent, arrived = (block.message_columns[name] for name in ("physical_send", "physical_recv"))
         if (block.time[block.of_messages] != sent).any():
             two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
             problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
             self.violations(TraceRule.MESSAGES, two_sends, problem)
-        if (block.message_column("logical_recv") > arrived).any():
+        if (block.message_columns["logical_recv"] > arrived).any():
             late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
             problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
             self.violations(TraceRule.MESSAGES, late, problem)
@@ -161,7 +161,7 @@ class Account(RecordCheck):
             {number: count for number, count in zip(types.numbers.tolist(), starts.tolist(), strict=True) if count}
         )
         if _PATH in self.trace.summary:
-            self._path_lines += int((block.message_column("tag") == TAG_CRITICAL_PATH).sum())
+            self._path_lines += int((block.message_columns["tag"] == TAG_CRITICAL_PATH).sum())
             of_path = block.pairs_of(types.numbers == CRITICAL_PATH.number)
             ends = np.where(block.pair_value[of_path] == 0, 1, -1)
             self._path_time += int((ends * block.time[block.pair_record[of_path]]).sum())
@@ -199,14 +199,10 @@ class Account(RecordCheck):
         written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})
         found = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
         found |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
-        if "for_dimemas" in summary.get("options", {}):
-            # Calls that Dimemas does not know get another type.
-            written, found = Counter({0: written.total()}), {0: sum(found.values())}
         for number in sorted({*found, *written}):
             there = found.get(number, 0)
             if there != written[number]:
-                what = f"of type {number} " if number else ""
-                yield f"{written[number]} events {what}were written, and the trace has {there}"
+                yield f"{written[number]} events of type {number} were written, and the trace has {there}"
 
     def _critical_path(self, path: Mapping[str, Any]) -> Iterator[str]:
         if path.get("lines", self._path_lines) != self._path_lines:
@@ -258,10 +254,8 @@ def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
     levels: dict[str, list[str]] = {
         "NODE": [node.get("name", "") for node in summary.get("nodes", ())],
         "TASK": [task.get("name", "") for task in tasks],
+        "THREAD": [name for task in tasks for name in task.get("threads", ())],
     }
-    if "for_dimemas" not in summary.get("options", {}):
-        # prv2dim needs other names there.
-        levels["THREAD"] = [name for task in tasks for name in task.get("threads", ())]
     for level, names in levels.items():
         given = trace.names.get(level)
         if given is not None and names and tuple(map(readable, names)) != given:

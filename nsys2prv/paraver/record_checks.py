@@ -16,11 +16,10 @@ import polars as pl
 from nsys2prv.errors import TraceError
 from nsys2prv.execution.keys import distinct, one_key, one_number, order_of_keys
 from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.fields import Flags, Indices
-from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.blocks import Block, Flags, Indices
+from nsys2prv.paraver.label_files import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
+from nsys2prv.paraver.trace_files import Header
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 ROW = ("task", "thread")
@@ -121,10 +120,10 @@ class _Order(RecordCheck):
         columns = {"line": line, "time": time, "previous": previous}
         self.violations_where(TraceRule.SORTED, time < previous, lambda: columns, problem)
         self._last = int(time[-1])
-        arrivals = [block.message_column(name) for name in ("physical_send", "logical_recv", "physical_recv")]
+        arrivals = [block.message_columns[name] for name in ("physical_send", "logical_recv", "physical_recv")]
         for kind, places, last in (
             ("an event", block.of_events, time[block.of_events]),
-            ("a state", block.of_states, block.state_column("end")),
+            ("a state", block.of_states, block.state_columns["end"]),
             ("a message", block.of_messages, np.maximum.reduce([time[block.of_messages], *arrivals])),
         ):
             problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
@@ -162,14 +161,13 @@ class _Places(RecordCheck):
         self.counts["messages"] += len(block.of_messages)
         # Paraver draws the line of a message to the later of the two times of its receiver: a receiver that waits before the
         # send does not make it backward.
-        arrived = block.message_column("physical_recv")
-        is_backward = np.maximum(block.message_column("logical_recv"), arrived) < block.time[block.of_messages]
-        is_backward |= arrived < block.message_column("physical_send")
+        arrived = block.message_columns["physical_recv"]
+        is_backward = np.maximum(block.message_columns["logical_recv"], arrived) < block.time[block.of_messages]
+        is_backward |= arrived < block.message_columns["physical_send"]
         self.counts["backward_messages"] += int(is_backward.sum())
-        header = self.trace.header
-        if self._any_off(block.rows(header), block.cpu, block.task):
+        if self._any_off(block.row, block.cpu, block.task):
             self._check(block.records.select("line", "cpu", "task", "thread"))
-        if self._any_off(block.rows_of_receivers(header), block.message_column("recv_cpu"), block.message_column("recv_task")):
+        if self._any_off(block.receiver_row, block.message_columns["recv_cpu"], block.message_columns["recv_task"]):
             self._check(block.messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread"))
 
     def _any_off(self, row: Indices, cpu: Indices, task: Indices) -> bool:
@@ -221,11 +219,11 @@ class StateOrder(RecordCheck):
 
     def update(self, block: Block) -> None:
         places = block.of_states
-        begin, end = block.time[places], block.state_column("end")
+        begin, end = block.time[places], block.state_columns["end"]
         problem = "a state starts at {begin} ns and ends at {end} ns"
         self.violations_where(TraceRule.STATES, end <= begin, FollowedStates(block, places, begin, end, end).columns, problem)
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
-        row = block.rows(self.trace.header)[places]
+        row = block.row[places]
         if (row < 0).any():
             places, begin, end, row = (values[row >= 0] for values in (places, begin, end, row))
         order = order_of_keys(row)
@@ -324,7 +322,7 @@ class _Numbers(RecordCheck):
             inexact = block.pairs.filter(~within(pl.col("value")))
             problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
             self.violations(TraceRule.NUMBERS, block.located(inexact), problem)
-        if not _all_within(block.message_column("size")) or not _all_within(block.message_column("tag")):
+        if not _all_within(block.message_columns["size"]) or not _all_within(block.message_columns["tag"]):
             of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
             problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
             self.violations(TraceRule.NUMBERS, of_message, problem)
@@ -351,11 +349,13 @@ class _Labelled(RecordCheck):
         self._seen = _SeenValues()
 
     def update(self, block: Block) -> None:
-        if not self._has_all("state", distinct(block.state_column("state")).numbers):
+        if not self._has_all("state", distinct(block.state_columns["state"]).numbers):
             self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
         types = block.pair_types
         if not self._has_all("type", types.numbers):
-            self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
+            self._check(
+                ("type",), block.located(block.pairs.unique("type", keep="first").sort("record", "type")), "type {type}"
+            )
         pairs = block.pairs_of(np.isin(types.numbers, self._with_values))
         if len(pairs):
             unknown = pairs[~self._seen.has(types.numbers, types.place[pairs], block.pair_value[pairs])]

@@ -13,19 +13,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
-from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block
-from nsys2prv.paraver.fields import LINE_END
-from nsys2prv.paraver.header import Header, read_header
-from nsys2prv.paraver.pcf import PcfLabels, read_pcf
-from nsys2prv.paraver.row import read_row
-from nsys2prv.paraver.trace_files import NO_LINE_END, Bytes, OnMalformed, companion, raising, text_blocks
+from nsys2prv.paraver.blocks import LINE_END, Block
+from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
+from nsys2prv.paraver.trace_files import (
+    NO_LINE_END,
+    Bytes,
+    Header,
+    OnMalformed,
+    companion,
+    open_prv,
+    raising,
+    read_errors,
+    read_header,
+    read_line,
+)
 
 T = TypeVar("T")
 
-BLOCK_BYTES, LARGE_BLOCK_BYTES = 4 << 20, 8 << 20
+LONGEST_LINE = 16 << 20
+"""Bytes of a line of a .prv. Of the lines of real traces the header is the longest, with 1 MiB for all objects that Paraver
+takes."""
+BLOCK_BYTES = 4 << 20, 8 << 20
 """Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some
 blocks are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
@@ -55,14 +68,8 @@ class Trace:
     names: Mapping[str, tuple[str, ...]]
     has_labels: bool
 
-    def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int | None = None) -> Iterator[Block]:
-        """Read the records, in the order of the file, some megabytes at a time; parameters and errors are those of `read`."""
-        return self.read(_unchanged, on_malformed, block_bytes)
-
-    def read(
-        self, work: Callable[[Block], T], on_malformed: OnMalformed | None = None, block_bytes: int | None = None
-    ) -> Iterator[T]:
-        """What `work` makes of each block, in the order of the file.
+    def read(self, work: Callable[[Block], T], on_malformed: OnMalformed | None = None) -> Iterator[T]:
+        """What `work` makes of each block of records, in the order of the file; blocks are some megabytes.
 
         Parameters
         ----------
@@ -70,8 +77,6 @@ class Trace:
             Called on other threads, for some blocks ahead; it depends on no other block, and raises no error.
         on_malformed
             Called for each malformed line, which is then skipped; without it the first one raises.
-        block_bytes
-            Bytes of text of a block; None: as many as memory allows, at most `LARGE_BLOCK_BYTES`.
 
         Raises
         ------
@@ -80,55 +85,57 @@ class Trace:
         """
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
-        announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        texts = _Texts(self.path, memory.scaled(block_bytes or memory.ample(BLOCK_BYTES, LARGE_BLOCK_BYTES)))
+        at_end: list[int | TraceError] = []
 
-        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, list[int], T]:
-            block = Block(*numbered)
-            return block, block.pair_types.numbers.tolist(), work(block)
+        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, T]:
+            block = Block(*numbered, self.header)
+            return block, work(block)
 
-        for block, numbers, result in map_ahead(parsed, texts, beyond=2):
-            for line, problem in block.malformed(announced):
+        for block, result in map_ahead(parsed, _texts(self.path, at_end), beyond=2):
+            for line, problem in block.malformed():
                 on_malformed(line, problem)
-            types.update(numbers)
+            types.update(block.pair_types.numbers.tolist())
             if len(types) > MOST_TYPES:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
             yield result
-        texts.report_end(on_malformed)
+        for cut_line in at_end:
+            if isinstance(cut_line, TraceError):
+                raise cut_line
+            on_malformed(cut_line, NO_LINE_END)
 
 
-class _Texts:
-    """The lines of a .prv in blocks, each with the number of its first line.
+def _texts(path: Path, at_end: list[int | TraceError]) -> Iterator[tuple[int, Bytes]]:
+    """Lines of a .prv from line 2 on, in blocks: number of the first line, and text.
 
-    What is wrong with the end of the file is reported when all blocks are read.
+    What ends the reading is put into `at_end`, to be handled after all blocks: the error, or the number of a line that is cut
+    off.
     """
-
-    def __init__(self, path: Path, block_bytes: int) -> None:
-        self._path = path
-        self._block_bytes = block_bytes
-        self._cut_line: int | None = None
-        self._error: TraceError | None = None
-
-    def __iter__(self) -> Iterator[tuple[int, Bytes]]:
-        try:
-            for first_line, text in text_blocks(self._path, self._block_bytes):
-                if text[-1] == LINE_END:
-                    yield first_line, text
-                else:
-                    self._cut_line = first_line
-        except TraceError as error:
-            self._error = error
-
-    def report_end(self, on_malformed: OnMalformed) -> None:
-        """Report a line that is cut off, or raise the error that ended the reading."""
-        if self._error is not None:
-            raise self._error
-        if self._cut_line is not None:
-            on_malformed(self._cut_line, NO_LINE_END)
-
-
-def _unchanged(block: Block) -> Block:
-    return block
+    block_bytes = memory.scaled(memory.ample(*BLOCK_BYTES))
+    first_line = 2
+    begun: Bytes = np.zeros(0, np.uint8)  # of a line whose end is not read yet
+    try:
+        with read_errors(path), open_prv(path) as file:
+            read_line(path, file, 1, LONGEST_LINE)
+            while True:
+                # Behind what was begun: nothing is copied twice.
+                text = np.empty(len(begun) + block_bytes, np.uint8)
+                text[: len(begun)] = begun
+                size = file.readinto(text[len(begun) :].data)  # type: ignore[attr-defined]
+                if not size:
+                    break
+                text = text[: len(begun) + size]
+                ends = np.flatnonzero(text == LINE_END)
+                behind = int(ends[-1]) + 1 if len(ends) else 0
+                begun = text[behind:].copy()
+                if behind:
+                    yield first_line, text[:behind]
+                    first_line += len(ends)
+                elif len(begun) > LONGEST_LINE:
+                    raise TraceError(path, f"line {first_line}: it has more than {LONGEST_LINE:,} bytes")
+        if len(begun):
+            at_end.append(first_line)
+    except TraceError as error:
+        at_end.append(error)
 
 
 def _limited(path: Path, on_malformed: OnMalformed) -> OnMalformed:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.clocks.session_placement import UTC_READINGS_APART_NS
+from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.progress import progress_bar

@@ -118,7 +118,7 @@ def make_plan(
         options.align,
         folder,
         workers=workers,
-        known=[one.sync_points for one in opened],
+        already_read=[one.sync_points for one in opened],
     )
     if options.strict and axis.disagreements:
         raise ClocksDisagree(map(disagreement_text, axis.disagreements))

@@ -25,8 +25,8 @@ from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.rows_of_types import RowsOfTypes
 from nsys2prv.timeline.survey import CPU, Survey
-from nsys2prv.trace.merge import TraceStore
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.trace.write import TraceStore
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 PATH, PATH_LINES = "critical path", "lines of the critical path"

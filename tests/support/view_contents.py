@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nsys2prv.paraver.header import Header, HeaderTask
-from nsys2prv.paraver.pcf import PcfLabels, TypeLabel
+from nsys2prv.paraver.label_files import PcfLabels, TypeLabel
+from nsys2prv.paraver.trace_files import Header, HeaderTask
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.render import ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent

@@ -11,17 +11,18 @@ become faster. How much longer the ranks take that are not in the run is not kno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.errors import UsageError, counted
 
 CLOCKS = "times of different clocks can be wrong against each other"
@@ -30,7 +31,7 @@ NOT_TIED = "clocks of ranks that wait for each other are not known against each 
 
 _LONGER = "ranks that are not in the run may take longer, too"
 _TIME_OF_CALLS = (
-    edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.HOST, edge_kinds.BLOCKED_CALL
+    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
 )  # fmt: skip
 """What takes the time of kernels and calls that wait."""
 
@@ -60,8 +61,8 @@ class ReplayBounds:
         return bool(self.reasons) and self.most is None
 
 
-def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
-    """The bounds of a replay with a change."""
+def replay_bounds(built: BuiltGraph, steps: Sequence[Step]) -> ReplayBounds:
+    """The bounds of a replay with changes."""
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin else []
     if len(built.open_ends):
@@ -74,55 +75,42 @@ def replay_bounds(built: BuiltGraph, change: Change) -> ReplayBounds:
     if not reasons:
         return ReplayBounds(None, None, ())
 
-    def shorter(edges: Edges) -> Numbers:
-        weight = change(edges)
-        less = np.where(_of_open_ends(built, edges), 0, np.maximum(weight - _margins(built, edges), 0))
-        return np.where(weight == REMOVED, REMOVED, less).astype(np.int64)
-
-    def longer(edges: Edges) -> Numbers:
-        weight = change(edges)
-        return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
-
-    def held(edges: Edges) -> Numbers:
-        return edges.target[_of_open_ends(built, edges)].astype(np.int64)
-
-    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, change):
-        return ReplayBounds(replay(built.graph, shorter), None, (*reasons, _LONGER))
+    less: Step = partial(_shifted, built, -1)
+    more: Step = partial(_shifted, built, 1)
+    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, steps):
+        return ReplayBounds(replay(built.graph, [*steps, less]), None, (*reasons, _LONGER))
     try:
-        most = replay(built.graph, longer, held)
+        most = replay(built.graph, [*steps, more], partial(_of_open_ends, built))
     except UsageError:
         return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
-    return ReplayBounds(replay(built.graph, shorter), most, tuple(reasons))
+    return ReplayBounds(replay(built.graph, [*steps, less]), most, tuple(reasons))
 
 
-def _is_longer(built: BuiltGraph, change: Change) -> bool:
-    """Whether anything takes longer with a change."""
-    return any((change(edges) > edges.weight).any() for edges in built.graph.blocks())
+def _shifted(built: BuiltGraph, sign: int, edges: Edges, weight: Numbers) -> Numbers:
+    """Weights, less or more what clocks can be wrong; at least what is open takes no time."""
+    is_open = _of_open_ends(built, edges) & (sign < 0)
+    wrong = np.where(is_open, 0, np.maximum(weight + sign * _margins(built, edges), 0))
+    return np.where(weight == REMOVED, REMOVED, wrong).astype(np.int64)
+
+
+def _is_longer(built: BuiltGraph, steps: Sequence[Step]) -> bool:
+    """Whether anything takes longer with changes."""
+    return any((changed(edges, steps) > edges.weight).any() for edges in built.graph.blocks())
 
 
 def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
     """Which edges are what may have waited for ranks that are not known."""
-    if not len(built.open_ends):
-        return np.zeros(len(edges), dtype=bool)
-    place = np.minimum(np.searchsorted(built.open_ends, edges.target), len(built.open_ends) - 1)
-    is_open: Mask = built.open_ends[place] == edges.target
-    return is_open & np.isin(edges.kind, _TIME_OF_CALLS)
+    return np.isin(edges.target, built.open_ends) & np.isin(edges.kind, _TIME_OF_CALLS)
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
     """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
     context, margins = built.context, np.zeros(len(edges))
     tasks = context.events.rows.task
-    source, target = tasks[edges.source_row], tasks[edges.row]
-    between = np.flatnonzero(source != target)
+    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
+    between = np.flatnonzero(task[0] != task[1])
     if len(between):
-        ends = pl.DataFrame(
-            {
-                "task": np.concatenate([source[between], target[between]]),
-                "time": np.concatenate([edges.begin[between], edges.end[between]]),
-                "edge": np.concatenate([between, between]),
-            }
-        )
-        of_ends = context.clocks.with_margins(ends, "time").select(margin_of_group(["edge"])).to_series()
+        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
+        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
         margins[between] = of_ends.head(len(between)).to_numpy()
     return margins

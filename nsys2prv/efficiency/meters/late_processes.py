@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
+from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.vocabulary import event_types

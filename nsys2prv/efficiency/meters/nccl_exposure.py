@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts

@@ -1,4 +1,4 @@
-"""Views of a trace: templates and table of `cfgs/` and the content of the trace come in; OUT.cfgs/ leaves.
+"""Views of a trace: templates and table of `cfgs/` and the content of the trace come in, files of views leave.
 
 Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
 """
@@ -11,18 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.paraver.views.index_page import index_page
-from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.trace_content import Devices, Rows, Selection, TraceContent, TypeInTrace, Value
-from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
-from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
+from nsys2prv.paraver.views.view_table import MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.timeline.labels import LONGEST_LABEL
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.printable import on_one_line
-
-INDEX, WORKSPACE = "index.html", "workspace.xml"
-"""Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
 
 LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
 """Tags of messages from a call to what it launches."""
@@ -38,8 +32,20 @@ _TAGS = {
 _MOST_VALUES = 60_000
 """Values in one filter: Paraver counts them in 16 bits."""
 _LONGEST_NAME = 60
-_MOST_TYPES_IN_MENU = 1_000
-"""Event types that switch a menu on; any one of them is enough."""
+
+
+@dataclass(frozen=True)
+class RenderedView:
+    """One file: its view in the table, its path inside the folder of views, and its title."""
+
+    view: View
+    path: str
+    title: str
+
+    @property
+    def menu_text(self) -> str:
+        """Its entry in a menu."""
+        return f"{self.title}: {self.view.description}"
 
 
 @dataclass(frozen=True)
@@ -58,45 +64,6 @@ class _Types:
 
     def __getattr__(self, constant: str) -> list[TypeInTrace]:
         return self._content.members(event_type(constant))
-
-
-def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[RenderedView]:
-    """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
-
-    Parameters
-    ----------
-    folder
-        Where to write; made where it does not exist.
-    content
-        The content of the trace.
-    prv
-        The path of the trace in the end.
-    final
-        The path of the folder in the end: the workspace has absolute paths of views.
-    only
-        Views or groups to render; empty: all whose events are in the trace.
-
-    Raises
-    ------
-    UsageError
-        `only` names no view.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    rendered = ViewRenderer(content).render(folder, only)
-    groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
-    page = index_page(groups, prv, final)
-    (folder / INDEX).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
-    menus = []
-    for group, of_group in groups:
-        hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
-        menus.append(Workspace(f"{name}: {GROUPS[group]}", types, hints))
-        inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
-        texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
-        ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
-        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", errors="backslashreplace", newline="\n")
-    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", errors="backslashreplace", newline="\n")
-    return rendered
 
 
 class ViewRenderer:

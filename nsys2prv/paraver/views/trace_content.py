@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.label_files import PcfLabels
+from nsys2prv.paraver.trace_files import Header
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.rows_of_types import RowRanges

@@ -1,4 +1,4 @@
-"""What operations and host threads wait for by CUDA events.
+"""What operations and host threads wait for by CUDA events, and launches by full queues.
 
 A record of an event stands for all work launched on its stream before. A stream that waits for the event starts nothing that is
 launched after the wait before that work has ended; neither does a call that synchronizes with the event end before. What was
@@ -8,6 +8,10 @@ By default nsys reports the calls of cudaStreamWaitEvent with their streams, and
 event right before another stream waits for it. So for an operation that was held after such a wait, what it waited for was
 launched before the last record call of the same thread, as the last on some other stream, and it ended right before the
 operation started. Where that is true for one stream alone, the wait is inferred.
+
+CUDA holds about 1,024 launches of a stream; the next call returns when one of them has started. Nothing of that is recorded.
+The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have
+not started, and that ends right after another one of them has.
 """
 
 from __future__ import annotations
@@ -15,19 +19,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, Moments
+from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
+from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
 from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT, SYNCHRONIZATION
 from nsys2prv.vocabulary import event_types, row_names
 
-NONE = -1
 _MOST_STREAMS_ON_THE_WAY = 32
 """Streams that waited for each other, without work in between, before what an operation waits for."""
 _LEAST_HELD = 10_000
@@ -35,6 +38,22 @@ _LEAST_HELD = 10_000
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
 _RECORD_CALL = r"(?i)EventRecord"
+
+FEWEST_PENDING = 900
+"""Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
+LONGER = 2.0
+"""Length of a blocked call against the usual one."""
+LONGEST_RELEASE = 10_000
+"""From the start of the operation that makes place to the end of the call at most, ns."""
+_USUAL = 0.1
+"""Quantile of the lengths of launch calls that is the usual one: in a full queue most are blocked."""
+_BARS_PER_DOUBLING = 16
+
+BLOCKED = dict.fromkeys(
+    ("row", "begin", "until", "usual", "pending", "free_row", "free_start", "next_row", "next_start"), pl.Int64
+)
+"""Columns of blocked calls: row of the thread and times, ns; usual length, ns; operations that were pending when it ended; row
+and start of the operation that made place, and of the one that was launched."""
 
 EDGE_SCHEMA = dict.fromkeys(("row", "start", "end", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 """What waits, and what it waits for: rows, start and end, ns."""
@@ -113,20 +132,18 @@ class LogicalStreams:
         return names.join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")["number"]
 
     def _stream(self, task: int, device: int | None, stream: int | None) -> int | None:
-        if stream is None or (number := self._number(task, device)) is None:
-            return None
-        return self._named.get((task, number, stream))
-
-    def _number(self, task: int, device: int | None) -> int | None:
-        """Number on its node of a device as a process counts."""
         devices = self._devices.get(task, [])
         if len(devices) == 1:
-            return devices[0]
-        if device is None:
-            return None
-        if self._noted[task].issubset(devices):
-            return device if device in devices else None
-        return devices[device] if 0 <= device < len(devices) else None
+            device = devices[0]
+        elif device is not None and not self._noted[task].issubset(devices):
+            device = devices[device] if 0 <= device < len(devices) else None
+        return None if device is None or stream is None else self._named.get((task, device, stream))
+
+
+def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
+    """Values of an event type with their names."""
+    names = run.events.types.get(number)
+    return list(((names.values if names else None) or {}).items())
 
 
 # -- waits --------------------------------------------------------------------------------------------------------------
@@ -153,8 +170,7 @@ def event_edges(run: MeasuredRun) -> EventEdges:
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Waits of streams and threads for events: wait (a number), task, row, call, until, stream (null: the thread waits), event,
     sync. Those of streams that have no row are left out."""
-    names = run.events.types.get(SYNCHRONIZATION)
-    values = {label: value for value, label in ((names.values if names else None) or {}).items()}
+    values = {name: value for value, name in named_values(run, SYNCHRONIZATION)}
     kinds = [values[kind] for kind in (SYNC_WAIT_EVENT, SYNC_EVENT) if kind in values]
     waits = run.frame(WAITS).filter(pl.col("value").is_in(kinds) & pl.col("event").is_not_null())
     located = run.events.rows.located(waits.drop("number")).with_columns(device=waits["device"] - 1)
@@ -279,9 +295,8 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    names = run.events.types.get(event_types.CUDA_CALL)
-    labels: list[tuple[int, Any]] = list(((names.values if names else None) or {}).items())
-    values = pl.DataFrame(labels, schema={"value": pl.Int64, "name": pl.String}, orient="row")
+    names = named_values(run, event_types.CUDA_CALL)
+    values = pl.DataFrame(names, schema={"value": pl.Int64, "name": pl.String}, orient="row")
     record_calls = values.filter(pl.col("name").str.contains(_RECORD_CALL))["value"].to_list()
     if not record_calls:
         return pl.DataFrame(schema=EDGE_SCHEMA)
@@ -314,3 +329,55 @@ def _held(followed: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     last = followed.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
     placed = last.join(before, on=["row", "start"], how="left", maintain_order="left")
     return placed.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
+
+
+# -- full launch queues -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockedCalls(Measurement):
+    """Calls of a run that wait for a place in a launch queue: columns of BLOCKED."""
+
+    calls: pl.DataFrame
+
+
+def blocked_calls(run: MeasuredRun) -> BlockedCalls:
+    """Those of a run."""
+    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
+    is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
+    launching = calls.filter(pl.Series(is_launch)).select("row", begin="start", until="end")
+    if launching.is_empty() or run.operations.is_empty():
+        return BlockedCalls(pl.DataFrame(schema=BLOCKED))
+    usual = _usual_length(launching)
+    long = launching.filter(pl.col("until") - pl.col("begin") >= LONGER * usual)
+    # Of calls that begin at the same time the longest counts. A graph has many operations: its call waits once.
+    calls = long.sort("until", maintain_order=True).unique(["row", "begin"], keep="last", maintain_order=True)
+    launches = run.launches.select("row", begin="time", next_row="to_row", next_start="to_time")
+    pairs = launches.join(calls, on=["row", "begin"], how="inner", maintain_order="left")
+    blocking = pairs.sort("next_start", maintain_order=True).unique(["row", "begin"], keep="first", maintain_order=True)
+    row, start = (run.operations[name].to_numpy() for name in ("row", "start"))
+    stream_of_row = LogicalStreams(run.events.rows).of_row
+    order = np.argsort(stream_of_row[row], kind="stable")
+    operations = Moments.of(stream_of_row[row[order]], start[order])
+    stream = stream_of_row[blocking["next_row"].to_numpy()]
+    # The last operation that had started when the call ended made place; before the first of all there is none.
+    place = operations.place(stream, blocking["until"].to_numpy())
+    pending = operations.find(stream, blocking["next_start"].to_numpy() - 1) + 1 - place
+    free = order[place]
+    released = blocking.with_columns(
+        usual=pl.lit(usual), pending=pl.Series(pending), free_row=pl.Series(row[free]), free_start=pl.Series(start[free])
+    ).filter(
+        pl.Series((place != NONE) & (pending >= FEWEST_PENDING)),
+        pl.col("free_start") > pl.col("begin"),
+        pl.col("until") - pl.col("free_start") <= LONGEST_RELEASE,
+    )
+    return BlockedCalls(released.select(pl.col(name).cast(dtype) for name, dtype in BLOCKED.items()))
+
+
+def _usual_length(launching: pl.DataFrame) -> int:
+    """Usual length of launch calls, ns: the upper edge of the bar of a histogram."""
+    length = (launching["until"] - launching["begin"]).to_numpy()
+    bars = np.bincount(np.floor(np.log2(np.maximum(length, 1)) * _BARS_PER_DOUBLING).astype(np.int64))
+    counts = np.cumsum(bars)
+    bar = int(np.searchsorted(counts, _USUAL * counts[-1]))
+    return int(np.ceil(2 ** ((bar + 1) / _BARS_PER_DOUBLING)))
