@@ -249,9 +249,8 @@ class _Period:
 def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, str | None]:
     """Iterations (_BOUNDED_SCHEMA) by the period of the work of each group, or why there are none."""
     empty = pl.DataFrame(schema=_BOUNDED_SCHEMA)
-    on_main = _main_streams(run, group_of_row)
-    works = {int(group): part for (group,), part in on_main.partition_by("group", as_dict=True).items()}
-    tried = _tried(on_main)
+    works = _works(run, group_of_row)
+    tried = _tried(works)
     if not tried:
         times = f"{LEAST_ITERATIONS + 1} times or more over the time of the work"
         return empty, f"no kernel, copy or collective is executed {times}"
@@ -272,10 +271,10 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, s
     return bounded, None if bounded.height else f"the work repeats less than {LEAST_ITERATIONS} times as a whole"
 
 
-def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
-    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything:
-    columns `group`, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of work,
-    `busy`, before it; in the order of groups and time."""
+def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
+    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
+    the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
+    work, `busy`, before it."""
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
     bases = base_types(run.operations["number"].unique().to_list(), ON_DEVICES)
     kernels = [number for number, base in bases.items() if base in (event_types.KERNEL, event_types.GRAPH_EXECUTION)]
@@ -288,25 +287,30 @@ def _main_streams(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
         is_kernel=pl.col("number").is_in(kernels),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
-    times = operations.group_by("group", "stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
-    main = times.sort("kernels", "total", "stream", descending=[True, True, False]).unique(
-        "group", keep="first", maintain_order=True
-    )
-    # Equal starts come in one order, from reports and from their trace.
-    ordered = operations.sort("group", "start", "stream", "end", "key")
-    idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0).over("group")
-    on_main = ordered.with_columns(idle=idle).join(main, on=["group", "stream"], how="semi", maintain_order="left")
-    return on_main.with_columns(busy=(length.cum_sum() - length).over("group"))
+    works = {}
+    for (group,), part in sorted(operations.partition_by("group", as_dict=True).items()):
+        times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
+        main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
+        # Equal starts come in one order, from reports and from their trace.
+        ordered = part.sort("start", "stream", "end", "key")
+        idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
+        on_main = ordered.select("key", "start", "end", "stream", idle=idle).filter(pl.col("stream") == main)
+        works[int(group)] = on_main.with_columns(busy=length.cum_sum() - length)
+    return works
 
 
-def _tried(on_main: pl.DataFrame) -> list[tuple[int, int]]:
+def _tried(works: Mapping[int, pl.DataFrame]) -> list[tuple[int, int]]:
     """Pairs of group and key that may mark a period: the names that are in question on any group, on all of them."""
     start, count = pl.col("start"), pl.col("count")
-    span = (start.max() - start.min()).over("group")
-    counts = on_main.with_columns(span=span).group_by("group", "key").agg(
-        pl.col("span").first(), count=pl.len(), time=(pl.col("end") - start).sum(), spread=start.max() - start.min()
-    )  # fmt: skip
-    counts = counts.filter(pl.col("spread") * 3 > pl.col("span"), count.is_between(LEAST_ITERATIONS + 1, _MOST_MARKS))
+    span = start.max() - start.min()
+    spread = []
+    for group, work in works.items():
+        counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - start).sum())
+        is_spread = pl.col("span") * 3 > work.select(span).item()
+        spread.append(
+            counts.filter(is_spread, count.is_between(LEAST_ITERATIONS + 1, _MOST_MARKS)).with_columns(group=pl.lit(group))
+        )
+    counts = pl.concat(spread)
     # Of names with one count three are enough, but that they are the same on all devices matters.
     ordered = counts.sort("group", "count", "time", "key", descending=[False, False, True, False])
     few = ordered.filter(pl.int_range(pl.len()).over("group", "count") < 3).group_by("group").head(_MOST_NAMES)
@@ -379,28 +383,24 @@ def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, pl.D
 
 def _bounded_by_period(
     works: Mapping[int, pl.DataFrame], periods: Mapping[int, _Period], *, at_marks: bool
-) -> list[pl.DataFrame]:
+) -> Iterator[pl.DataFrame]:
     """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
     `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
     sampled = max(periods, key=lambda group: (periods[group].is_like.sum(), -group))
-    first_operation = _first_operation(works[sampled], periods[sampled])
-    frames = []
+    mark = works[sampled]["key"][int(periods[sampled].marks[0])]
+    first_operation = (mark, 0) if at_marks else _first_operation(works[sampled], periods[sampled])
     for group, period in periods.items():
         key, start, end = (works[group][name].to_numpy() for name in ("key", "start", "end"))
-        edges = period.marks if at_marks else _edges(key, period, *first_operation)
+        edges = _edges(key, period, *first_operation)
         if not len(edges):
             continue
-        # What is before the first mark is an iteration if its work is complete, as that behind the last one.
-        if len(edges) > 1 and edges[1] - edges[0] < (1 - LIKE) * period.operations and edges[0] < period.marks[0]:
-            edges = edges[1:]
         ends = start[edges[1:]]
         # The last iteration ends with its work, if that is complete.
         last = end[edges[-1] : edges[-1] + period.operations]
         if len(last) >= (1 - LIKE) * period.operations and period.marks[-1] >= edges[-1]:
             ends = np.append(ends, last.max())
         columns = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
-        frames.append(pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns))
-    return frames
+        yield pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns)
 
 
 def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:

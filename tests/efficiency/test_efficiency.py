@@ -171,6 +171,7 @@ def assert_products(tree: EfficiencyTree, row: Mapping[str, Any]) -> None:
                 assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16), st.integers(0, 10**17))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     devices: list[tuple[int, int]], longer: int, replayed: int
@@ -184,6 +185,7 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     assert row["useful_ns"] == 0 or None not in (row[column.name] for column in DEVICE_TREE.columns_of_run)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1

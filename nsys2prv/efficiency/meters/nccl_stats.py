@@ -294,8 +294,8 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
         late_end=_known_distance(-pl.col("end")),
         margin=margin_of_group([_ID]),
     )
-    # Who is surely later than a rank that is surely later than a third is surely later than that: of several ranks that none is
-    # surely later than, each may be the last. Where ranks are not in the run, all may have waited for them.
+    # To be surely later is transitive: a rank is last if it is the only one that no rank is surely later than.
+    # Where ranks are not in the run, all may have waited for them.
     may_be_last = pl.col("waited") == 0
     frame = frame.with_columns(
         waiting=pl.col("residence") - pl.col("transfer"),
