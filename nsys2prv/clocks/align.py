@@ -145,7 +145,6 @@ def align(
     scratch: Path,
     *,
     workers: Workers | None = None,
-    already_read: Sequence[SyncPoints | None] = (),
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
@@ -163,8 +162,6 @@ def align(
         For intermediate files.
     workers
         Who reads the reports; None: this process.
-    already_read
-        Sync points of each report from an earlier call, as far as there are some.
 
     Raises
     ------
@@ -185,7 +182,6 @@ def align(
         _KINDS.get(method, KINDS) if is_estimated else KINDS,
         with_messages=not is_estimated or method is not AlignMethod.NCCL,
         workers=workers or InThisProcess(),
-        already_read=already_read,
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -101,8 +102,6 @@ class SyncPoints:
 
     Attributes
     ----------
-    kinds
-        Kinds of collectives that were read.
     collectives
         File with the columns of `sources.communication.collectives.read_collectives` and `kind`; None when there are none.
     ends
@@ -112,7 +111,6 @@ class SyncPoints:
         Ranks of processes, by globalPid, that the ends were read with.
     """
 
-    kinds: tuple[str, ...]
     collectives: Path | None
     ends: ExternalSort | None
     ranks: Mapping[int, int]
@@ -125,37 +123,26 @@ class SyncPoints:
 def sync_points_of_run(
     reports: Sequence[Report],
     identities: Sequence[Identity],
-    kinds: tuple[str, ...],
+    kinds: Sequence[str],
     *,
     with_messages: bool,
     workers: Workers,
-    already_read: Sequence[SyncPoints | None],
     folder: Path,
 ) -> list[SyncPoints]:
-    """Sync points of all reports, as far as they are not `already_read` with the same kinds and ranks.
+    """Sync points of all reports: collectives of some kinds, and ends of messages, in files in a folder.
 
     Raises
     ------
     ReportError
         When a report breaks off while it is read.
     """
-    points = {
-        index: of_report
-        for index, of_report in enumerate(already_read)
-        if of_report is not None and of_report.kinds == kinds and of_report.ranks == identities[index].ranks
-    }
-    missing = [index for index in range(len(reports)) if index not in points]
-    groups = [[missing[place] for place in group] for group in workers.groups([1] * len(missing), REPORTS_AT_ONCE)]
-    arguments = [[(reports[index], dict(identities[index].ranks)) for index in group] for group in groups]
-    for group, of_group in zip(
-        groups, workers.map(partial(_read_reports, kinds, with_messages, folder), arguments), strict=True
-    ):
-        points.update(zip(group, of_group, strict=True))
-    return [points[index] for index in range(len(reports))]
+    with_ranks = [(report, dict(identity.ranks)) for report, identity in zip(reports, identities, strict=True)]
+    groups = [[with_ranks[index] for index in group] for group in workers.groups([1] * len(reports), REPORTS_AT_ONCE)]
+    return list(chain.from_iterable(workers.map(partial(_read_reports, kinds, with_messages, folder), groups)))
 
 
 def _read_reports(
-    kinds: tuple[str, ...], with_messages: bool, scratch: Path, reports: Sequence[tuple[Report, Mapping[int, int]]]
+    kinds: Sequence[str], with_messages: bool, scratch: Path, reports: Sequence[tuple[Report, Mapping[int, int]]]
 ) -> list[SyncPoints]:
     # The folder is of this attempt alone: a worker may have died over the same reports before.
     folder = scratch / f"sync-points-{secrets.token_hex(4)}"
@@ -168,7 +155,7 @@ def _read_reports(
 
 
 def _read(
-    report: Report, ranks: Mapping[int, int], kinds: tuple[str, ...], with_messages: bool, folder: Path, stop: Stop
+    report: Report, ranks: Mapping[int, int], kinds: Sequence[str], with_messages: bool, folder: Path, stop: Stop
 ) -> SyncPoints:
     stop.check()
     make_folder(folder)
@@ -187,4 +174,4 @@ def _read(
             ends.add(piece.with_row_index("place", place).with_columns(pl.col("place").cast(pl.Int64)))
             place += piece.height
         ends.spill()
-    return SyncPoints(kinds, collectives, ends, ranks)
+    return SyncPoints(collectives, ends, ranks)

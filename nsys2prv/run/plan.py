@@ -117,12 +117,11 @@ def make_plan(
         options.align,
         folder,
         workers=workers,
-        already_read=[one.sync_points for one in opened],
     )
     if options.strict and axis.disagreements:
         raise ClocksDisagree(map(disagreement_text, axis.disagreements))
     # Of a report alone no sync points were looked for.
-    sync_points: Sequence[SyncPoints | None] = axis.sync_points or tuple(one.sync_points for one in opened)
+    sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
     reports = tuple(
         replace(one, identity=identity, sync_points=points)
         for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
