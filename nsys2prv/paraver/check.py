@@ -20,9 +20,8 @@ from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.own_checks import OWN_CHECKS, CompleteStates
 from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
-from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import Header, companion, parse_header, raw_lines, read_first_line, shown
-from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.paraver.trace_reader import Trace, read_summary
 
 
 def check_trace(path: str | Path, limit: int = 20) -> CheckResult:

@@ -74,8 +74,8 @@ class CompleteStates(StateOrder):
         self._report(empty.filter(~is_empty))
         common = empty.filter(is_empty).group_by("previous", "begin", maintain_order=True)
         counted = common.agg(pl.len().cast(pl.Int64).alias("rows"), *(pl.col(name).first() for name in ("line", *ROW)))
-        both = pl.concat([self._gaps, counted]).group_by("previous", "begin", maintain_order=True)
-        self._gaps = both.agg(pl.col("rows").sum(), *(pl.col(name).first() for name in ("line", *ROW)))
+        by_times = pl.concat([self._gaps, counted]).group_by("previous", "begin", maintain_order=True)
+        self._gaps = by_times.agg(pl.col("rows").sum(), *(pl.col(name).first() for name in ("line", *ROW)))
         if self._gaps.height > _MOST_GAPS:
             self._report(self._gaps)
             self._gaps = self._gaps.clear()
@@ -197,10 +197,10 @@ class Account(RecordCheck):
         roles = {number: _role(number) for number in {*written, *self._starts}}
         # Attributes that last as long as an interval of another source are counted there, and are on the lines of others, too.
         written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})
-        found = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
-        found |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
-        for number in sorted({*found, *written}):
-            there = found.get(number, 0)
+        in_trace = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
+        in_trace |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
+        for number in sorted({*in_trace, *written}):
+            there = in_trace.get(number, 0)
             if there != written[number]:
                 yield f"{written[number]} events of type {number} were written, and the trace has {there}"
 
@@ -213,8 +213,8 @@ class Account(RecordCheck):
 
     def _types(self, summary: Mapping[str, Any]) -> Iterator[str]:
         """Event types that occur, and rows."""
-        said = summary["trace"].get("types")
-        if said is not None and (differing := self._points.keys() ^ set(said)):
+        types = summary["trace"].get("types")
+        if types is not None and (differing := self._points.keys() ^ set(types)):
             yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"
         rows = self.trace.header.rows
         on_rows = from_json(summary["trace"].get("rows_of_types", ()), rows)
@@ -230,7 +230,7 @@ def _role(number: int) -> Role | None:
 
 
 def _objects(trace: CheckedTrace, summary: Mapping[str, Any], records: int) -> Iterator[str]:
-    header, said = trace.header, summary["trace"]
+    header, counts = trace.header, summary["trace"]
     there = {
         "records": records,
         "length_ns": header.end,
@@ -239,8 +239,8 @@ def _objects(trace: CheckedTrace, summary: Mapping[str, Any], records: int) -> I
         "rows": header.rows,
     }
     for name, number in there.items():
-        if said.get(name, number) != number:
-            yield f"trace.{name} is {said[name]}, and that of the trace {number}"
+        if counts.get(name, number) != number:
+            yield f"trace.{name} is {counts[name]}, and that of the trace {number}"
     if "nodes" in summary and [node.get("cpus") for node in summary["nodes"]] != list(header.cpus_per_node):
         yield "the CPUs of its nodes are not those of the header"
     if "tasks" in summary and [len(task.get("threads", ())) for task in summary["tasks"]] != [
@@ -257,18 +257,14 @@ def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
         "THREAD": [name for task in tasks for name in task.get("threads", ())],
     }
     for level, names in levels.items():
-        given = trace.names.get(level)
-        if given is not None and names and tuple(map(readable, names)) != given:
+        in_row = trace.names.get(level)
+        if in_row is not None and names and tuple(map(readable, names)) != in_row:
             yield f"its names of level {level} are not those of the .row"
     if trace.labels is not None and "event_types" in summary:
-        said = {one.get("number"): one.get("label") for one in summary["event_types"]}
-        labelled = {number: label for number, label in said.items() if _is_labelled(number)}
+        labels = {entry.get("number"): entry.get("label") for entry in summary["event_types"]}
+        labelled = {number: label for number, label in labels.items() if number and number <= LARGEST_LABELLED_NUMBER}
         if labelled != {number: kind.label for number, kind in trace.labels.types.items()}:
             yield "its event types are not those of the .pcf"
-
-
-def _is_labelled(number: int | None) -> bool:
-    return number is not None and number <= LARGEST_LABELLED_NUMBER
 
 
 def _tables(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -142,7 +142,7 @@ class TraceContent:
         """
         members = self._by_type.get(event_type.number, [])
         if not members and not event_type.is_series:
-            members = [one for one in self.types.values() if one.label == event_type.label]
+            members = [member for member in self.types.values() if member.label == event_type.label]
         return members
 
     @cached_property
@@ -204,7 +204,7 @@ class TraceContent:
         if self.occurring is None:
             return np.ones(self.header.rows, dtype=bool)
         shown = np.zeros(self.header.rows, dtype=bool)
-        ranges = [self.occurring.rows[one.number] for one in types] + ([self.occurring.senders] if messages else [])
+        ranges = [self.occurring.rows[member.number] for member in types] + ([self.occurring.senders] if messages else [])
         for first, last in itertools.chain.from_iterable(ranges):
             shown[first : last + 1] = True
         return shown

@@ -152,11 +152,11 @@ def read_view_table(path: Path | None = None) -> ViewTable:
         values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
     series = dict(parser[_SERIES]) if parser.has_section(_SERIES) else {}
     # As dictionaries: a section of the parser looks for each key in several places.
-    views = tuple(_view(one, dict(parser.items(one)), series) for one in parser.sections() if one not in _NO_VIEWS)
+    views = tuple(_view(path, dict(parser.items(path)), series) for path in parser.sections() if path not in _NO_VIEWS)
     if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
         raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
-    known = {MESSAGES, *metrics, *values}
-    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - known:
+    aliases = {MESSAGES, *metrics, *values}
+    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - aliases:
         event_type(name)
     return ViewTable(views, metrics, values)
 
@@ -165,7 +165,7 @@ def _view(path: str, section: Mapping[str, str], series: Mapping[str, str]) -> V
     group, _, name = path.partition("/")
     kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
     title = section.get("title", "")
-    needs, rows_of = (tuple(tuple(one.split("|")) for one in section.get(key, "").split()) for key in ("needs", "rows_of"))
+    needs, rows_of = (tuple(tuple(need.split("|")) for need in section.get(key, "").split()) for key in ("needs", "rows_of"))
     if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
         problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
     elif set(section) - _KEYS or kind not in KINDS or not title or not section.get("description"):
