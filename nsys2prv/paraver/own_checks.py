@@ -260,7 +260,7 @@ def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
         in_row = trace.names.get(level)
         if in_row is not None and names and tuple(map(readable, names)) != in_row:
             yield f"its names of level {level} are not those of the .row"
-    if trace.labels is not None and "event_types" in summary:
+    if trace.has_labels and "event_types" in summary:
         labels = {entry.get("number"): entry.get("label") for entry in summary["event_types"]}
         labelled = {number: label for number, label in labels.items() if number and number <= LARGEST_LABELLED_NUMBER}
         if labelled != {number: kind.label for number, kind in trace.labels.types.items()}:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from nsys2prv.errors import TraceError
 from nsys2prv.execution.keys import distinct, one_key, one_number, order_of_keys
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.paraver.blocks import Block, Flags, Indices
-from nsys2prv.paraver.label_files import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
-from nsys2prv.paraver.trace_files import Header
+from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 ROW = ("task", "thread")
@@ -35,31 +33,15 @@ MOST_OPEN = 2_000_000
 
 
 @dataclass(frozen=True)
-class CheckedTrace:
-    """What is known of a trace before its records are read.
+class CheckedTrace(Trace):
+    """A trace with the content of its .json; None: there is none, or it is damaged."""
 
-    Attributes
-    ----------
-    path, header
-        The .prv, and its header.
-    labels
-        The content of its .pcf; None: there is none.
-    names
-        Names of its .row by level.
-    summary
-        The content of its .json; None: there is none, or it is damaged.
-    """
-
-    path: Path
-    header: Header
-    labels: PcfLabels | None
-    names: Mapping[str, tuple[str, ...]]
     summary: Mapping[str, Any] | None
 
     @property
     def is_own(self) -> bool:
         """Whether nsys2prv wrote it: other tools do not guarantee as much."""
-        return self.summary is not None or (self.labels is not None and self.labels.is_own)
+        return self.summary is not None or self.labels.is_own
 
 
 @dataclass
@@ -336,7 +318,6 @@ class _Labelled(RecordCheck):
     """Each state, each type, and each value of a type whose values have labels, is in the .pcf; each is reported once."""
 
     def __post_init__(self) -> None:
-        assert self.trace.labels is not None
         types = self.trace.labels.types
         valued = [(number, value) for number, label in types.items() for value in label.values or ()]
         self._labelled = {

@@ -95,7 +95,7 @@ class ViewRenderer:
         written: list[RenderedView] = []
         paths: set[str] = set()
         for view in self.fitting(only):
-            for member in self._content.members(event_type(view.each)) if view.each else [None]:
+            for member in self._content.members(event_type(view.split_by)) if view.split_by else [None]:
                 if not self._shows(view, member):
                     continue
                 for devices in self._content.devices if view.devices else [None]:
@@ -144,7 +144,7 @@ class ViewRenderer:
         """Rows of a kind that have an event of each need of a view."""
         rows = self._content.rows_of_kind(kind)
         for need in view.rows_of or view.needs:
-            types = [member] if member and view.each in need else [shown for name in need for shown in self._types_of(name)]
+            types = [member] if member and view.split_by in need else [shown for name in need for shown in self._types_of(name)]
             rows = rows & self._content.rows_with(types, messages=MESSAGES in need)
         return rows
 
@@ -211,7 +211,7 @@ def _numbered(body: str) -> str:
 def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, paths: set[str]) -> str:
     parts = [view.name]
     if member is not None:
-        member_slug = slug(_member_name(event_type(view.each or ""), member))
+        member_slug = slug(_member_name(event_type(view.split_by or ""), member))
         parts += [f"-{member_slug}"] if member_slug else []
     if devices is not None and devices.name:
         parts.append(f"_{slug(devices.name)}")
