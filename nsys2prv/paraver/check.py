@@ -17,7 +17,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
-from nsys2prv.paraver.own_checks import OWN_CHECKS, CompleteStates
+from nsys2prv.paraver.own_checks import own_checks
 from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
 from nsys2prv.paraver.trace_files import Header, companion, parse_header, raw_lines, read_first_line, shown
@@ -81,8 +81,8 @@ def _with_edges(block: Block) -> Block:
 
 
 def _kinds_of_checks(trace: CheckedTrace) -> list[type[RecordCheck]]:
-    of_tool = (CompleteStates, *OWN_CHECKS) if trace.is_own else (StateOrder,)
-    return [*RECORD_CHECKS, *of_tool, *(LABEL_CHECKS if trace.has_labels else ())]
+    of_tool = own_checks(trace) if trace.is_own else [StateOrder]
+    return [*RECORD_CHECKS, *of_tool, *(LABEL_CHECKS if trace.has_labels else [])]
 
 
 def _why(path: Path, error: TraceError, missing: str = "") -> str:
