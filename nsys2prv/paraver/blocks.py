@@ -68,7 +68,7 @@ class Fields:
         Of each field that is a number: its value. What else there is has some value.
     too_large
         Fields of many digits that have no value of 64 bits.
-    other
+    irregular
         Positions in the text of all bytes that are neither digits, colons nor line ends.
     """
 
@@ -79,12 +79,12 @@ class Fields:
         is_separator = (self._bytes == COLON) | (self._bytes == LINE_END)
         self.ends = np.flatnonzero(is_separator)
         self.length = np.diff(self.ends, prepend=-1) - 1
-        self.other = np.flatnonzero(~(is_separator | is_digit))
+        self.irregular = np.flatnonzero(~(is_separator | is_digit))
         last = np.flatnonzero(self.byte(self.ends) == LINE_END)
         self.first = np.append(0, last[:-1] + 1)
         self.count = last - self.first + 1
         self.values = _values(digits * is_digit, self.ends, self.length)
-        minuses = self.other[self.byte(self.other) == MINUS]
+        minuses = self.irregular[self.byte(self.irregular) == MINUS]
         fields = self.field_at(minuses)
         self.values[fields[self.start(fields) == minuses]] *= -1
         long = np.flatnonzero(self.length > MOST_DIGITS)
@@ -127,18 +127,18 @@ class Fields:
         )
 
 
-def _values(digits: Bytes, ends: Indices, length: Indices) -> Indices:
-    """The numbers of at most 18 digits that end somewhere; `digits` are 0 at bytes that are none."""
-    eights = np.ndarray(len(digits) + _BEFORE - 7, "<u8", np.append(np.zeros(_BEFORE, np.uint8), digits), 0, (1,))
+def _values(text: Bytes, ends: Indices, length: Indices) -> Indices:
+    """The numbers of at most 18 digits that end somewhere; `text` has digits as 0 to 9, and 0 elsewhere."""
+    eights = np.ndarray(len(text) + _BEFORE - 7, "<u8", np.append(np.zeros(_BEFORE, np.uint8), text), 0, (1,))
     values = np.empty(len(ends), np.uint64)
     for start in range(0, len(ends), _FIELDS_AT_ONCE):
         part = slice(start, start + _FIELDS_AT_ONCE)
-        behind, left = ends[part] + _BEFORE, length[part]
-        values[part] = _last_eight(eights, behind, left)
+        behind, digits = ends[part] + _BEFORE, length[part]
+        values[part] = _last_eight(eights, behind, digits)
         for power in (8, 16):
-            longer = np.flatnonzero(left > power)
+            longer = np.flatnonzero(digits > power)
             if len(longer):
-                values[start + longer] += _last_eight(eights, behind[longer] - power, left[longer] - power) * np.uint64(
+                values[start + longer] += _last_eight(eights, behind[longer] - power, digits[longer] - power) * np.uint64(
                     10**power
                 )
     return values.view(np.int64)
@@ -297,11 +297,11 @@ def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:
 
 def _with_other_bytes(fields: Fields, kind: npt.NDArray[np.uint8]) -> Indices:
     """Lines with bytes that are neither digits nor separators, but for the minus of a value and of a tag."""
-    field = fields.field_at(fields.other)
+    field = fields.field_at(fields.irregular)
     line = fields.line_of(field)
     place = field - fields.first[line]
     may_be_negative = ((kind[line] == EVENT) & (place > _HEAD) & (place % 2 == 1)) | ((kind[line] == MESSAGE) & (place == _TAG))
-    is_minus = (fields.byte(fields.other) == MINUS) & (fields.other == fields.start(field)) & (fields.length[field] > 1)
+    is_minus = (fields.byte(fields.irregular) == MINUS) & (fields.irregular == fields.start(field)) & (fields.length[field] > 1)
     lines: Indices = line[~(may_be_negative & is_minus)]
     return lines
 

@@ -70,7 +70,7 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
     """
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
-    if _OF_GPUS & {one.number for one in used} and not _RECOGNISED_BY & {one.label for one in used}:
+    if _OF_GPUS & {used_type.number for used_type in used} and not _RECOGNISED_BY & {used_type.label for used_type in used}:
         lines += ["", f"# There is no {' and no '.join(sorted(_RECOGNISED_BY))}."]
     lines += ["", _STATES_LINE, *(f"{state.number:<4} {state.label}" for state in event_types.STATES)]
     lines += ["", "", "STATES_COLOR", *(f"{number:<4} {{{r},{g},{b}}}" for number, (r, g, b) in sorted(colours.items()))]
@@ -140,9 +140,9 @@ def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
     on_malformed = on_malformed or raising(path)
     reader = _PcfReader(on_malformed)
     is_own = False
-    for line, whole in text_lines(path, on_malformed):
-        is_own = is_own or whole == _STATES_LINE
-        text = whole.strip(" \t")
+    for line, padded in text_lines(path, on_malformed):
+        is_own = is_own or padded == _STATES_LINE
+        text = padded.strip(" \t")
         if text and not text.startswith("#"):
             reader.read(line, text)
     return PcfLabels(reader.states, reader.types, reader.colours, is_own)
@@ -202,14 +202,14 @@ class _PcfReader:
 
     def _add_label(self, line: int, section: str, form: re.Match[str]) -> None:
         number, label = int(form["number"]), form["label"] or ""
-        kind, known = {
+        kind, labelled = {
             "STATES": ("state", self.states.keys()),
             "EVENT_TYPE": ("event type", self.types.keys()),
             _VALUES: ("value", self._values.keys()),
         }[section]
         if not label:
             self._on_malformed(line, f"the label of {kind} {number} is empty")
-        elif number in known:
+        elif number in labelled:
             self._on_malformed(line, f"{kind} {number} has two labels")
         elif abs(number) > event_types.LARGEST_LABELLED_NUMBER:
             self._on_malformed(line, f"{kind} {number} is above {event_types.LARGEST_LABELLED_NUMBER}: Paraver loses its label")
@@ -227,11 +227,11 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     if not os.path.exists(path):
         raise TraceError(path, "there is no such file to take labels from")
     types = read_pcf(path).types
-    moved = renumbered({number: known.label for number, known in types.items()})
-    types = {moved.get(number, number): known for number, known in types.items()}
+    moved = renumbered({number: label.label for number, label in types.items()})
+    types = {moved.get(number, number): label for number, label in types.items()}
     return EarlierLabels(
-        {known.label: number for number, known in types.items()},
-        {number: {label: value for value, label in known.values.items()} for number, known in types.items() if known.values},
+        {label.label: number for number, label in types.items()},
+        {number: {text: value for value, text in label.values.items()} for number, label in types.items() if label.values},
     )
 
 

@@ -135,13 +135,12 @@ def _write_numbers(text: np.ndarray, ends: np.ndarray, values: np.ndarray, digit
     widths = np.flatnonzero(np.bincount(digits)).tolist()
     for width in widths:
         rows = slice(None) if len(widths) == 1 else np.flatnonzero(digits == width)
-        behind, left = ends[rows], values[rows]
+        behind, higher = ends[rows], values[rows]
         while width:
             size = next(size for size in _DIGITS if size <= width)
-            higher = left // 10**size
-            behind = behind - size
-            _numbers_in(text, size)[behind] = _DIGITS[size].take(left - higher * 10**size)
-            left, width = higher, width - size
+            behind, width = behind - size, width - size
+            number, higher = higher, higher // 10**size
+            _numbers_in(text, size)[behind] = _DIGITS[size].take(number - higher * 10**size)
 
 
 def _numbers_in(text: np.ndarray, size: int) -> np.ndarray:
@@ -312,8 +311,9 @@ def _closing(events: pl.DataFrame, present: np.ndarray | None = None) -> list[Ce
     cells = [cell(":", events["number"].to_numpy(), present), cell(":0", None, present)]
     for name in _attributes(events):
         has_attribute = events[name].is_not_null().to_numpy() if events[name].null_count() else None
-        both = present if has_attribute is None else has_attribute if present is None else has_attribute & present
-        cells.append(cell(f":{name}:0", None, both))
+        if present is not None and has_attribute is not None:
+            has_attribute = has_attribute & present
+        cells.append(cell(f":{name}:0", None, present if has_attribute is None else has_attribute))
     return cells
 
 

@@ -1,4 +1,4 @@
-"""A strict reader of Paraver traces: OUT.prv (or .prv.gz) in blocks of bounded size, OUT.pcf, OUT.row.
+"""A strict reader of Paraver traces: OUT.prv (or .prv.gz) in blocks of bounded size, OUT.pcf, OUT.row; and OUT.json.
 
 Strict: each line is understood, or reported by its number where Paraver may drop it without a message. Whether the records make
 sense together is for `check`.
@@ -7,11 +7,13 @@ sense together is for `check`.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import NoneType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +33,9 @@ from nsys2prv.paraver.trace_files import (
     read_errors,
     read_header,
     read_line,
+    shown,
 )
+from nsys2prv.vocabulary.input_files import read_ordinary
 
 T = TypeVar("T")
 
@@ -44,6 +48,8 @@ blocks are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
+MOST_SUMMARY_BYTES = 128 << 20
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -176,3 +182,88 @@ def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Tra
         read_row(names_path, on_malformed) if os.path.isfile(names_path) else {},
         has_labels,
     )
+
+
+# What may be read: a key may be missing, as versions differ, but what is there has this form. A tuple is a choice.
+_COUNTS = {"": int}
+_SOURCE = {"source": str, "title": str, "rows": int, "written": int, "left_out": _COUNTS, "events": _COUNTS, "derived": bool}
+_TABLE = {"table": str, "rows": int, "sources": [_SOURCE], "derived": [_SOURCE], "left_out": _COUNTS}
+_FORM: Mapping[str, Any] = {
+    "nsys2prv": str,
+    "options": {"": object},
+    "trace": {
+        **dict.fromkeys(("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows"), int),
+        "windows_ns": [[int]],
+        "types": [int],
+        "rows_of_types": [{"types": [int], "rows": [[int]]}],
+        "rows_of_messages": [[int]],
+    },
+    "messages": {"written": int},
+    "run": {"size": int},
+    "nodes": [{"name": str, "cpus": int}],
+    "tasks": [{"name": str, "threads": [str], "report": (str, NoneType)}],
+    "event_types": [{"number": int, "label": str}],
+    "reports": [
+        {
+            "path": str,
+            "nsys": (str, NoneType),
+            "gpus": [{"name": (str, NoneType)}],
+            "alignment": {"": object},
+            "tables": [_TABLE],
+        }
+    ],
+    "critical_path": {"segments": int, "lines": int, "total_ns": _COUNTS},
+    "clocks": [{"": object}],
+    "clock_check": [{"text": str}],
+}
+
+
+def read_summary(prv: Path) -> Mapping[str, Any] | None:
+    """Content of the OUT.json beside a trace; None where there is none, or it is of another program.
+
+    Raises
+    ------
+    TraceError
+        When it is damaged, or can't be read.
+    """
+    path = companion(prv, ".json")
+    try:
+        content = json.loads(read_ordinary(path, MOST_SUMMARY_BYTES).decode())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TraceError(path, f"it can't be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(path, "it is no JSON") from error
+    if not isinstance(content, dict) or not {"nsys2prv", "trace"} <= content.keys():
+        return None
+    if problem := _problem(content, _FORM, ""):
+        raise TraceError(path, problem)
+    return content
+
+
+def _problem(value: object, form: Any, place: str) -> str | None:
+    """What is not of its form, or None."""
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return _sentence(place, value, "a list")
+        return next(filter(None, (_problem(entry, form[0], f"{place}[{at}]") for at, entry in enumerate(value))), None)
+    if isinstance(form, Mapping):
+        if not isinstance(value, dict):
+            return _sentence(place, value, "an object")
+        # The form of all values where "" is a key.
+        of_key = [(key, form.get(key, form.get(""))) for key in value]
+        problems = (_problem(value[key], expected, f"{place}.{key}") for key, expected in of_key if expected is not None)
+        return next(filter(None, problems), None)
+    kinds = form if isinstance(form, tuple) else (form,)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if int in kinds and is_number:
+        return None if -_LARGEST <= value <= _LARGEST else _sentence(place, value, "a number of 64 bits")  # type: ignore[operator]
+    if (int in kinds and isinstance(value, bool)) or not isinstance(value, kinds):
+        names = {int: "a whole number", str: "a text", bool: "true or false", NoneType: "null"}
+        return _sentence(place, value, " or ".join(names.get(kind, "anything") for kind in kinds))
+    return None
+
+
+def _sentence(place: str, value: object, expected: str) -> str:
+    return f"{place.lstrip('.')} is {shown(json.dumps(value, ensure_ascii=True))} and not {expected}"

@@ -32,7 +32,9 @@ def content(
     labels = PcfLabels({}, {number: TypeLabel(label, 0, values) for number, (label, values) in types.items()})
     header = Header("", 1000, (4,) * nodes, tuple(header_tasks))
     names = {"THREAD": tuple(name for _, of_task in tasks for name in of_task), "NODE": tuple("abcdefghijklmnop"[:nodes])}
-    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True), Occurring(rows, ()) if rows else None)
+    everywhere = ((0, header.rows - 1),)
+    occurring = Occurring(rows, ()) if rows else Occurring(dict.fromkeys(types, everywhere), everywhere)
+    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True), occurring)
 
 
 KERNELS = {1: "sgemm", 2: "softmax", 5: "gemm [x]"}

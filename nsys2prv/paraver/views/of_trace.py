@@ -15,9 +15,8 @@ from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
-from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import VIEWS, companion, read_errors
-from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace, read_summary
 from nsys2prv.paraver.views.folder import WORKSPACE, keep_user_files, write_views
 from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
@@ -127,25 +126,25 @@ def _summarized(trace: Trace) -> Occurring | None:
     except TraceError:
         # `check` reports it.
         return None
-    said = summary.get("trace", {})
+    counts = summary.get("trace", {})
     with read_errors(trace.path):
-        is_of_trace = said.get("bytes") == trace.path.stat().st_size
-    if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= said.keys():
+        is_of_trace = counts.get("bytes") == trace.path.stat().st_size
+    if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= counts.keys():
         return None
-    rows = from_json(said["rows_of_types"], trace.header.rows)
-    senders = ranges_from_json(said["rows_of_messages"], trace.header.rows)
+    rows = from_json(counts["rows_of_types"], trace.header.rows)
+    senders = ranges_from_json(counts["rows_of_messages"], trace.header.rows)
     return None if rows is None or senders is None else Occurring(rows, senders)
 
 
 def _read(trace: Trace) -> Occurring:
     """The same out of all records."""
-    found, senders = RowsOfTypes(), set[int]()
+    rows_of_types, senders = RowsOfTypes(), set[int]()
     with progress_bar("reading", "block") as bar:
         for on_rows, sending in trace.read(_rows_of_block, _skip_malformed):
             bar.update()
-            found.add(on_rows)
+            rows_of_types.add(on_rows)
             senders.update(sending)
-    return Occurring(found.ranges(), row_ranges(sorted(senders)))
+    return Occurring(rows_of_types.ranges(), row_ranges(sorted(senders)))
 
 
 def _rows_of_block(block: Block) -> tuple[pl.DataFrame, list[int]]:

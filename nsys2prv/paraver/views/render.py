@@ -93,13 +93,13 @@ class ViewRenderer:
     def render(self, folder: Path, only: Iterable[str] = ()) -> list[RenderedView]:
         """Write all fitting views into a folder, one folder for each group; UsageError when `only` names no view."""
         written: list[RenderedView] = []
-        taken: set[str] = set()
+        paths: set[str] = set()
         for view in self.fitting(only):
-            for member in self._content.members(event_type(view.each)) if view.each else [None]:
+            for member in self._content.members(event_type(view.split_by)) if view.split_by else [None]:
                 if not self._shows(view, member):
                     continue
                 for devices in self._content.devices if view.devices else [None]:
-                    path = _file_name(view, member, devices, taken)
+                    path = _file_name(view, member, devices, paths)
                     title = on_one_line(view.title.replace("{}", member.label if member else ""))
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
@@ -111,7 +111,7 @@ class ViewRenderer:
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
         """Text of one file."""
-        subject = [member] if member else [one for need in view.needs for name in need for one in self._types_of(name)]
+        subject = [member] if member else [shown for need in view.needs for name in need for shown in self._types_of(name)]
         rows = {kind: self._selection(view, kind, member) for kind in ROWS}
         shown = None if view.devices else self._selection(view, view.rows, member)
         body = self._environment.get_template(view.template).render(
@@ -144,7 +144,7 @@ class ViewRenderer:
         """Rows of a kind that have an event of each need of a view."""
         rows = self._content.rows_of_kind(kind)
         for need in view.rows_of or view.needs:
-            types = [member] if member and view.each in need else [one for name in need for one in self._types_of(name)]
+            types = [member] if member and view.split_by in need else [shown for name in need for shown in self._types_of(name)]
             rows = rows & self._content.rows_with(types, messages=MESSAGES in need)
         return rows
 
@@ -184,7 +184,7 @@ class ViewRenderer:
                 if value and pattern.search(label[:LONGEST_LABEL])
             }
             if matching and len(matching) <= _MOST_VALUES:
-                return _SelectedValues([member], [self._content.value(*one) for one in sorted(matching.items())])
+                return _SelectedValues([member], [self._content.value(*labelled) for labelled in sorted(matching.items())])
         return _SelectedValues([], [])
 
 
@@ -205,20 +205,20 @@ def _numbered(body: str) -> str:
     'window_id 1\\nwindow_id 2\\nwindow_identifiers 1 2\\nAnalyzer2D.ControlWindow: 2'
     """
     numbers = {name: number for number, name in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
-    return _IDS.sub(lambda line: " ".join([line["key"], *(str(numbers.get(one, one)) for one in line["ids"].split())]), body)
+    return _IDS.sub(lambda line: " ".join([line["key"], *(str(numbers.get(name, name)) for name in line["ids"].split())]), body)
 
 
-def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:
+def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, paths: set[str]) -> str:
     parts = [view.name]
     if member is not None:
-        member_slug = slug(_member_name(event_type(view.each or ""), member))
+        member_slug = slug(_member_name(event_type(view.split_by or ""), member))
         parts += [f"-{member_slug}"] if member_slug else []
     if devices is not None and devices.name:
         parts.append(f"_{slug(devices.name)}")
     path = f"{view.group}/{''.join(parts)}.cfg"
-    if path in taken and member is not None:
+    if path in paths and member is not None:
         path = f"{view.group}/{''.join(parts)}-{member.number}.cfg"
-    taken.add(path)
+    paths.add(path)
     return path
 
 
@@ -233,8 +233,8 @@ def _member_name(kind: event_types.EventType, member: TypeInTrace) -> str:
     before, _, after = kind.label.partition("{}")
     if not member.label.startswith(before):
         return member.label
-    found = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
-    return " ".join(filter(None, found.groups())) if found else member.label
+    specific = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
+    return " ".join(filter(None, specific.groups())) if specific else member.label
 
 
 def slug(text: str) -> str:
