@@ -21,9 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-import pyarrow as pa
-
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import signals_held
@@ -204,7 +201,7 @@ def staging_folder(base: Path) -> Iterator[Path]:
         # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
         with temporary_folder(_utf8(base.parent), base.name) as folder:
             yield folder
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+    except _library_errors() as error:
         raise _disk_error(error, base) from error
 
 
@@ -264,10 +261,18 @@ def full_disk_named(folder: Path) -> Iterator[None]:
     """Raise `DiskFull` when there is no space left for intermediate files in a folder."""
     try:
         yield
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+    except _library_errors() as error:
         if _is_full(error):
             raise DiskFull(folder, has_output=False) from error
         raise
+
+
+def _library_errors() -> tuple[type[BaseException], ...]:
+    # Loaded after a worker has said how many threads they may have.
+    import polars as pl
+    import pyarrow as pa
+
+    return OSError, pa.ArrowException, pl.exceptions.PolarsError
 
 
 def _disk_error(error: BaseException, base: Path) -> Exception:

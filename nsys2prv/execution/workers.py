@@ -226,7 +226,8 @@ class LocalWorkers(Workers):
         self.count = count
         self._signs, self._sign = multiprocessing.Pipe(duplex=False)
         self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
-        self._looks_in_silence: dict[int, int] = {}
+        # By process; 0 until the first one has started.
+        self._looks_in_silence = {0: 0}
         self._refused: NoResources | None = None
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
@@ -265,7 +266,8 @@ class LocalWorkers(Workers):
             self._looks_in_silence[process] += 1
         while self._signs.poll():
             self._looks_in_silence[self._signs.recv()] = 0
-        if max(self._looks_in_silence.values(), default=0) > _LOOKS_IN_SILENCE:
+            self._looks_in_silence.pop(0, None)
+        if max(self._looks_in_silence.values()) > _LOOKS_IN_SILENCE:
             raise WorkerDied("gave no sign of life for some time: it is stopped, or its machine is overloaded")
 
     def _note_end_of_thread(self, arguments: threading.ExceptHookArgs) -> None:
@@ -283,11 +285,11 @@ class LocalWorkers(Workers):
 
     def leave(self) -> None:
         """End the processes, also during work: afterwards their files can be removed."""
+        import multiprocessing
+
         _running.discard(self)
         for end in (self._until_leave, self._leave, self._sign):
             end.close()
-        import multiprocessing
-
         until = time.monotonic() + _SECONDS_TO_LEAVE
         with contextlib.suppress(EOFError, OSError):
             while self._signs.poll(max(until - time.monotonic(), 0)):
