@@ -16,7 +16,6 @@ from nsys2prv.errors import UsageError
 from nsys2prv.execution.output_files import (
     SUFFIXES,
     VIEWS,
-    Staged,
     final_paths,
     publish,
     scratch_folder,
@@ -174,7 +173,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         # with these labels.
         names: dict[str, str | None] = {final[suffix].name: None for suffix in SUFFIXES if suffix not in order}
         names |= {final[suffix].name: staged[suffix].name for suffix in order}
-        publish(Staged(staging, names), replace=options.force)
+        publish({staging: names}, replace=options.force)
     return Summary(final[trace_format.suffix], content)
 
 

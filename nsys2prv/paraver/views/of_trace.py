@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import VIEWS, Staged, output_errors, publish, staging_folder, without_suffix
+from nsys2prv.execution.output_files import VIEWS, output_errors, publish, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
@@ -77,7 +77,7 @@ def render_views(
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)
         keep_own_files(final, staging / "views")
-        publish(Staged(staging, {final.name: "views"}))
+        publish({staging: {final.name: "views"}})
     return final, rendered
 
 
