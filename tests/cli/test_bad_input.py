@@ -328,7 +328,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         else None
     )
     if mounted is None or mounted.returncode != 0:
-        pytest.skip("a small file system can't be mounted here")
+        pytest.skip("a small file system can't be mounted here; as root: make test")
     try:
         yield folder
     finally:
