@@ -127,13 +127,6 @@ UNDIVIDED = (
 UNMATCHED, CLOCKS = range(len(UNDIVIDED))
 BESIDE = (None, "beside other work of the process", "beside NCCL kernels")
 """Details of queued time."""
-WHILE = (
-    None,
-    "while NCCL kernels ran on the device",
-    "while copies or memsets ran on the device",
-    "while NCCL kernels and copies ran on the device",
-)
-"""Details of launch-starved time."""
 
 _PARTS_OF_TIME = tuple(Column.ns(part.column, part.meaning) for part in PARTS)
 _ABSENT = Column.ns(
