@@ -41,7 +41,7 @@ BLOCK_EVENTS = 500_000
 """Events that are looked at together: it bounds the memory for what is only needed on the way."""
 PIECE_SCHEMA: dict[str, type[pl.DataType]] = {
     "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": pl.Int8, "detail": pl.Int32, "operation": pl.Int32,
-    "task": pl.Int32,
+    "task": pl.Int32, "is_waited": pl.Boolean,
 }  # fmt: skip
 _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
     "row": pl.Int32, "start": pl.Int64, "waited": pl.Int64, "undecided": pl.Int64, "task": pl.Int32,
@@ -340,7 +340,7 @@ class PiecesOfGaps:
         -------
         All pieces, with the columns of PIECE_SCHEMA: `gap` is a place in `gaps`; `part` a place in PARTS; `detail` a place in
         the texts of the part (REASONS, UNDIVIDED, BESIDE); `operation`, a place in `run.operations`, what runs or was waited
-        for; `task` the late rank.
+        for; `task` the late rank; `is_waited` whether it was waited for.
 
         Of those before the launch by a known thread also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
         `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and
@@ -411,9 +411,10 @@ class PiecesOfGaps:
         is_communication = pl.col("part") == parts.PART_COMMUNICATION
         task = self._run.events.rows.task[row[walked.window[is_queued]]]
         queued = waits.filter(is_queued).with_columns(task=pl.Series(task, dtype=pl.Int32))
+        of_nccl = self._communication(awaited.filter(is_communication))
         return [
             awaited.filter(~is_communication),
-            *self._communication(awaited.filter(is_communication)),
+            *(pieces.with_columns(is_waited=True) for pieces in of_nccl),
             self._queued(queued.with_columns(gaps["device"].gather(queued["gap"]))),
         ]
 

@@ -237,7 +237,9 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
     of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
     total = pl.col("total")
     by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum())
-    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS)).select("device", "row", "start", "begin", "end", "part")
+    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited")).select(
+        "device", "row", "start", "begin", "end", "part"
+    )
     return {"by_part": by_part, "waits_for_nccl": waits}
 
 
