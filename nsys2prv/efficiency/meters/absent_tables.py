@@ -78,8 +78,8 @@ PARTS: tuple[Part, ...] = (
             ("ended", "no compute kernel follows", "no compute kernel follows on this device, while others still work"),
         )
     ),
-    Part("late_rank", "waiting for a late rank", COMMUNICATION, "an NCCL kernel ran before the next compute kernel was launched "
-         "or was waited for, and another rank of the collective had surely not arrived yet"),
+    Part("late_rank", "waiting for a late rank", COMMUNICATION, "an NCCL kernel ran before the next compute kernel was "
+         "launched, or was waited for, and another rank of the collective had surely not arrived yet"),
     Part("transfer", "transfer", COMMUNICATION, "likewise in a collective in which all ranks had arrived"),
     Part("communication", "communication, not divided", COMMUNICATION, "likewise, and whether a late rank or the transfer was "
          "waited for is not decidable: `absent_parts` has the reason"),
