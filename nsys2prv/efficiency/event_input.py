@@ -36,7 +36,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.keys import distinct
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import workers
-from nsys2prv.exports.find import check_are_reports
+from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan

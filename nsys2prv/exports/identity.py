@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.global_ids import pid_of, process_of
+from nsys2prv.exports.columns import Text, pid_of, process_of
 from nsys2prv.exports.launchers import Launched, launched, node_name, whole_number
-from nsys2prv.exports.lookups import once
-from nsys2prv.exports.report import Report
+from nsys2prv.exports.report import Report, once
 from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 28)

@@ -22,7 +22,7 @@ from nsys2prv.execution.output_files import (
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.dimemas import DimemasFormat, account_of
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat

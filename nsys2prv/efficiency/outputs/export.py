@@ -19,7 +19,7 @@ from nsys2prv.execution.output_files import output_errors
 from nsys2prv.execution.private_folders import make_with_parents, missing_folders
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import temporary_folder
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 from nsys2prv.vocabulary.version import __version__
 

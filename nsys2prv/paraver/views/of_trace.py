@@ -14,7 +14,7 @@ from nsys2prv.errors import OutputError, OutputExists, TraceError
 from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
