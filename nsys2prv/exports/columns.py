@@ -49,7 +49,7 @@ def in_type(column: pl.Series, dtype: type[pl.DataType]) -> pl.Series:
         # Ids are unsigned in Parquet and Arrow exports and signed in SQLite: the same bits must give the same id.
         return column.reinterpret(signed=True) if column.dtype == pl.UInt64 else column.cast(pl.Int64)
     if dtype == pl.Float64:
-        numbers = column.cast(pl.Float64)
+        numbers: pl.Series = column.cast(pl.Float64)
         return numbers.set(~numbers.is_finite(), None)
     content: pl.Series = column.cast(pl.Binary)
     content = content.set(content.bin.size() == 0, None)
