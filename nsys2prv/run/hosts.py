@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import SLICE_OF_GPU, Identity
 from nsys2prv.exports.launchers import jobs, node_number, step
 

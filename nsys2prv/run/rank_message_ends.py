@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 from nsys2prv.sources.source import RowKind

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from nsys2prv.errors import UnrelatedReports
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import CHOSEN_BY_USERS, jobs
 
