@@ -29,7 +29,7 @@ from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 from nsys2prv.exports.stored_tables import StoredTables
-from nsys2prv.vocabulary.input_files import check_ordinary
+from nsys2prv.vocabulary.limits import check_ordinary
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""

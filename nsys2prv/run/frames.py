@@ -16,8 +16,7 @@ from nsys2prv.execution.output_files import make_folder
 from nsys2prv.exports.global_ids import pid_of, tid_of
 from nsys2prv.run.collect import Collected, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.session import RunSession
+from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels

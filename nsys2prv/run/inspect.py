@@ -1,4 +1,4 @@
-"""Summaries of reports, without translating them."""
+"""Summaries of reports, without translating them: what is in them, and the names of their NVTX ranges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
@@ -15,14 +17,15 @@ from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.global_ids import pid_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.clock_check import disagreement_text
-from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import RunSession
+from nsys2prv.run.options import ReadOptions
+from nsys2prv.run.session import RunSession, disagreement_text
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.wording import known_to, ranges, time
+from nsys2prv.vocabulary.terminal import grid
+from nsys2prv.vocabulary.wording import known_to, ranges, short, time
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -204,3 +207,86 @@ def as_text(found: dict[str, Any]) -> str:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
     return printable_lines(lines + [f"  warning: {warning}" for warning in found["warnings"]])
+
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "name": pl.String,
+    "domain": pl.String,
+    "count": pl.Int64,
+    "total_ns": pl.Int64,
+    "mean_ns": pl.Float64,
+    "longest_ns": pl.Int64,
+    "threads": pl.Int64,
+    "reports": pl.Int64,
+}
+_OF_REPORT: dict[str, type[pl.DataType]] = {
+    **{name: dtype for name, dtype in SCHEMA.items() if name not in ("mean_ns", "reports")},
+    "closed": pl.Int64,
+}
+_LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
+
+
+def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> pl.DataFrame:
+    """Names of the NVTX ranges of reports, those first that take most time.
+
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+    nsys
+        How .nsys-rep files are exported.
+
+    Returns
+    -------
+    DataFrame
+        A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over
+        them, and the numbers of `threads` and of `reports` that have it.
+
+    Raises
+    ------
+    ReportError
+        When a report can't be read.
+    """
+    paths = find_reports(arguments)
+    found = [pl.DataFrame(schema=_OF_REPORT)]
+    with progress_bar("inspecting", "report", len(paths)) as bar:
+        for path in paths:
+            found.append(_names_in(open_report(path, nsys)))
+            bar.update()
+    by_name = (
+        pl.concat(found)
+        .group_by("name", "domain")
+        .agg(pl.col("count", "total_ns", "threads", "closed").sum(), pl.col("longest_ns").max(), reports=pl.len())
+        .with_columns(mean_ns=pl.when(pl.col("closed") > 0).then(pl.col("total_ns") / pl.col("closed")))
+        .sort("total_ns", "name", "domain", descending=[True, False, False])
+    )
+    return by_name.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def _names_in(report: Report) -> pl.DataFrame:
+    """Names and domains of the ranges of a report; `closed`: how many of them have an end."""
+    length = pl.col("end") - pl.col("start")
+    counts = {"count": pl.len(), "closed": length.count(), "threads": pl.col("globalTid").n_unique()}
+    names = nvtx_ranges.all_ranges(report).group_by("domain", name=nvtx_ranges.name_of(pl.col("label")))
+    by_name = names.agg(total_ns=length.sum(), longest_ns=length.max(), **counts)
+    return report.collect(by_name.select(pl.col(name).cast(dtype) for name, dtype in _OF_REPORT.items()))
+
+
+def names_as_text(names: pl.DataFrame, most: int) -> str:
+    """Names as lines of text, so many of them."""
+    if names.is_empty():
+        return "the reports have no NVTX ranges (nsys profile --trace=nvtx records them)"
+    cells = [
+        [
+            short(row["name"], _LONGEST_NAME),
+            short(row["domain"], _LONGEST_DOMAIN),
+            f"{row['count']:,}",
+            *("-" if row[length] is None else time(row[length]) for length in ("total_ns", "mean_ns", "longest_ns")),
+            f"{row['threads']:,}",
+        ]
+        for row in names.head(most).iter_rows(named=True)
+    ]
+    title = f"{counted(int(names['count'].sum()), 'NVTX range')} with {counted(names.height, 'name')}"
+    headings = ["name", "domain", "count", "total", "mean", "longest", "threads"]
+    more = [f"  ... and {counted(names.height - most, 'more name')}; --limit {names.height} shows all"]
+    return printable_lines([title, *grid(headings, cells, frozenset({0, 1})), *(more if names.height > most else [])])

@@ -1,38 +1,220 @@
-"""A run of several reports: reports are opened, the plan that all steps share is made, and events are read group by group.
+"""A run of several reports: they are opened, the plan that all steps share is made, and events are read group by group.
 
 A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
-others, and they are read again.
-"""
+others, and they are read again."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nsys2prv.errors import ReportError, UnrelatedReports
+import polars as pl
+
+from nsys2prv.clocks.align import Axis, align
+from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
+from nsys2prv.clocks.sync_points import SyncPoints
+from nsys2prv.errors import (
+    ClocksDisagree,
+    InconsistentRun,
+    NothingToTranslate,
+    ReportError,
+    UnrelatedReports,
+    counted,
+    first_of,
+)
 from nsys2prv.execution.memory import REPORTS_AT_ONCE, ROWS_OF_PART
 from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import Bar, progress_bar
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
-from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.plan import RunPlan, make_plan
-from nsys2prv.run.ranks import host_from, rank_from
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import NvtxRange, ReadOptions, TimeRange
+from nsys2prv.run.ranks import InPaths, RanksAndHosts, check_related, host_from, rank_from, resolve_ranks
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
-from nsys2prv.timeline.labels import EarlierLabels
-from nsys2prv.timeline.reader import Share
-from nsys2prv.timeline.rows import Rows
-from nsys2prv.vocabulary.kernel_families import read_rules
+from nsys2prv.timeline.labels import EarlierLabels, Labels
+from nsys2prv.timeline.reader import Share, TimelinePlan
+from nsys2prv.timeline.rows import Rows, arrange
+from nsys2prv.timeline.time_axis import TimeSelection
+from nsys2prv.vocabulary.name_rules import Rule, read_rules
+from nsys2prv.vocabulary.wording import did_you_mean_any, time
+
+
+def disagreement_text(found: Disagreement) -> str:
+    """A sentence with the hosts and the size."""
+    size, first, last = time(found.size), found.hosts[0], found.hosts[-1]
+    between = f"from {first} to {last}" if len(found.hosts) > 1 else f"inside {first}"
+    texts = {
+        INSIDE_HOST: f"as placed, ranks of {first} end {counted(found.count, 'collective')} up to {size} apart: the times of "
+        f"their reports do not fit together",
+        MESSAGE: f"as placed, {counted(found.count, 'message')} {between} arrive up to {size} before they are sent: the clocks "
+        f"do not fit together",
+        BETWEEN_HOSTS: f"as placed, ranks of {first} end {counted(found.count, 'collective')} before ranks of {last} have "
+        f"begun them, by up to {size} more than the intervals of their clocks allow",
+    }
+    return texts[found.what]
+
+
+def disagreement_json(found: Disagreement) -> dict[str, Any]:
+    """The same for OUT.json."""
+    return {
+        "what": found.what,
+        "hosts": list(found.hosts),
+        "size_ns": round(found.size),
+        "count": found.count,
+        "text": disagreement_text(found),
+    }
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is known of a run before its events are read; `timeline` is what the reader of events needs."""
+
+    reports: tuple[OpenedReport, ...]
+    run: RanksAndHosts
+    axis: Axis
+    timeline: TimelinePlan
+
+    @property
+    def alignment(self) -> list[dict[str, Any]]:
+        """How each report was placed and how well its times are known, for OUT.json.
+
+        `first_ns`, `last_ns` are its first and last time on the axis, null without events; `clock` is the place of its clock
+        among the clocks of the axis; the others as of `Placement` and `ClockError`.
+        """
+        return [
+            {
+                "method": placement.method,
+                "offset_ns": placement.at(0),
+                "drift_ppm": round(placement.drift_ppm, 4),
+                **error.as_json(),
+                "first_ns": placement.at(opened.span[0]) if opened.span else None,
+                "last_ns": placement.at(opened.span[1]) if opened.span else None,
+            }
+            for opened, placement, error in zip(self.reports, self.axis.placements, self.axis.errors, strict=True)
+        ]
+
+
+def make_plan(
+    opened: Sequence[OpenedReport],
+    folder: Path,
+    *,
+    workers: Workers,
+    options: ReadOptions,
+    rank_in: InPaths[int] | None,
+    host_in: InPaths[str] | None,
+    families: tuple[Rule, ...],
+    nvtx: NvtxRange | None,
+    earlier: EarlierLabels | None,
+    fit: Callable[[Rows], Rows] | None,
+) -> RunPlan:
+    """Plan a run.
+
+    Parameters
+    ----------
+    opened
+        Its reports.
+    folder
+        For the events that align clocks.
+    workers
+        Who reads them.
+    options, nvtx
+        How reports are read; keep only the time inside these ranges.
+    rank_in, host_in
+        What finds the rank and the host in the paths of reports; None: they are those that reports contain.
+    families, earlier
+        Families of kernels; labels that keep their numbers.
+    fit
+        Makes the rows keep the limits of an output format.
+
+    Raises
+    ------
+    ReportError
+        When a report breaks off.
+    UnrelatedReports
+        When reports are of different runs, and the options do not allow that.
+    InconsistentRun
+        With `strict`, when the reports are not those of one complete run, or (`ClocksDisagree`) what was placed on the axis
+        contradicts itself.
+    NothingToTranslate
+        When no event is left after the selection.
+    """
+    spans = [one.span for one in opened]
+    paths, reported = [one.report.path for one in opened], [one.reported for one in opened]
+    run = resolve_ranks(paths, reported, spans, rank_in, host_in, options.ranks)
+    errors = [issue.text for issue in run.issues if issue.kind.is_error]
+    if options.strict and errors:
+        raise InconsistentRun(errors)
+    if not options.unrelated:
+        check_related(paths, run.identities, spans)
+    axis = align(
+        [one.report for one in opened],
+        run.identities,
+        spans,
+        options.align,
+        folder,
+        workers=workers,
+    )
+    if options.strict and axis.disagreements:
+        raise ClocksDisagree(map(disagreement_text, axis.disagreements))
+    # Of a report alone no sync points were looked for.
+    sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
+    reports = tuple(
+        replace(one, identity=identity, sync_points=points)
+        for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
+    )
+    selection = _select_time(reports, axis, options.time, nvtx)
+    surveys = [one.surveys for one in reports]
+    rows = arrange(run.identities, surveys, options.ranks)
+    if rows.table.is_empty():
+        raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+    labels = Labels((survey for of_report in surveys for survey in of_report), earlier, families)
+    timeline = TimelinePlan(axis.placements, selection, fit(rows) if fit is not None else rows, labels)
+    return RunPlan(reports, run, axis, timeline)
+
+
+def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
+    ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
+    if not ends:
+        raise NothingToTranslate(
+            f"{first_of(one.report.path for one in reports)}: no events of the sources that are read; see nsys2prv inspect, "
+            "or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+        )
+    selection = TimeSelection((0,), (max(*ends, 1),))
+    if time is not None:
+        begin, whole = time.begin or 0, selection.length
+        end = time.end if time.end is not None else max(whole, begin + 1)
+        selection = selection.intersection(TimeSelection((begin,), (end,)))
+        if not selection.starts:
+            raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
+    if nvtx is not None:
+        ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, nvtx)]
+        selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
+        if not selection.starts:
+            domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
+            names = set().union(*(nvtx_ranges.names_of_ranges(opened.report) for opened in reports))
+            near = did_you_mean_any(nvtx.name, sorted(names), "inspect --nvtx")
+            raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen{near}")
+    return selection
+
+
+def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, nvtx: NvtxRange) -> Iterator[pl.DataFrame]:
+    """Columns `start`, `end` (ns of the axis) of the ranges of a name."""
+    for opened, placement in zip(reports, axis.placements, strict=True):
+        if opened.span is not None:
+            ranges = nvtx_ranges.all_ranges(opened.report).filter(nvtx_ranges.is_called(nvtx.name))
+            if nvtx.domain is not None:
+                ranges = ranges.filter(pl.col("domain") == nvtx.domain)
+            end = pl.col("end").fill_null(opened.span[1])
+            yield opened.report.collect(ranges.select(start=placement.of(pl.col("start")), end=placement.of(end)))
+
 
 R = TypeVar("R", bound=ReadOptions)
 C = TypeVar("C", bound=Collected[Any])

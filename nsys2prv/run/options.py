@@ -1,23 +1,176 @@
-"""Options, each declared once: its name, type, default, text, and how a value is read.
+"""Options, each declared once (its name, type, default, text), and how values are read: from text or from Python values.
 
 A field of an `OptionSet` is an option of the command line, `--fold-streams`, and a keyword of the Python API, `fold_streams`.
-Imported at each start of the program, so it needs nothing heavy.
-"""
+Imported at each start of the program, so it needs nothing heavy."""
 
 from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import TimeRange, check_utf8, memory_size, rank_list, time_range
-from nsys2prv.vocabulary.limits import MOST_WORKERS
+from nsys2prv.vocabulary.limits import LONGEST_NS, MOST_DIGITS, MOST_RANKS, MOST_WORKERS
 from nsys2prv.vocabulary.wording import short
+
+_NUMBER = f"[0-9]{{1,{MOST_DIGITS}}}"
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """A part of the time axis, in ns from the first event of the run; None is open."""
+
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class NvtxRange:
+    """Name of an NVTX range, and of its domain (None: any)."""
+
+    name: str
+    domain: str | None = None
+
+
+def duration(value: str | int) -> int:
+    """A time with its unit, in ns; a whole number is in ns already.
+
+    >>> duration("1.5s"), duration("10us"), duration(200)
+    (1500000000, 10000, 200)
+    """
+    nanoseconds = value if isinstance(value, int) else _nanoseconds(value)
+    if nanoseconds < 0:
+        raise ValueError("a negative time")
+    if nanoseconds > LONGEST_NS:
+        raise ValueError(f"too long a time; the longest is {LONGEST_NS // 10**9:,} s")
+    return nanoseconds
+
+
+def _nanoseconds(value: str) -> int:
+    found = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*(ns|us|µs|ms|s|m)\s*", value)
+    if found is None:
+        raise ValueError("not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
+    whole, _, fraction = found[1].partition(".")
+    unit = _UNITS[found[2]]
+    # Not as a float: nanoseconds of a long trace have more digits than one holds.
+    return int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+
+
+_SIZES = {
+    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}  # fmt: skip
+
+
+def memory_size(value: str | int) -> int:
+    """A size with its unit, in bytes; a whole number is in bytes already.
+
+    >>> memory_size("2GB"), memory_size("1.5 GiB"), memory_size(500_000_000)
+    (2000000000, 1610612736, 500000000)
+    """
+    if isinstance(value, int):
+        return value
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?B|B)\s*", value, re.ASCII)
+    unit = _SIZES.get(found[2].replace("KB", "kB")) if found else None
+    if found is None or unit is None:
+        raise ValueError("not a size; write a number with its unit (MB, GB, MiB, GiB), such as 2GB or 500MB")
+    return int(float(found[1]) * unit)
+
+
+def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange:
+    """A range of time: START:END, or the two as a pair, of which each may be absent.
+
+    >>> time_range("1us:2us"), time_range((None, "30s"))
+    (TimeRange(begin=1000, end=2000), TimeRange(begin=None, end=30000000000))
+    """
+    if isinstance(value, TimeRange):
+        return value
+    if isinstance(value, str):
+        if ":" not in value:
+            raise ValueError("not a time range; write START:END, such as 1.5s:2s, 200ms: or :30s")
+        value = [part.strip() or None for part in value.split(":", 1)]
+    start, end = (None if time is None else duration(time) for time in value)
+    chosen = TimeRange(start, end)
+    if chosen.end is not None and chosen.end <= (chosen.begin or 0):
+        raise ValueError("the end is not after the start; write START:END, such as 1.5s:2s")
+    return chosen
+
+
+def nvtx_range(value: str | NvtxRange) -> NvtxRange:
+    """An NVTX range: NAME or NAME@DOMAIN.
+
+    >>> nvtx_range("step"), nvtx_range("step@app")
+    (NvtxRange(name='step', domain=None), NvtxRange(name='step', domain='app'))
+    """
+    if isinstance(value, NvtxRange):
+        return value
+    name, at, domain = value.rpartition("@")
+    if not at:
+        name, domain = value, ""
+    if not name:
+        raise ValueError("no name of a range; write NAME or NAME@DOMAIN")
+    return NvtxRange(name, domain or None)
+
+
+def rank_list(value: str | int | Iterable[int]) -> frozenset[int]:
+    """Ranks: numbers and ranges separated by commas, or the numbers themselves.
+
+    >>> sorted(rank_list("0-2,12")), sorted(rank_list(range(2)))
+    ([0, 1, 2, 12], [0, 1])
+    """
+    if isinstance(value, int):
+        value = (value,)
+    if not isinstance(value, str):
+        return frozenset(map(_rank, value))
+    ranks: set[int] = set()
+    for piece in value.split(","):
+        found = re.fullmatch(r"\s*([0-9]+)(?:-([0-9]+))?\s*", piece)
+        if found is None:
+            raise ValueError("not a list of ranks; write numbers and ranges, such as 0-7,12")
+        first, last = _rank(found[1]), _rank(found[2] or found[1])
+        if last < first:
+            raise ValueError(f"{first}-{last} ends before it begins; write numbers and ranges, such as 0-7,12")
+        ranks.update(range(first, last + 1))
+    return frozenset(ranks)
+
+
+def _rank(value: str | int) -> int:
+    # Without its value, Python refuses to read thousands of digits.
+    rank = MOST_RANKS if isinstance(value, str) and len(value) > MOST_DIGITS else int(value)
+    if not 0 <= rank < MOST_RANKS:
+        raise ValueError(f"a rank out of range, 0 to {MOST_RANKS - 1:,}")
+    return rank
+
+
+def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Names separated by commas, or several such texts.
+
+    >>> name_list("nvtx, mpi"), name_list(["kernels,copies", "mpi"])
+    (('nvtx', 'mpi'), ('kernels', 'copies', 'mpi'))
+    """
+    texts = [value] if isinstance(value, str) else value
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def check_utf8(value: object) -> None:
+    """Refuse a text that is none: what a shell passes need not be UTF-8."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not UTF-8") from None
+
+
+def texts(value: str | Iterable[str]) -> tuple[str, ...]:
+    """One text or several, each as it is."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
 
 SELECT, REPORTS, SPEED, MEASURE, TRACE = "Select", "Reports and clocks", "Speed", "Measure", "Trace"
 """Groups of options: what is taken of reports, how reports become one run, where and how the work is done, and what is made."""
