@@ -237,10 +237,13 @@ def _estimated_axis(
     bounds = bounds_of_run(anchors, estimate.corrections)
     moves = np.zeros(anchors.clocks)
     if bounds is not None:
-        precision = np.array([_precision(*of) for of in zip(estimate.corrections, estimate.placed_by, strict=True)])
-        moves = enforce_bounds(bounds.over_all, precision)
+        precision = map(_precision, estimate.corrections, estimate.placed_by)
+        moves = enforce_bounds(bounds.over_all, np.array(list(precision)))
         bounds = bounds_of_run(anchors, estimate.corrections, widths)
-    corrections = [replace(of, offset=of.offset + by) for of, by in zip(estimate.corrections, moves.tolist(), strict=True)]
+    corrections = [
+        replace(correction, offset=correction.offset + by)
+        for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
+    ]
     subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
     clock_of_report = anchors.clock_of_report.tolist()
     placements = [

@@ -105,10 +105,10 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     time, _ = corrected_times(events.time, events.clock, steps)
     events = replace(events, time=time)
     fitted = fit(events, anchors.clocks, kind)
-    by_collectives = [replace(correction, steps=of.steps) for correction, of in zip(fitted.corrections, steps, strict=True)]
+    by_collectives = _with_steps(fitted.corrections, steps)
     corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
     placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
-    doubt = np.array([_doubt_of_utc(*of_clock) for of_clock in zip(corrections, placed_by, strict=True)])
+    doubt = np.array(list(map(_doubt_of_utc, corrections, placed_by)))
     messages = anchors.placed_messages(stepping(anchors.clocks, {}))
     extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
     preferred, by_utc = _prefer_utc(corrections, doubt, extent)
@@ -129,8 +129,12 @@ def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
         if is_precise.any():
             smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
             by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
-            steps = {clock: of for clock, of in by_messages.items() if clock not in events.clock} | steps
+            steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
     return stepping(anchors.clocks, steps)
+
+
+def _with_steps(corrections: Sequence[ClockCorrection], stepped: Sequence[ClockCorrection]) -> list[ClockCorrection]:
+    return [replace(correction, steps=with_steps.steps) for correction, with_steps in zip(corrections, stepped, strict=True)]
 
 
 # -- events: least squares ---------------------------------------------------------------------------------------------
@@ -382,8 +386,7 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
             np.concatenate([events.clock, moments.clock]),
             np.concatenate([events.time, shown]),
         )
-        refitted = fit(joined, len(corrections)).corrections
-        fitted = [replace(correction, steps=of.steps) for correction, of in zip(refitted, corrections, strict=True)]
+        fitted = _with_steps(fit(joined, len(corrections)).corrections, corrections)
     error_of_clock = {int(clock): float(np.median(error[moments.clock == clock])) for clock in np.unique(moments.clock)}
     # Clocks are corrected against the mean of all, which has the mean of their errors.
     of_mean = float(np.mean(list(error_of_clock.values())))

@@ -281,15 +281,15 @@ class _Shift:
 
 def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: float) -> list[SequenceMatch]:
     """Matches with the likely shifts between two clocks that explain enough. The first sequence is the shorter one."""
-    tried: list[_Shift] = []
+    tried: list[tuple[float, float]] = []
     matches: list[SequenceMatch] = []
     # Windows in the middle, at the start, at the end and between: the other sequence may cover a part of the time only.
     last = max(len(first) - _WINDOW, 0)
     for start in dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]):
         for shift in _shifts(first.at(slice(start, start + _WINDOW)), second, precision):
             # Another window of the same shift leads to the same match.
-            if all(abs(shift.by - of.by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - of.at) for of in tried):
-                tried.append(shift)
+            if all(abs(shift.by - by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - at) for at, by in tried):
+                tried.append((shift.at, shift.by))
                 match = _follow(first, second, start, shift, precision)
                 matches += [match] if _is_enough(first, second, match) else []
         # Other shifts that explain the run are seen in the same window.

@@ -18,7 +18,6 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
@@ -102,8 +101,10 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
         # Other processes may work for the same purpose at the moment.
         folder, lock = next(filter(None, (_locked(parent / f"{label}.{number}") for number in itertools.count())))
         try:
+            _bring_back_folders(folder)
             _clear(folder)
             for abandoned in filter(None, map(_locked, set(parent.glob(f"{label}.*")) - {folder})):
+                _bring_back_folders(abandoned[0])
                 _remove(*abandoned)
             yield folder
         finally:
@@ -155,6 +156,13 @@ def _has_lock(folder: Path, lock: int) -> bool:
         # Not that of a folder that was removed meanwhile.
         return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
     return False
+
+
+def _bring_back_folders(folder: Path) -> None:
+    """A process that was killed while it published may have moved a folder of views, with files of the user among them."""
+    for former in (folder / _FORMER).glob("*"):
+        if former.is_dir() and not os.path.lexists(folder.parent / former.name):
+            os.replace(former, folder.parent / former.name)
 
 
 def _clear(folder: Path) -> None:
@@ -334,23 +342,7 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Files and folders that are complete, in a temporary folder that lies beside the names that they get.
-
-    Attributes
-    ----------
-    folder
-        The temporary folder.
-    names
-        For each name, what gets it: a path in the folder, in the order in which they appear. None: what has the name goes.
-    """
-
-    folder: Path
-    names: Mapping[str, str | None]
-
-
-def publish(*stages: Staged, replace: bool = True, place: str = _ANOTHER_PLACE) -> None:
+def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = True, place: str = _ANOTHER_PLACE) -> None:
     """Give files and folders their names.
 
     What had the names goes first, the last of them (a trace) before the others: at no time does it lie beside files of another
@@ -358,6 +350,9 @@ def publish(*stages: Staged, replace: bool = True, place: str = _ANOTHER_PLACE) 
 
     Parameters
     ----------
+    staged
+        For each temporary folder, the names beside it, in the order in which they appear; each with what gets it, a path in the
+        folder. None: what has the name goes.
     replace
         Replace what has one of the names.
     place
@@ -370,33 +365,34 @@ def publish(*stages: Staged, replace: bool = True, place: str = _ANOTHER_PLACE) 
     OutputError
         When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
-    names = [(stage.folder, name, staged) for stage in stages for name, staged in stage.names.items()]
+    names = [(folder, name, path) for folder, names in staged.items() for name, path in names.items()]
+    moves_in = [(folder / path, folder.parent / name) for folder, name, path in names if path is not None]
     # What is only removed goes first of all.
     leaving = [entry for entry in names if entry[2] is None] + [entry for entry in reversed(names) if entry[2] is not None]
-    moves_out = [(folder.parent / name, folder / _FORMER / name) for folder, name, _ in leaving]
-    moves_in = [(folder / staged, folder.parent / name) for folder, name, staged in names if staged is not None]
     with contextlib.ExitStack() as stack:
-        for parent in sorted({stage.folder.parent for stage in stages}):
+        for parent in sorted({folder.parent for folder in staged}):
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
-        moves_out = [(target, former) for target, former in moves_out if os.path.lexists(target)]
+        moves_out = [
+            (target, folder / _FORMER / name) for folder, name, _ in leaving if os.path.lexists(target := folder.parent / name)
+        ]
         if moves_out and not replace:
             raise OutputExists(moves_out[-1][0])
         moved: list[tuple[Path, Path]] = []
-        target = stages[0].folder.parent
+        target = next(iter(staged)).parent
         try:
-            for staged_path, target in moves_in:
-                if target.is_dir() and not target.is_symlink() and not staged_path.is_dir():
+            for source, target in moves_in:
+                if target.is_dir() and not target.is_symlink() and not source.is_dir():
                     raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
-            for stage in stages:
-                (stage.folder / _FORMER).mkdir()
-            for old, new in (*moves_out, *moves_in):
-                target = new if new.parent == old.parent.parent else old
-                os.replace(old, new)
-                moved.append((old, new))
+            for folder in staged:
+                (folder / _FORMER).mkdir()
+            for number, (source, new) in enumerate((*moves_out, *moves_in)):
+                target = source if number < len(moves_out) else new
+                os.replace(source, new)
+                moved.append((source, new))
         except OSError as error:
-            for old, new in reversed(moved):
-                os.replace(new, old)
+            for source, new in reversed(moved):
+                os.replace(new, source)
             raise OutputError.not_writable(target, error.strerror or str(error), place) from error
         _published.set()
 

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.output_files import Staged, final_paths, publish, scratch_folder, staging_folder
+from nsys2prv.execution.output_files import final_paths, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
@@ -176,7 +176,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         # with these labels.
         names: dict[str, str | None] = {former.name: None for suffix, former in final.items() if suffix not in order}
         names |= {final[suffix].name: f"trace{suffix}" for suffix in order}
-        publish(Staged(staging, names), replace=options.force)
+        publish({staging: names}, replace=options.force)
     return Summary(trace_path, content)
 
 

@@ -11,8 +11,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from support.failed_runs import contents, sentence, small_report
 from nsys2prv.efficiency.outputs.export import write_files
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution import output_files
-from nsys2prv.execution.output_files import PREFIX, Staged, publish, temporary_folder
+from nsys2prv.execution.output_files import PREFIX, publish, temporary_folder
 
 NOT_WRITABLE = 5
 
@@ -39,12 +38,12 @@ def write_former(folder: Path) -> dict[str, bytes]:
     return contents(folder)
 
 
-def stage(folder: Path) -> Staged:
+def stage(folder: Path) -> dict[Path, dict[str, str | None]]:
     (folder / "cfgs").mkdir()
     (folder / "cfgs" / "view.cfg").write_text("new")
     for name in ("pcf", "prv"):
         (folder / name).write_text("new")
-    return Staged(folder, {"OUT.gone": None, "OUT.cfgs": "cfgs", "OUT.pcf": "pcf", "OUT.prv": "prv"})
+    return {folder: {"OUT.gone": None, "OUT.cfgs": "cfgs", "OUT.pcf": "pcf", "OUT.prv": "prv"}}
 
 
 NEW = {"OUT.cfgs": b"", "OUT.cfgs/view.cfg": b"new", "OUT.pcf": b"new", "OUT.prv": b"new"}
@@ -95,25 +94,28 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"OUT.pcf": b""}
 
 
-@contextmanager
-def killed_at(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """What a process leaves, besides its temporary folder, that is killed at a renaming."""
-    (folder / f"{PREFIX}staged").mkdir(0o700)
-    with monkeypatch.context() as patched:
-        end_at(number, Killed(), patched)
-        with pytest.raises(Killed):
-            publish(stage(folder / f"{PREFIX}staged"))
-    yield {name: content for name, content in contents(folder).items() if name.startswith("OUT")}
-
-
 @pytest.mark.parametrize("number", range(1, MOVES + 1))
 def test_at_no_time_a_trace_lies_beside_files_of_another(
     number: int, tmp_path: Path, former: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with killed_at(number, tmp_path, monkeypatch) as left:
-        is_new = {content for name, content in left.items() if name != "OUT.cfgs"}
+    child = os.fork()
+    if child == 0:
+        end_at(number, Killed(), monkeypatch)
+        context = temporary_folder(tmp_path, "OUT")
+        try:
+            publish(stage(context.__enter__()))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
-        assert "OUT.prv" not in left or (is_new == {b"former"} and number <= 2)
+    left = {name: content for name, content in contents(tmp_path).items() if name.startswith("OUT")}
+    # The second renaming is that of the former trace.
+    assert ("OUT.prv" in left) == (number <= 2)
+    assert number > 2 or left == {name: content for name, content in former.items() if number == 1 or name != "OUT.gone"}
+    with temporary_folder(tmp_path, "OUT"):
+        # Files of the user may be among the views.
+        assert (tmp_path / "OUT.cfgs" / "view.cfg").exists()
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
 def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.kernel_stats import Kernels, bar_of
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -147,8 +148,7 @@ class StarvedBesideCommunication(
 
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels with their `cost`: the time beside them in which the device is launch-starved."""
-        exposure = evidence.run.measured(NcclExposure)
-        starved, kernels = exposure.starved, exposure.kernels
+        starved, kernels = evidence.run.measured(AbsentTime).starved_beside_nccl, evidence.run.measured(NcclExposure).kernels
         if starved is None or starved.is_empty() or kernels.is_empty():
             return pl.DataFrame()
         times = segments(Intervals.of(*(starved[name].to_numpy() for name in ("device", "begin", "end"))))
@@ -177,7 +177,7 @@ class StarvedBesideCommunication(
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time while devices are starved."""
-        starved = evidence.run.measured(NcclExposure).starved
+        starved = evidence.run.measured(AbsentTime).starved_beside_nccl
         return None if starved is None else Without(without_gaps(built, _on_devices(starved, finding.losses)))
 
 

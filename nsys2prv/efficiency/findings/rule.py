@@ -19,7 +19,6 @@ from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
-from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
@@ -89,8 +88,8 @@ class Evidence:
         self.devices = len(self.rows.devices)
         self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
         self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
-        self.first: list[int] = run.measured(Totals).first.tolist()
-        self.last: list[int] = run.measured(Totals).last.tolist()
+        self.first: list[int] = tables["devices"]["first_ns"].fill_null(-1).to_list()
+        self.last: list[int] = tables["devices"]["last_ns"].fill_null(-1).to_list()
         self._rules = {rule.kind: rule for rule in rules}
         self._findings: dict[str, Finding | None] = {}
 

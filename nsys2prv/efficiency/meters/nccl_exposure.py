@@ -77,12 +77,9 @@ class NcclExposure(Measurement):
         All NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name, `operation`, `ranks`, `size`,
         `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late rank arrived: `late_rank`, and on
         its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty: there are none.
-    starved
-        When devices are launch-starved while NCCL kernels run: see `AbsentTime.starved_beside_nccl`.
     """
 
     kernels: pl.DataFrame
-    starved: pl.DataFrame | None
 
     def tables(self) -> Filled:
         """The table of NCCL kernels that are exposed, or block."""
@@ -112,7 +109,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     """Which NCCL kernels are exposed, and which of them block."""
     kernels, absent = run.measured(Nccl).kernels, run.measured(AbsentTime)
     if kernels.is_empty():
-        return NcclExposure(kernels, absent.starved_beside_nccl)
+        return NcclExposure(kernels)
     rows, length = run.events.rows, pl.col("end") - pl.col("begin")
     device_of_kernel = pl.lit(pl.Series(rows.device)).gather(pl.col("row"))
     waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
@@ -132,7 +129,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     is_named, several = pl.col("communicator").is_not_null(), pl.col("node").n_unique() > 1
     where = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
     placement = pl.when(is_named).then(where.over("communicator", "operation"))
-    return NcclExposure(kernels.with_columns(placement=placement), absent.starved_beside_nccl)
+    return NcclExposure(kernels.with_columns(placement=placement))
 
 
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:

@@ -225,41 +225,24 @@ _ACTIVE, _KERNELS, _NCCL, _MEMORY = (running(kinds) for kinds in (DEVICE_KINDS, 
 _NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
 
 
-@dataclass(frozen=True)
-class Totals(MeasuredTables):
-    """Times over the whole run, by activity.
-
-    Attributes
-    ----------
-    first, last
-        First start and last end of activity of each device, ns; -1: none.
-    """
-
-    first: Numbers
-    last: Numbers
-
-
-def run_totals(run: MeasuredRun) -> Totals:
+def run_totals(run: MeasuredRun) -> MeasuredTables:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, calls = run.events.rows, run.on_devices, run.on_threads
-    first, last = np.full((2, len(rows.devices)), -1, dtype=np.int64)
-    busy = activity.where(activity.mask > 0)
-    # The last assignment counts.
-    first[busy.group[::-1]] = busy.begin[::-1]
-    last[busy.group] = busy.end
     by_device, by_task = _by_mask(run, activity, len(rows.devices)), _by_mask(run, run.on_tasks, len(rows.tasks))
     by_thread = _keyed(time_by(calls.first_kind, calls.length, ACTIVITIES, calls.group, len(run.callers)))
     threads = _thread_rows(run, by_thread)
-    return Totals(
+    busy = activity.where(activity.mask > 0)
+    spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
+        first_ns=pl.col("begin").min(), last_ns=pl.col("end").max()
+    )  # fmt: skip
+    return MeasuredTables(
         {
             **_trees(run, by_device, by_thread),
-            DEVICES: _device_rows(run, by_device.with_columns(first_ns=first, last_ns=last)),
+            DEVICES: _device_rows(run, by_device.join(spans, on="group", how="left", maintain_order="left")),
             TASKS: _task_rows(run, by_task, threads),
             USEFUL_TIME: _useful_rows(run, by_device, by_task),
             THREADS: threads,
-        },
-        first,
-        last,
+        }
     )
 
 
@@ -297,7 +280,6 @@ def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
     # Lanes are further rows of a stream.
     is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
     return by_device.with_columns(
-        pl.col("first_ns", "last_ns").replace(-1, None),
         device=pl.Series([device.name for device in rows.devices]),
         node=pl.Series([device.node for device in rows.devices]),
         number=pl.Series([device.number for device in rows.devices]),

@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution.output_files import Staged, output_errors, publish, temporary_folder
+from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 from nsys2prv.vocabulary.version import __version__
@@ -265,4 +265,4 @@ def write_files(files: Mapping[Path, str | None]) -> None:
                 raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
             names.setdefault(parent, {})[path.name] = staged
         if names:
-            publish(*(Staged(folder, names[parent]) for parent, folder in folders.items()), place=_PLACE)
+            publish({folder: names[parent] for parent, folder in folders.items()}, place=_PLACE)

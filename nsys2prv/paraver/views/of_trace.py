@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import Staged, output_errors, publish, staging_folder
+from nsys2prv.execution.output_files import output_errors, publish, staging_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
@@ -72,7 +72,7 @@ def render_views(
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)
         keep_user_files(final, staging / "views")
-        publish(Staged(staging, {final.name: "views"}))
+        publish({staging: {final.name: "views"}})
     return final, rendered
 
 
