@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -26,6 +25,8 @@ from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
 from nsys2prv.vocabulary.wording import known_to, ranges, short, time
+
+T = TypeVar("T")
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -48,21 +49,25 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
     ReportError
         When a report can't be read.
     """
+    return _of_each_report(arguments, nsys, _inspect)
+
+
+def _of_each_report(arguments: Sequence[str | Path], nsys: NsysExport | None, step: Callable[[Report], T]) -> list[T]:
     paths = find_reports(arguments)
-    found = []
+    results = []
     with progress_bar("inspecting", "report", len(paths)) as bar:
         for path in paths:
-            found.append(_inspect(open_report(path, nsys)))
+            results.append(step(open_report(path, nsys)))
             bar.update()
-    return found
+    return results
 
 
-def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
+def with_clocks(reports: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
     """What `inspect` found, with an estimate of the clocks.
 
     Parameters
     ----------
-    found, arguments
+    reports, arguments
         The result of `inspect`, and its arguments: the reports of one run.
     options
         How reports are read.
@@ -87,38 +92,27 @@ def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], op
     of_report = {}
     for opened, alignment in zip(plan.reports, plan.alignment, strict=True):
         clock = plan.axis.clocks[alignment["clock"]]
-        contradictions = [disagreement_text(one) for one in plan.axis.disagreements if clock.name in one.hosts]
+        disagreements = plan.axis.disagreements
+        contradictions = [disagreement_text(disagreement) for disagreement in disagreements if clock.name in disagreement.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         of_report[str(opened.report.path)] = {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [{**one, "clock": {**one["clock"], **of_report[one["path"]]}} for one in found]
+    return [{**report, "clock": {**report["clock"], **of_report[report["path"]]}} for report in reports]
 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     # Derived sources reuse the tables of others.
     present = [source for source in present_sources(report, SOURCES) if not source.derived]
-    surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
-    counts = {id(found): count_events(report, found) for found in surveys}
-    spans = [found.span for found in surveys if found.span is not None]
-    read: Counter[str] = Counter()
-    for found in surveys:
-        read[found.source.table] += counts[id(found)]
+    surveys = [survey for source in present if not (survey := whole_survey(report, source)).is_empty]
+    spans = [survey.span for survey in surveys if survey.span is not None]
+    of_table: dict[str, list[dict[str, Any]]] = {}
+    for survey in surveys:
+        source = survey.source
+        counts = {"rows": count_events(report, survey), "trace_rows": survey.keys.height}
+        of_table.setdefault(source.table, []).append({"source": source.name, "title": source.title, **counts})
+    read = {table: sum(source["rows"] for source in sources) for table, sources in of_table.items()}
     tables = [
-        {
-            "table": table,
-            "rows": rows,
-            "sources": [
-                {
-                    "source": found.source.name,
-                    "title": found.source.title,
-                    "rows": counts[id(found)],
-                    "trace_rows": found.keys.height,
-                }
-                for found in surveys
-                if found.source.table == table
-            ],
-            "left_out": left_out,
-        }
+        {"table": table, "rows": rows, "sources": of_table.get(table, []), "left_out": left_out}
         for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
     ]
     report.tables.check_unchanged()
@@ -177,36 +171,36 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     return lines + [f"  warning: {text}" for text in clock["disagreements"]]
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(report: dict[str, Any]) -> str:
     """One report of `inspect` as text."""
-    schema = found["schema"] or "unknown (2021 or earlier)"
-    lines = [found["path"], f"  nsys {found['nsys'] or 'version unknown'}, schema {schema}, {found['form']}"]
-    lines.append(f"  host {found['host'] or 'unknown'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
-    if found["ranks"]:
-        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {ranges(found['ranks'])} (from {found['rank_source']})")
-    if found["processes"]:
-        named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
-        more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
+    schema = report["schema"] or "unknown (2021 or earlier)"
+    lines = [report["path"], f"  nsys {report['nsys'] or 'version unknown'}, schema {schema}, {report['form']}"]
+    lines.append(f"  host {report['host'] or 'unknown'}" + (f", {report['cpus']} CPUs" if report["cpus"] else ""))
+    if report["ranks"]:
+        lines.append(f"  {counted(len(report['ranks']), 'rank')}: {ranges(report['ranks'])} (from {report['rank_source']})")
+    if report["processes"]:
+        named = [f"{name or 'process'} {pid}" for pid, name in list(report["processes"].items())[:4]]
+        more = f" and {len(report['processes']) - 4} more" if len(report["processes"]) > 4 else ""
         lines.append(f"  processes: {', '.join(named)}{more}")
-    names = [gpu["name"] for gpu in found["gpus"]]
+    names = [gpu["name"] for gpu in report["gpus"]]
     if names:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
-    for nic in found["nics"]:
+    for nic in report["nics"]:
         details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
         lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))
-    if found["first_ns"] is not None:
-        lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
-    lines += _clock_lines(found["clock"])
-    for table in found["tables"]:
+    if report["first_ns"] is not None:
+        lines.append(f"  {(report['last_ns'] - report['first_ns']) / 1e9:.6f} s from the first event to the last")
+    lines += _clock_lines(report["clock"])
+    for table in report["tables"]:
         for source in table["sources"]:
             lines.append(
                 f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {counted(source['trace_rows'], 'row')}"
             )
-    left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
+    left_out = [(table["table"], reason, rows) for table in report["tables"] for reason, rows in table["left_out"].items()]
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return printable_lines(lines + [f"  warning: {warning}" for warning in found["warnings"]])
+    return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])
 
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -247,14 +241,8 @@ def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) 
     ReportError
         When a report can't be read.
     """
-    paths = find_reports(arguments)
-    found = [pl.DataFrame(schema=_OF_REPORT)]
-    with progress_bar("inspecting", "report", len(paths)) as bar:
-        for path in paths:
-            found.append(_names_in(open_report(path, nsys)))
-            bar.update()
     by_name = (
-        pl.concat(found)
+        pl.concat([pl.DataFrame(schema=_OF_REPORT), *_of_each_report(arguments, nsys, _names_in)])
         .group_by("name", "domain")
         .agg(pl.col("count", "total_ns", "threads", "closed").sum(), pl.col("longest_ns").max(), reports=pl.len())
         .with_columns(mean_ns=pl.when(pl.col("closed") > 0).then(pl.col("total_ns") / pl.col("closed")))

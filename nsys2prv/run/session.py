@@ -1,7 +1,8 @@
 """A run of several reports: they are opened, the plan that all steps share is made, and events are read group by group.
 
 A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
-others, and they are read again."""
+others, and they are read again.
+"""
 
 from __future__ import annotations
 
@@ -36,40 +37,40 @@ from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.options import NvtxRange, ReadOptions, TimeRange
-from nsys2prv.run.ranks import InPaths, RanksAndHosts, check_related, host_from, rank_from, resolve_ranks
+from nsys2prv.run.ranks import RanksAndHosts, check_related, host_from, rank_from, resolve_ranks
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.reader import Share, TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.time_axis import TimeSelection
-from nsys2prv.vocabulary.name_rules import Rule, read_rules
+from nsys2prv.vocabulary.name_rules import read_rules
 from nsys2prv.vocabulary.wording import did_you_mean_any, time
 
 
-def disagreement_text(found: Disagreement) -> str:
+def disagreement_text(disagreement: Disagreement) -> str:
     """A sentence with the hosts and the size."""
-    size, first, last = time(found.size), found.hosts[0], found.hosts[-1]
-    between = f"from {first} to {last}" if len(found.hosts) > 1 else f"inside {first}"
+    size, first, last = time(disagreement.size), disagreement.hosts[0], disagreement.hosts[-1]
+    collectives, messages = (counted(disagreement.count, what) for what in ("collective", "message"))
+    between = f"from {first} to {last}" if len(disagreement.hosts) > 1 else f"inside {first}"
     texts = {
-        INSIDE_HOST: f"as placed, ranks of {first} end {counted(found.count, 'collective')} up to {size} apart: the times of "
-        f"their reports do not fit together",
-        MESSAGE: f"as placed, {counted(found.count, 'message')} {between} arrive up to {size} before they are sent: the clocks "
-        f"do not fit together",
-        BETWEEN_HOSTS: f"as placed, ranks of {first} end {counted(found.count, 'collective')} before ranks of {last} have "
-        f"begun them, by up to {size} more than the intervals of their clocks allow",
+        INSIDE_HOST: f"as placed, ranks of {first} end {collectives} up to {size} apart: the times of their reports do not fit "
+        f"together",
+        MESSAGE: f"as placed, {messages} {between} arrive up to {size} before they are sent: the clocks do not fit together",
+        BETWEEN_HOSTS: f"as placed, ranks of {first} end {collectives} before ranks of {last} have begun them, by up to "
+        f"{size} more than the intervals of their clocks allow",
     }
-    return texts[found.what]
+    return texts[disagreement.what]
 
 
-def disagreement_json(found: Disagreement) -> dict[str, Any]:
+def disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
     """The same for OUT.json."""
     return {
-        "what": found.what,
-        "hosts": list(found.hosts),
-        "size_ns": round(found.size),
-        "count": found.count,
-        "text": disagreement_text(found),
+        "what": disagreement.what,
+        "hosts": list(disagreement.hosts),
+        "size_ns": round(disagreement.size),
+        "count": disagreement.count,
+        "text": disagreement_text(disagreement),
     }
 
 
@@ -102,98 +103,21 @@ class RunPlan:
         ]
 
 
-def make_plan(
-    opened: Sequence[OpenedReport],
-    folder: Path,
-    *,
-    workers: Workers,
-    options: ReadOptions,
-    rank_in: InPaths[int] | None,
-    host_in: InPaths[str] | None,
-    families: tuple[Rule, ...],
-    nvtx: NvtxRange | None,
-    earlier: EarlierLabels | None,
-    fit: Callable[[Rows], Rows] | None,
-) -> RunPlan:
-    """Plan a run.
-
-    Parameters
-    ----------
-    opened
-        Its reports.
-    folder
-        For the events that align clocks.
-    workers
-        Who reads them.
-    options, nvtx
-        How reports are read; keep only the time inside these ranges.
-    rank_in, host_in
-        What finds the rank and the host in the paths of reports; None: they are those that reports contain.
-    families, earlier
-        Families of kernels; labels that keep their numbers.
-    fit
-        Makes the rows keep the limits of an output format.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off.
-    UnrelatedReports
-        When reports are of different runs, and the options do not allow that.
-    InconsistentRun
-        With `strict`, when the reports are not those of one complete run, or (`ClocksDisagree`) what was placed on the axis
-        contradicts itself.
-    NothingToTranslate
-        When no event is left after the selection.
-    """
-    spans = [one.span for one in opened]
-    paths, reported = [one.report.path for one in opened], [one.reported for one in opened]
-    run = resolve_ranks(paths, reported, spans, rank_in, host_in, options.ranks)
-    errors = [issue.text for issue in run.issues if issue.kind.is_error]
-    if options.strict and errors:
-        raise InconsistentRun(errors)
-    if not options.unrelated:
-        check_related(paths, run.identities, spans)
-    axis = align(
-        [one.report for one in opened],
-        run.identities,
-        spans,
-        options.align,
-        folder,
-        workers=workers,
-    )
-    if options.strict and axis.disagreements:
-        raise ClocksDisagree(map(disagreement_text, axis.disagreements))
-    # Of a report alone no sync points were looked for.
-    sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
-    reports = tuple(
-        replace(one, identity=identity, sync_points=points)
-        for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
-    )
-    selection = _select_time(reports, axis, options.time, nvtx)
-    surveys = [one.surveys for one in reports]
-    rows = arrange(run.identities, surveys, options.ranks)
-    if rows.table.is_empty():
-        raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
-    labels = Labels((survey for of_report in surveys for survey in of_report), earlier, families)
-    timeline = TimelinePlan(axis.placements, selection, fit(rows) if fit is not None else rows, labels)
-    return RunPlan(reports, run, axis, timeline)
-
-
 def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
-    ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
+    placed = zip(reports, axis.placements, strict=True)
+    ends = [placement.at(report.span[1]) for report, placement in placed if report.span is not None]
     if not ends:
         raise NothingToTranslate(
-            f"{first_of(one.report.path for one in reports)}: no events of the sources that are read; see nsys2prv inspect, "
-            "or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+            f"{first_of(opened.report.path for opened in reports)}: no events of the sources that are read; see nsys2prv "
+            "inspect, or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
         )
     selection = TimeSelection((0,), (max(*ends, 1),))
     if time is not None:
-        begin, whole = time.begin or 0, selection.length
-        end = time.end if time.end is not None else max(whole, begin + 1)
+        begin, length = time.begin or 0, selection.length
+        end = time.end if time.end is not None else max(length, begin + 1)
         selection = selection.intersection(TimeSelection((begin,), (end,)))
         if not selection.starts:
-            raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
+            raise NothingToTranslate(f"the reports end {length / 1e9:.6f} s after their first event, before the time chosen")
     if nvtx is not None:
         ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, nvtx)]
         selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
@@ -281,19 +205,13 @@ class RunSession:
         earlier: EarlierLabels | None = None,
         fit: Callable[[Rows], Rows] | None = None,
     ) -> None:
-        self._plan_of = partial(
-            make_plan,
-            workers=workers,
-            options=options,
-            rank_in=rank_from(options.rank_pattern) if options.rank_pattern is not None else None,
-            host_in=host_from(options.host_pattern) if options.host_pattern is not None else None,
-            families=read_rules(options.kernel_families),
-            nvtx=nvtx,
-            earlier=earlier,
-            fit=fit,
-        )
-        self._progress = options.progress
-        self._keep_going = options.keep_going
+        self._options = options
+        self._rank_in = rank_from(options.rank_pattern) if options.rank_pattern is not None else None
+        self._host_in = host_from(options.host_pattern) if options.host_pattern is not None else None
+        self._families = read_rules(options.kernel_families)
+        self._nvtx = nvtx
+        self._earlier = earlier
+        self._fit = fit
         self._folder = folder
         self._workers = workers
         self._broken = BrokenReports(options.keep_going)
@@ -377,7 +295,7 @@ class RunSession:
         sizes = [of_reports[part.index] // part.share.of for part in parts]
         places = self._workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
         groups = [
-            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._keep_going)
+            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._options.keep_going)
             for of_group in places
         ]
         broken: dict[int, OpenedReport] = {}
@@ -403,20 +321,48 @@ class RunSession:
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
         """Plan the run, again without a report that breaks off."""
-        rest = list(opened)
+        reports = list(opened)
         while True:
-            self._broken.check_rest(rest)
+            self._broken.check_rest(reports)
             try:
-                folder = self._folder / f"clocks{next(self._numbers)}"
                 with self.bar("planning"):
-                    self.plan = self._plan_of(rest, folder)
+                    self.plan = self._plan_of(reports, self._folder / f"clocks{next(self._numbers)}")
                 return
             except UnrelatedReports:
                 # Which of them to leave out is not known.
                 raise
             except ReportError as error:
-                rest = self._broken.without(rest, error)
+                reports = self._broken.without(reports, error)
+
+    def _plan_of(self, opened: Sequence[OpenedReport], folder: Path) -> RunPlan:
+        """The plan of some reports; the folder is for the events that align clocks."""
+        options, spans = self._options, [report.span for report in opened]
+        paths, reported = [report.report.path for report in opened], [report.reported for report in opened]
+        run = resolve_ranks(paths, reported, spans, self._rank_in, self._host_in, options.ranks)
+        errors = [issue.text for issue in run.issues if issue.kind.is_error]
+        if options.strict and errors:
+            raise InconsistentRun(errors)
+        if not options.unrelated:
+            check_related(paths, run.identities, spans)
+        readers = [report.report for report in opened]
+        axis = align(readers, run.identities, spans, options.align, folder, workers=self._workers)
+        if options.strict and axis.disagreements:
+            raise ClocksDisagree(map(disagreement_text, axis.disagreements))
+        # Of a report alone no sync points were looked for.
+        sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
+        reports = tuple(
+            replace(report, identity=identity, sync_points=points)
+            for report, identity, points in zip(opened, run.identities, sync_points, strict=True)
+        )
+        selection = _select_time(reports, axis, options.time, self._nvtx)
+        surveys = [report.surveys for report in reports]
+        rows = arrange(run.identities, surveys, options.ranks)
+        if rows.table.is_empty():
+            raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+        labels = Labels(itertools.chain.from_iterable(surveys), self._earlier, self._families)
+        timeline = TimelinePlan(axis.placements, selection, self._fit(rows) if self._fit is not None else rows, labels)
+        return RunPlan(reports, run, axis, timeline)
 
     def bar(self, what: str, total: int | None = None, unit: str = "") -> AbstractContextManager[Bar]:
         """A progress bar, shown as the options say; without a unit, it shows how long the work takes."""
-        return progress_bar(what, unit, total, shown=self._progress)
+        return progress_bar(what, unit, total, shown=self._options.progress)
