@@ -32,51 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def add_message_ends(
-    messages: Messages, timeline: TimelinePlan, index: int, opened: OpenedReport, kinds: Sequence[str], folder: Path
-) -> None:
-    """Add the ends of messages that a report has to those of the run.
-
-    Parameters
-    ----------
-    messages
-        Takes the ends.
-    timeline
-        Rows and time axis.
-    index, opened
-        Number of the report in the plan, and the report.
-    kinds
-        Kinds of messages, of `message_ends.SOURCE_OF_KIND`.
-    folder
-        For intermediate files.
-
-    Raises
-    ------
-    ReportError
-        When a table breaks off while it is read.
-    """
-    threads = timeline.rows.keys.get((index, RowKind.THREAD))
-    present = kinds_of_messages(opened.report, kinds)
-    if threads is None or not present:
-        return
-    ranks = {process_of(tid): timeline.rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
-    known = {process: rank for process, rank in ranks.items() if rank is not None}
-    placement = timeline.placements[index]
-    added = messages.part()
-    sync_points = opened.sync_points
-    already_read: Iterator[pl.DataFrame] = iter(())
-    if sync_points is not None and sync_points.ends is not None and sync_points.ranks == known:
-        bounding = kinds_of_messages(opened.report, BOUNDING)
-        if set(bounding).issubset(present):
-            # They were read when clocks were aligned.
-            already_read = (ends.drop("place") for ends in sync_points.message_ends())
-            present = tuple(kind for kind in present if kind not in bounding)
-    for ends in itertools.chain(already_read, read_message_ends(opened.report, known, folder, present)):
-        placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
-        added.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
-    messages.absorb(added)
-
-
 S = TypeVar("S", bound=Sink)
 C = TypeVar("C", bound="Collected[Any]")
 R = TypeVar("R")
@@ -141,30 +96,29 @@ class Unfinished:
     def add(self, index: int, launches: Launches, entries: Sequence[SourceCoverage]) -> None:
         """Add a report, or a share of it, by its number; edges of its states are added by those who have them."""
         self.launches.setdefault(index, Launches.in_folder(self._folder / f"launches{index}")).absorb(launches)
-        for entry, further in zip(self.coverage.setdefault(index, list(entries)), entries, strict=True):
-            if entry is not further:
-                entry.absorb(further)
+        for entry, of_share in zip(self.coverage.setdefault(index, list(entries)), entries, strict=True):
+            if entry is not of_share:
+                entry.absorb(of_share)
 
-    def absorb(self, other: Unfinished) -> None:
+    def absorb(self, shares: Unfinished) -> None:
         """Take over what further shares of the same reports left to do."""
-        for kind, edges in other.edges.items():
+        for kind, edges in shares.edges.items():
             self.edges[kind].absorb(edges)
-        for index, launches in other.launches.items():
-            self.add(index, launches, other.coverage[index])
+        for index, launches in shares.launches.items():
+            self.add(index, launches, shares.coverage[index])
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
-        for edges in self.edges.values():
-            edges.spill()
-        for launches in self.launches.values():
-            launches.spill()
+        for stored in self._stored():
+            stored.spill()
 
     def delete(self) -> None:
         """Take all off the disk, where others read it."""
-        for edges in self.edges.values():
-            edges.delete()
-        for launches in self.launches.values():
-            launches.delete()
+        for stored in self._stored():
+            stored.delete()
+
+    def _stored(self) -> list[ExternalSort | Launches]:
+        return [*self.edges.values(), *self.launches.values()]
 
 
 class Collected(Generic[S]):
@@ -277,17 +231,41 @@ def collect(
             unfinished.add(part.index, read.launches, read.coverage)
         if part.share.is_last:
             ends = folder / f"messages{part.index}"
-            add_message_ends(collected.messages, timeline, part.index, part.opened, collected.kinds_of_messages, ends)
+            _add_message_ends(collected.messages, timeline, part, collected.kinds_of_messages, ends)
 
     collected.broken = group.each(read_part)
     if not collected.broken:
-        made = collected.further(group.timeline, at_once)
-        work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in made]
-        for (name, _), rows in zip(made, run_all(work), strict=True):
+        pieces = collected.further(group.timeline, at_once)
+        work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in pieces]
+        for (name, _), rows in zip(pieces, run_all(work), strict=True):
             collected.sorts[name].absorb(rows)
     if group.on_disk:
         collected.spill()
     return collected
+
+
+def _add_message_ends(messages: Messages, timeline: TimelinePlan, part: ReportPart, kinds: Sequence[str], folder: Path) -> None:
+    """Add the ends of messages between ranks that a report has to those of the run, on rows and on the common time axis."""
+    opened = part.opened
+    threads = timeline.rows.keys.get((part.index, RowKind.THREAD))
+    present = kinds_of_messages(opened.report, kinds)
+    if threads is None or not present:
+        return
+    rows = threads.select("globalTid", "row").iter_rows()
+    ranks = {process_of(tid): rank for tid, row in rows if (rank := timeline.rows.rank(row)) is not None}
+    placement, sync_points = timeline.placements[part.index], opened.sync_points
+    already_read: Iterator[pl.DataFrame] = iter(())
+    if sync_points is not None and sync_points.ends is not None and sync_points.ranks == ranks:
+        bounding = kinds_of_messages(opened.report, BOUNDING)
+        if set(bounding).issubset(present):
+            # They were read when clocks were aligned.
+            already_read = (ends.drop("place") for ends in sync_points.message_ends())
+            present = tuple(kind for kind in present if kind not in bounding)
+    added = messages.part()
+    for ends in itertools.chain(already_read, read_message_ends(opened.report, ranks, folder, present)):
+        placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
+        added.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
+    messages.absorb(added)
 
 
 def call(piece: Callable[[], R]) -> R:

@@ -53,13 +53,13 @@ def duration(value: str | int) -> int:
 
 
 def _nanoseconds(value: str) -> int:
-    found = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*(ns|us|µs|ms|s|m)\s*", value)
-    if found is None:
+    match = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*(ns|us|µs|ms|s|m)\s*", value)
+    if match is None:
         raise ValueError("not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
-    whole, _, fraction = found[1].partition(".")
-    unit = _UNITS[found[2]]
+    integer, _, fraction = match[1].partition(".")
+    unit = _UNITS[match[2]]
     # Not as a float: nanoseconds of a long trace have more digits than one holds.
-    return int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+    return int(integer or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
 
 
 _SIZES = {
@@ -76,11 +76,11 @@ def memory_size(value: str | int) -> int:
     """
     if isinstance(value, int):
         return value
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?B|B)\s*", value, re.ASCII)
-    unit = _SIZES.get(found[2].replace("KB", "kB")) if found else None
-    if found is None or unit is None:
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?B|B)\s*", value, re.ASCII)
+    unit = _SIZES.get(match[2].replace("KB", "kB")) if match else None
+    if match is None or unit is None:
         raise ValueError("not a size; write a number with its unit (MB, GB, MiB, GiB), such as 2GB or 500MB")
-    return int(float(found[1]) * unit)
+    return int(float(match[1]) * unit)
 
 
 def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange:
@@ -96,10 +96,9 @@ def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange
             raise ValueError("not a time range; write START:END, such as 1.5s:2s, 200ms: or :30s")
         value = [part.strip() or None for part in value.split(":", 1)]
     start, end = (None if time is None else duration(time) for time in value)
-    chosen = TimeRange(start, end)
-    if chosen.end is not None and chosen.end <= (chosen.begin or 0):
+    if end is not None and end <= (start or 0):
         raise ValueError("the end is not after the start; write START:END, such as 1.5s:2s")
-    return chosen
+    return TimeRange(start, end)
 
 
 def nvtx_range(value: str | NvtxRange) -> NvtxRange:
@@ -110,9 +109,7 @@ def nvtx_range(value: str | NvtxRange) -> NvtxRange:
     """
     if isinstance(value, NvtxRange):
         return value
-    name, at, domain = value.rpartition("@")
-    if not at:
-        name, domain = value, ""
+    name, _, domain = value.rpartition("@") if "@" in value else (value, "", "")
     if not name:
         raise ValueError("no name of a range; write NAME or NAME@DOMAIN")
     return NvtxRange(name, domain or None)
@@ -130,10 +127,10 @@ def rank_list(value: str | int | Iterable[int]) -> frozenset[int]:
         return frozenset(map(_rank, value))
     ranks: set[int] = set()
     for piece in value.split(","):
-        found = re.fullmatch(r"\s*([0-9]+)(?:-([0-9]+))?\s*", piece)
-        if found is None:
+        match = re.fullmatch(r"\s*([0-9]+)(?:-([0-9]+))?\s*", piece)
+        if match is None:
             raise ValueError("not a list of ranks; write numbers and ranges, such as 0-7,12")
-        first, last = _rank(found[1]), _rank(found[2] or found[1])
+        first, last = _rank(match[1]), _rank(match[2] or match[1])
         if last < first:
             raise ValueError(f"{first}-{last} ends before it begins; write numbers and ranges, such as 0-7,12")
         ranks.update(range(first, last + 1))
@@ -226,8 +223,8 @@ class OptionSet:
             if value is None:
                 continue
             try:
-                for given in value if isinstance(value, list | tuple) else (value,):
-                    check_utf8(given)
+                for text_of_value in value if isinstance(value, list | tuple) else (value,):
+                    check_utf8(text_of_value)
                 if text.read is not None:
                     object.__setattr__(self, declared.name, text.read(value))
                 elif (text.least is not None and value < text.least) or (text.most is not None and value > text.most):
@@ -240,8 +237,9 @@ class OptionSet:
 
 def declared_options(options: type[OptionSet], names: Collection[str] = ()) -> list[tuple[Field[Any], OptionText]]:
     """The options of a set, or those of some names; the ones that it adds to others first."""
-    found = [(one, one.metadata[_KEY]) for one in fields(options) if _KEY in one.metadata and (not names or one.name in names)]
-    return sorted(found, key=lambda pair: pair[0].name not in options.__annotations__)
+    declared = [field for field in fields(options) if _KEY in field.metadata and (not names or field.name in names)]
+    ordered = sorted(declared, key=lambda field: field.name not in options.__annotations__)
+    return [(field, field.metadata[_KEY]) for field in ordered]
 
 
 @dataclass(frozen=True)
