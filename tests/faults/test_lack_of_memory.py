@@ -13,6 +13,7 @@ from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
 from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.exports import folder_tables, sqlite_tables
 
 NO_RESOURCES, BAD_REPORT = 11, 3
 LACKS = {

@@ -24,6 +24,7 @@ from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooMany
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.exports.launchers import launched
+from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.sources.registry import SOURCES
