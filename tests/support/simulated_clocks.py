@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.demo import write_report
-from nsys2prv.demo.write_export import Tables
+from nsys2prv.demo.nsys_tables import Tables
 from support.report_builder import ReportBuilder
 
 Times = NDArray[np.int64]
