@@ -43,10 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """A line for each reason of skipped tests, which says how to run them; pytest's summary has one for each file."""
+    """A line for each reason of skipped tests, with the command that runs them; `-rs` has also those that can run nowhere."""
     skipped = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
     for reason, count in skipped.most_common():
-        terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
+        if "make " in reason:
+            terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

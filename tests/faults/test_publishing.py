@@ -234,7 +234,7 @@ def test_folders_of_others_and_of_running_processes_stay(why: str, tmp_path: Pat
             path.write_text("mine") if why == "file" else path.symlink_to("elsewhere")
         if why == "another user":
             if os.geteuid() != 0:
-                pytest.skip("only root can give a folder to another user")
+                pytest.skip("only root can give a folder to another user; as root: make test")
             os.chown(path, 12345, -1)
         before = contents(tmp_path)
 

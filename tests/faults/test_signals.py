@@ -40,7 +40,7 @@ def test_each_signal_leaves_nothing(
     number: signal.Signals, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if signal.getsignal(number) == signal.SIG_IGN:
-        pytest.skip("who started the tests ignores this signal, as nohup does, and then the program does, too")
+        pytest.skip("the tests were started so that they ignore this signal, as nohup does it; without it: make test")
     small_report().write(tmp_path / "rank0.sqlite")
     before = contents(tmp_path)
     monkeypatch.setattr(ReportGroup, "own_folder", lambda group: os.kill(os.getpid(), number))
