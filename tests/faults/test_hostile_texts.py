@@ -20,6 +20,7 @@ from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.paramedir import paramedir_or_skip
+from support.view_parser import parse_views
 
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.report import Report, open_report
@@ -74,6 +75,7 @@ def test_no_text_of_a_report_acts(command_line: CommandLine, read_texts: set[tup
 
     assert not any(faults.values()), faults
     assert outputs_fault(command_line.folder) is None
+    assert parse_views(command_line.folder / "OUT.cfgs")
     # Each column of texts that is read was hostile.
     report = open_report(command_line.folder / REPORTS[0])
     assert {one for one in read_texts if not report.has(*one)} == set()
