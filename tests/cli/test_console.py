@@ -85,7 +85,11 @@ def test_colors_are_for_terminals_and_change_no_text(
 
 @pytest.mark.parametrize(
     ("option", "environment"),
-    [((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"}), (("--no-color",), {})],
+    [
+        ((), {"NO_COLOR": "1"}),
+        pytest.param((), {"TERM": "dumb"}, marks=pytest.mark.thorough),
+        pytest.param(("--no-color",), {}, marks=pytest.mark.thorough),
+    ],
     ids=["NO_COLOR", "dumb terminal", "option"],
 )
 def test_nobody_gets_colors_who_wants_none(option: tuple[str, ...], environment: dict[str, str], tmp_path: Path) -> None:
