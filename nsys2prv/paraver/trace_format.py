@@ -18,9 +18,8 @@ from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RowRanges, TimelineHead
 from nsys2prv.timeline.rows import LANE, Node, Rows
-from nsys2prv.timeline.rows_of_types import RowRanges
 
 LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""

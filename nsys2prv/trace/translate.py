@@ -19,22 +19,17 @@ import polars as pl
 from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
 from nsys2prv.paraver.trace_files import without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
-from nsys2prv.run.clock_check import disagreement_json, disagreement_text
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
-from nsys2prv.run.session import RunSession, seen_by_workers
+from nsys2prv.run.session import RunPlan, RunSession, disagreement_json, disagreement_text, seen_by_workers
 from nsys2prv.sources.registry import select_sources
-from nsys2prv.timeline import rows_of_types
-from nsys2prv.timeline.records import TimelineHead
+from nsys2prv.timeline.records import TimelineHead, communicators_of, ranges_as_json, ranges_of_types_as_json, row_ranges
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.rows_of_types import row_ranges
-from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.timeline.task_groups import communicators_of
+from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
@@ -147,8 +142,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
                 "records": records,
                 **_extent(plan.timeline.selection, plan.timeline.rows),
                 "types": sorted(collected.types),
-                "rows_of_types": rows_of_types.as_json(on_rows),
-                "rows_of_messages": rows_of_types.ranges_as_json(senders),
+                "rows_of_types": ranges_of_types_as_json(on_rows),
+                "rows_of_messages": ranges_as_json(senders),
             },
             "messages": messages.as_json(),
             **({} if path is None else {"critical_path": path.as_json()}),
