@@ -23,8 +23,7 @@
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
     │   └── ClocksDisagree                    or their clocks contradict each other
     ├── NoResources                  11   the system gives no memory, threads or processes
-    │   ├── WorkerDied                    workers died repeatedly during the same work
-    │   └── MemoryCapReached              the work takes more than --memory allows
+    │   └── WorkerDied                    a worker, or the scheduler of a cluster, died or is silent
     ├── NothingToMeasure             12   a run without a GPU or a host thread
     │   └── NoDevices                     whatif of a run in which no process uses a GPU
     ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
@@ -252,7 +251,7 @@ class ClocksDisagree(InconsistentRun):
 
 
 class NoResources(Nsys2prvError):
-    """The system gives no memory, threads or processes, or workers died repeatedly."""
+    """The system gives no memory, threads or processes, or a worker died."""
 
     exit_code = 11
 
@@ -275,24 +274,12 @@ class LittleAddressSpace(NoResources):
 
 
 class WorkerDied(NoResources):
-    """Workers died repeatedly on the same piece of work."""
+    """A worker, or the scheduler of a cluster, died or is silent."""
 
-    def __init__(self, tries: int) -> None:
+    def __init__(self, what: str = "died, most likely because it ran out of memory") -> None:
         Nsys2prvError.__init__(
             self,
-            f"workers died {tries} times during the same work, most likely because they ran out of memory; "
-            f"use fewer workers on each machine, or give the job more memory",
-        )
-
-
-class MemoryCapReached(NoResources):
-    """`--memory`: a process takes more than it may, with the smallest pieces of work."""
-
-    def __init__(self, most: int, taken: int) -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"a process takes {taken / 1e6:,.0f} MB and may take {most / 1e6:,.0f} MB of what --memory allows; give more with "
-            f"--memory, use fewer --workers, or read less (--ranks, --only, --skip)",
+            f"a worker {what}; use fewer workers on each machine, or give the job more memory, and start the command again",
         )
 
 

@@ -119,6 +119,9 @@ def record(folder: Path, shared: Path, patterns: list[str]) -> None:
 
 
 _SCRATCH = re.compile(r"(/[^\s\"']*/)?\btmp[a-z0-9_]{8}\b")
+_DEFINITIONS = re.compile(
+    r'<section id="definitions">.*?</section>| <a href="#definition-[^>]*>[^<]*</a>|"meaning":"(?:[^"\\]|\\.)*",', re.DOTALL
+)
 """Folders of simulated reports, which have other names each time."""
 _MOST_SHOWN = 5
 
@@ -155,13 +158,18 @@ def _equal(before: Any, after: Any) -> bool:
     return bool(before == after)
 
 
+def _results_of(text: str) -> str:
+    """What a run gave: without names of temporary folders, and without the definitions of pages, which are documentation."""
+    return _DEFINITIONS.sub("", _SCRATCH.sub("REPORTS", text))
+
+
 def compare(before: Path, after: Path) -> int:
     """Print what differs between two folders of `record`; the result is the number of files that differ."""
     files = {path.relative_to(folder) for folder in (before, after) for path in folder.rglob("*") if path.is_file()}
     count = 0
     for file in sorted(files):
         paths = (before / file, after / file)
-        texts = [_SCRATCH.sub("REPORTS", path.read_text()) if path.exists() else None for path in paths]
+        texts = [_results_of(path.read_text()) if path.exists() else None for path in paths]
         if texts[0] == texts[1]:
             continue
         if texts[0] is None or texts[1] is None:

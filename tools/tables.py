@@ -342,7 +342,7 @@ def views(group: str) -> str:
 
 
 def _shows(view: View) -> str:
-    files = f"; a file for each *{event_type(view.each).label.format('...')}*" if view.each else ""
+    files = f"; a file for each *{event_type(view.split_by).label.format('...')}*" if view.split_by else ""
     rows = " of GPUs" if view.devices else f" of {_VIEW_ROWS[view.rows]}" if view.rows else ""
     return f"{view.kind}{rows}{files}"
 

@@ -21,7 +21,7 @@ from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
-from nsys2prv.execution.output_files import full_disk_named, scratch_alone
+from nsys2prv.execution.output_files import full_disk_named, scratch_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
@@ -84,11 +84,11 @@ class NsysRun:
     def _session(self) -> RunSession:
         check_are_reports(self.inputs)
         self._check_open()
-        folder = self._folder = self._resources.enter_context(scratch_alone(self.options.scratch))
-        some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler, self.options.memory))
-        some.share(folder)
+        folder = self._folder = self._resources.enter_context(scratch_folder(self.options.scratch))
+        options = self.options
+        pool = self._resources.enter_context(workers(options.workers, options.scheduler, options.memory, [folder]))
         with full_disk_named(folder.parent):
-            return RunSession(self.inputs, SOURCES, self.options, folder, some)
+            return RunSession(self.inputs, SOURCES, options, folder, pool)
 
     @property
     def _plan(self) -> RunPlan:

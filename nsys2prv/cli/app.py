@@ -6,21 +6,17 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.check_command import check
-from nsys2prv.cli.compare_command import compare
 from nsys2prv.cli.console import print_version
 from nsys2prv.cli.demo_command import demo
-from nsys2prv.cli.efficiency_command import efficiency
+from nsys2prv.cli.help import Command
 from nsys2prv.cli.inspect_command import inspect
-from nsys2prv.cli.light_command import LightCommand, LightGroup
+from nsys2prv.cli.measuring_commands import compare, efficiency, whatif
 from nsys2prv.cli.options import shares
+from nsys2prv.cli.trace_commands import check, views
 from nsys2prv.cli.translate_command import translate
-from nsys2prv.cli.views_command import views
-from nsys2prv.cli.whatif_command import whatif
 
 app = typer.Typer(
     name="nsys2prv",
-    cls=LightGroup,
     help="Translate NVIDIA Nsight Systems reports, one or thousands of them, into one Paraver trace, and measure efficiency.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -28,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
-    app.command(cls=LightCommand)(shares(command))
+    app.command(cls=Command)(shares(command))
 
 
 def _show_version(requested: bool) -> None:

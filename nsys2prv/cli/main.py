@@ -29,7 +29,7 @@ from nsys2prv.errors import (
     UsageError,
 )
 from nsys2prv.execution import memory
-from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import end_by_signals
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
@@ -50,13 +50,12 @@ OTHER_PROGRAM = "parse_nsys_stats.py"
 
 
 def prepare_libraries() -> None:
-    """Have libraries that are loaded afterwards, and memory, work as commands need them."""
+    """Have libraries that are loaded afterwards work as commands need them."""
     if sys.argv[1:2] and sys.argv[1] in _MEASURING:
         # What they free are large columns, which nothing needs again.
         os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000")
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
-    memory.keep_freed()
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
@@ -86,7 +85,7 @@ def main() -> None:
         end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
         # Panics of polars are no Exceptions.
-        if (lack := lack_in(error)) is not None:
+        if (lack := resource_error_in(error)) is not None:
             end_with(str(lack), lack.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
@@ -95,7 +94,9 @@ def main() -> None:
             end_with(str(Defect(error)), Defect.exit_code)
         if type(error).__name__ == "NoArgsIsHelpError":
             end_with_help(error.format_message(), UsageError.exit_code)
-        end_with(error.format_message(), UsageError.exit_code)
+        program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
+        sentence = error.format_message().rstrip(".")
+        end_with(f"{sentence[:1].lower()}{sentence[1:]}; `{program} -h` shows what it takes", UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)
@@ -118,10 +119,10 @@ def _leave(number: int) -> NoReturn:
     Not by an exception: it could be raised anywhere, and the destructor of a database cursor swallows it.
     """
     # Before the files that they write are removed.
-    _call("workers", "kill_local_workers")
-    _call("programs", "kill_programs")
-    _call("scratch", "remove_temporary")
-    published = _call("publishing", "has_published")
+    _call("workers", "end_local_workers")
+    _call("signals", "kill_programs")
+    _call("output_files", "remove_temporary")
+    published = _call("output_files", "has_published")
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
     end_with(f"interrupted{by}; {'what was written before is complete' if published else 'nothing was written'}", 128 + number)
 

@@ -29,9 +29,16 @@ Reports = Annotated[
 ]
 TracePath = typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
-JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON."),
+]
 ForceResults = Annotated[
-    bool, typer.Option("--force", help="Replace also files that are no earlier results; inputs and reports are never replaced.")
+    bool,
+    typer.Option(
+        "--force",
+        help="Replace files of others, too; never inputs or reports.",
+    ),
 ]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
 
@@ -55,13 +62,13 @@ _SHARED = {
     "quiet": typer.Option(
         "--quiet",
         "-q",
-        help="Print no summary, no warnings and no progress: only errors, and results that are asked for (--json, --list).",
+        help="Print errors only, and results that are asked for (--json, --list).",
         callback=_chosen(be_quiet),
         is_eager=True,
     ),
     "no_color": typer.Option(
         "--no-color",
-        help="Print without colors on a terminal too, as with NO_COLOR in the environment.",
+        help="Print without colors, as with NO_COLOR in the environment.",
         callback=_chosen(no_colors),
         is_eager=True,
     ),
@@ -118,11 +125,10 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
         *([text.short] if text.short else []),
         help=text.help,
         metavar=text.metavar,
-        min=text.least,
-        max=text.most,
         parser=_parser(flag, text.read) if text.read is not None and has_parser else None,
         autocompletion=completion(text.names) if text.names is not None else None,
         show_default=bool(default),
+        rich_help_panel=text.group,
     )
     return inspect.Parameter(
         declared.name,

@@ -39,8 +39,6 @@ def translation_text(prv: Path, content: Any) -> str:
     lines += [_count_line(count, title) for title, count in written.items() if count]
     lines += _messages_text(content["messages"])
     lines += [_count_line(count, f"rows left out: {reason}") for reason, count in left_out.items()]
-    if "dimemas" in content:
-        lines += _dimemas_text(content["dimemas"])
     summary = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     if "views" in content:
         lines.append(_count_line(len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
@@ -64,16 +62,6 @@ def translation_warnings(content: Any) -> list[str]:
 
 def _count_line(count: int, text: str) -> str:
     return f"  {count:>12,}  {text}"
-
-
-def _dimemas_text(account: Any) -> list[str]:
-    """What a trace for Dimemas contains, and what it does not take."""
-    operations = account["collective_operations"]
-    communicators = counted(len(operations), "communicator")
-    return [
-        _count_line(sum(one["most"] for one in operations), f"collective operations in {communicators}, for Dimemas"),
-        *(_count_line(count, f"left out for Dimemas: {reason}") for reason, count in account["left_out"].items()),
-    ]
 
 
 def _messages_text(messages: Any) -> list[str]:

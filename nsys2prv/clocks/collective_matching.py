@@ -2,17 +2,19 @@
 
 Each rank has sequences of collectives: the kernels of NCCL on a stream, the calls of MPI on a communicator. Reports do not say
 which sequences belong together, so a sequence is compared with those that were found to belong together before it. As soon as
-the clocks of two hosts are tied by one pair of sequences, the others only have to fit to that.
+the clocks of two hosts are tied by one pair of sequences, further pairs only have to fit to that.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
+from nsys2prv.clocks.anchors import Floats, Ints
 from nsys2prv.clocks.sequence_matching import (
     FEW,
     PRECISIONS,
@@ -24,7 +26,8 @@ from nsys2prv.clocks.sequence_matching import (
     match_sequences,
     robust_line,
 )
-from nsys2prv.clocks.shared_events import Floats, Ints
+from nsys2prv.clocks.sync_points import SyncPoints
+from nsys2prv.timeline.time_axis import Placement
 
 _LEAST_COMMON_NAMES = 0.5
 _REFERENCES = 3
@@ -40,25 +43,92 @@ their start a little apart."""
 _FAR = 1e12
 """ns."""
 
+Ambiguities = dict[tuple[int, int], int]
+"""Two clocks that nothing ties because their collectives can be matched in several ways, with the number of ways."""
 
-@dataclass(frozen=True)
-class Matching:
-    """Which collectives are the same.
+_MATCHED = pl.Schema(
+    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name"), pl.Int64())
+    | {"rule": pl.String(), "is_root": pl.Boolean(), "kind": pl.String()}
+)
 
-    Attributes
+
+def match_run(
+    sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
+) -> tuple[pl.DataFrame, Ambiguities]:
+    """Collectives that were found on several ranks.
+
+    Parameters
     ----------
-    events
-        Per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one that was
-        found on one rank only.
-    communicators
-        Per sequence, the number of those that belong together.
-    ambiguous
-        Clocks that nothing ties because their collectives can be matched in several ways, with the number of ways.
-    """
+    sync_points, rough, clocks
+        Of each report: its collectives, its placement, and the number of its clock.
 
-    events: tuple[Ints, ...]
-    communicators: tuple[int, ...]
-    ambiguous: dict[tuple[int, int], int] = field(default_factory=dict)
+    Returns
+    -------
+    A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
+    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective; and ambiguities.
+    """
+    frames = _sequences(sync_points, rough)
+    sequences = [
+        CollectiveSequence(
+            process=rows.item(0, "process_of_run"),
+            clock=clocks[rows.item(0, "report")],
+            kind=rows.item(0, "sequence_kind"),
+            time=rows["end"].to_numpy(),
+            name=rows["name_and_size"].to_numpy(),
+            key=rows["key"].fill_null(0).to_numpy(),
+            start=rows["start"].to_numpy(),
+        )
+        for rows in frames
+    ]
+    matching = Matching(sequences)
+    matched = [
+        rows.with_columns(event=pl.Series(events), communicator=communicator, clock=sequence.clock)
+        .filter(pl.col("event") >= 0)
+        .select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
+        for rows, sequence, events, communicator in zip(frames, sequences, matching.events, matching.communicators, strict=True)
+    ]
+    return pl.concat([pl.DataFrame(schema=_MATCHED), *matched]), matching.ambiguous
+
+
+def _sequences(sync_points: Sequence[SyncPoints], rough: Sequence[Placement]) -> list[pl.DataFrame]:
+    """The collectives of each sequence of all reports, in the order of their ends.
+
+    Kernels of NCCL on a stream are one sequence for each communicator, where these are known: those of another one are never
+    the same collective, however alike they are.
+    """
+    of_reports = [
+        pl.read_ipc(points.collectives.read_bytes()).with_columns(
+            *(placement.of(pl.col(name)) for name in ("start", "end")), report=pl.lit(report, pl.Int64)
+        )
+        for report, (points, placement) in enumerate(zip(sync_points, rough, strict=True))
+        if points.collectives is not None
+    ]
+    if not of_reports:
+        return []
+    collectives = pl.concat(of_reports)
+    of_nccl = pl.format(
+        "nccl {}", pl.when(pl.col("communicator").is_in(_shared_communicators(collectives))).then("communicator")
+    )
+    return [
+        rows.sort("end", "start", "name")
+        for _, rows in collectives.with_columns(
+            # Pids repeat from report to report.
+            process_of_run=pl.struct("report", "process").rank("dense"),
+            sequence_kind=pl.when(pl.col("kind") == "nccl")
+            .then(pl.coalesce(of_nccl, "kind"))
+            .otherwise(pl.format("{} {}", "kind", "sequence")),
+            name_and_size=pl.struct("name", "size").hash().reinterpret(signed=True),
+        ).group_by("process_of_run", "sequence", "sequence_kind", maintain_order=True)
+    ]
+
+
+def _shared_communicators(collectives: pl.DataFrame) -> list[int]:
+    """Communicators of NCCL that several processes have; none where some report knows none."""
+    of_nccl = collectives.filter(pl.col("kind") == "nccl").select("report", "process", "communicator").unique()
+    if not of_nccl.group_by("report").agg(pl.col("communicator").is_not_null().any())["communicator"].all():
+        return []
+    shared: list[int] = of_nccl.drop_nulls().filter(pl.len().over("communicator") > 1)["communicator"].unique().to_list()
+    return shared
 
 
 @dataclass
@@ -77,77 +147,82 @@ class _ClockShift:
     tolerance: float
 
 
-def match_collectives(sequences: Sequence[CollectiveSequence]) -> Matching:
-    """Collectives that were found on two ranks or more, of the sequences of all ranks."""
-    return _Matcher(sequences).match()
+class Matching:
+    """Which collectives are the same, of the sequences of all ranks.
 
+    `events` has, per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one
+    that was found on one rank only. `communicators` has, per sequence, the number of those that belong together.
+    """
 
-class _Matcher:
     def __init__(self, sequences: Sequence[CollectiveSequence]) -> None:
         self._sequences = sequences
-        ends = np.cumsum([len(sequence) for sequence in sequences])
-        self._numbers = [np.arange(end - len(sequence), end) for sequence, end in zip(sequences, ends.tolist(), strict=True)]
-        self._communicators = [_Communicator([index], {one.process}) for index, one in enumerate(sequences)]
-        self._of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
+        ends = np.cumsum([len(sequence) for sequence in sequences]).tolist()
+        self._numbers = [np.arange(end - len(sequence), end) for sequence, end in zip(sequences, ends, strict=True)]
         self._shifts: dict[int, _ClockShift] = {}
         self._failed: Counter[tuple[int, int]] = Counter()
         self._searches = _SEARCHES_PER_CLOCK * len({sequence.clock for sequence in sequences})
-        self._ambiguous: dict[tuple[int, int], int] = {}
+        self._ambiguous: Ambiguities = {}
         self._names = [Counter(sequence.name.tolist()) for sequence in sequences]
         self._few = Counter(_shape(sequence) for sequence in sequences if len(sequence) < FEW)
-
-    def match(self) -> Matching:
+        communicators = [_Communicator([index], {sequence.process}) for index, sequence in enumerate(sequences)]
+        # Sequences that one pass did not join the next may, with less precise ends, but only on clocks that nothing ties.
         for precision in (*PRECISIONS, None):
-            # What one pass left apart the next may join, with less precise ends, but only on clocks that nothing ties yet.
-            self._failed.clear()
-            left = sorted(self._communicators, key=lambda one: -len(self._sequences[one.members[0]]))
-            self._communicators = []
-            self._of_kind.clear()
-            for communicator in left:
-                if not self._joined(communicator, precision):
-                    self._communicators.append(communicator)
-                    self._of_kind[self._sequences[communicator.members[0]].kind].append(communicator)
-        shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
-        bases = {clock: shift.base for clock, shift in self._shifts.items()}
-        communicators = {index: number for number, one in enumerate(self._communicators) for index in one.members}
-        return Matching(
-            tuple(np.where(shared[one], one, -1) for one in self._numbers),
-            tuple(communicators[index] for index in range(len(self._sequences))),
-            {
-                (first, second): count
-                for (first, second), count in self._ambiguous.items()
-                if bases.get(first, -1 - first) != bases.get(second, -1 - second)
-            },
-        )
+            communicators = self._joined(communicators, precision)
+        is_shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
+        self.events = [np.where(is_shared[numbers], numbers, -1) for numbers in self._numbers]
+        numbers_of = {index: number for number, communicator in enumerate(communicators) for index in communicator.members}
+        self.communicators = [numbers_of[index] for index in range(len(sequences))]
+        self.ambiguous = {clocks: ways for clocks, ways in self._ambiguous.items() if not self._are_tied(*clocks)}
 
-    def _joined(self, one: _Communicator, precision: float | None) -> bool:
-        """Adds the sequences of a communicator to those of another that they belong to, if there is one."""
-        index = one.members[0]
+    def _joined(self, separate: Sequence[_Communicator], precision: float | None) -> list[_Communicator]:
+        """Communicators after the sequences of some were added to those of another that they belong to."""
+        self._failed.clear()
+        joined: list[_Communicator] = []
+        of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
+        for communicator in sorted(separate, key=lambda communicator: -len(self._sequences[communicator.members[0]])):
+            sequence = self._sequences[communicator.members[0]]
+            same_kind = of_kind[sequence.kind]
+            # Every rank of a large run may have sequences that can only be counted: no comparison in vain with all of them.
+            is_compared = precision is None or len(sequence) >= FEW or sequence.has_keys
+            if not (is_compared and any(self._joins(communicator, candidate, precision) for candidate in same_kind)):
+                joined.append(communicator)
+                same_kind.append(communicator)
+        return joined
+
+    def _are_tied(self, first: int, second: int) -> bool:
+        return {first, second} <= self._shifts.keys() and self._shifts[first].base == self._shifts[second].base
+
+    def _joins(self, communicator: _Communicator, candidate: _Communicator, precision: float | None) -> bool:
+        """Adds the sequences of a communicator to those of another if they belong to it."""
+        index = communicator.members[0]
         second = self._sequences[index]
-        if precision is not None and len(second) < FEW and not second.has_keys:
-            # They can only be counted. Every rank of a large run may have such: no comparison in vain with all others.
+        if not communicator.processes.isdisjoint(candidate.processes):
             return False
-        for communicator in self._of_kind[second.kind]:
-            if not one.processes.isdisjoint(communicator.processes):
-                continue
-            for reference in communicator.members[:_REFERENCES]:
-                first = self._sequences[reference]
-                if not self._have_similar_names(reference, index):
-                    break
-                match = self._pair(first, second, precision)
-                if match is None:
-                    continue
-                own, numbers = self._numbers[index][match.second], self._numbers[reference][match.first]
-                order = np.argsort(own)
-                for member in one.members:
-                    place = np.minimum(np.searchsorted(own[order], self._numbers[member]), len(own) - 1)
-                    is_same = own[order][place] == self._numbers[member]
-                    self._numbers[member] = np.where(is_same, numbers[order][place], self._numbers[member])
-                communicator.members += one.members
-                communicator.processes |= one.processes
+        for reference in candidate.members[:_REFERENCES]:
+            first = self._sequences[reference]
+            if not self._have_similar_names(reference, index):
+                return False
+            match = self._pair(first, second, precision)
+            if match is not None:
+                self._renumber(communicator, self._numbers[index][match.second], self._numbers[reference][match.first])
+                candidate.members += communicator.members
+                candidate.processes |= communicator.processes
                 self._tie(first, second, match)
                 return True
         return False
+
+    def _have_similar_names(self, first: int, second: int) -> bool:
+        """Whether two sequences have mostly the same names, about equally often."""
+        common = (self._names[first] & self._names[second]).total()
+        return common >= _LEAST_COMMON_NAMES * min(len(self._sequences[first]), len(self._sequences[second]))
+
+    def _renumber(self, communicator: _Communicator, before: Ints, after: Ints) -> None:
+        """Give the collectives of a communicator the numbers of those that they are the same as."""
+        order = np.argsort(before)
+        for member in communicator.members:
+            numbers = self._numbers[member]
+            place = order[np.minimum(np.searchsorted(before, numbers, sorter=order), len(before) - 1)]
+            self._numbers[member] = np.where(before[place] == numbers, after[place], numbers)
 
     def _pair(self, first: CollectiveSequence, second: CollectiveSequence, precision: float | None) -> SequenceMatch | None:
         is_few = min(len(first), len(second)) < FEW
@@ -155,62 +230,52 @@ class _Matcher:
             # Which of several sequences of a process it is cannot be seen from a few collectives.
             is_sure = self._few[_shape(first)] == self._few[_shape(second)] == 1
             return match_by_count(first, second) if is_sure else None
-        expected, tolerance = self._expected(first, second)
-        if expected is not None:
-            match = match_at_shift(first, second, expected, tolerance)
-            if match is not None or first.clock != second.clock or is_few or precision is None:
+        if first.clock == second.clock:
+            match = match_at_shift(first, second, first.time.astype(np.float64), _SAME_CLOCK)
+            if match is not None or is_few or precision is None:
                 return match
             counted = match_by_count(first, second)
             return counted if counted is not None and counted.error <= precision and counted.evidence > 0 else None
+        if self._are_tied(first.clock, second.clock):
+            return match_at_shift(first, second, *self._expected(first, second.clock))
+        return self._searched(first, second, precision) if precision is not None else None
+
+    def _searched(self, first: CollectiveSequence, second: CollectiveSequence, precision: float) -> SequenceMatch | None:
+        """A match of sequences of clocks that nothing ties yet."""
+        is_few = min(len(first), len(second)) < FEW
         clocks = min(first.clock, second.clock), max(first.clock, second.clock)
         # What is ambiguous with precise ends does not become sure with less precise ones.
-        if (
-            clocks in self._ambiguous
-            or precision is None
-            or not (is_few or (self._failed[clocks] < _SEARCHES and self._searches))
-        ):
+        if clocks in self._ambiguous or not (is_few or (self._failed[clocks] < _SEARCHES and self._searches)):
             return None
-        found = match_sequences(first, second, precision)
-        if isinstance(found, SequenceMatch):
-            return found
-        if isinstance(found, Ambiguous):
-            self._ambiguous[clocks] = max(found.candidates, self._ambiguous.get(clocks, 0))
+        match = match_sequences(first, second, precision)
+        if isinstance(match, SequenceMatch):
+            return match
+        if isinstance(match, Ambiguous):
+            self._ambiguous[clocks] = match.candidates
         if not is_few:
             self._failed[clocks] += 1
             self._searches -= 1
         return None
 
-    def _expected(self, first: CollectiveSequence, second: CollectiveSequence) -> tuple[Floats | None, float]:
-        """When the collectives of one sequence end by the clock of another, and how well that is known; None: it is not."""
-        own = first.time.astype(np.float64)
-        if first.clock == second.clock:
-            return own, _SAME_CLOCK
-        ahead, behind = self._shifts.get(first.clock), self._shifts.get(second.clock)
-        if ahead is None or behind is None or ahead.base != behind.base:
-            return None, 0.0
-        base = own - np.interp(own, ahead.time + ahead.shift, ahead.shift)
+    def _expected(self, sequence: CollectiveSequence, clock: int) -> tuple[Floats, float]:
+        """When the collectives of a sequence end by the clock of another, and how well that is known, ns."""
+        ahead, behind = self._shifts[sequence.clock], self._shifts[clock]
+        base = sequence.time - np.interp(sequence.time, ahead.time + ahead.shift, ahead.shift)
         return base + np.interp(base, behind.time, behind.shift), max(ahead.tolerance, behind.tolerance)
 
-    def _have_similar_names(self, first: int, second: int) -> bool:
-        """Whether two sequences have mostly the same names, about equally often."""
-        common = (self._names[first] & self._names[second]).total()
-        return common >= _LEAST_COMMON_NAMES * min(len(self._sequences[first]), len(self._sequences[second]))
-
     def _tie(self, first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> None:
-        """Keep the shift between two clocks, so that other sequences need not be searched."""
-        if first.clock == second.clock:
-            return
+        """Keep the shift between two clocks, so that further sequences need not be searched."""
         if first.clock not in self._shifts and second.clock in self._shifts:
             first, second, match = second, first, match.inverse()
-        if second.clock in self._shifts:
+        if first.clock == second.clock or second.clock in self._shifts:
             return
         base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), _LEAST_TOLERANCE))
         order = np.argsort(match.first)
         shown = first.time[match.first[order]].astype(np.float64)
         time = shown - np.interp(shown, base.time + base.shift, base.shift)
         shift = second.time[match.second[order]] - time
-        pieces = max(len(time) // _KNOT, 1)
-        knots = np.array([[np.median(part) for part in np.array_split(one, pieces)] for one in (time, shift)])
+        parts = max(len(time) // _KNOT, 1)
+        knots = np.array([[np.median(part) for part in np.array_split(values, parts)] for values in (time, shift)])
         slope = robust_line(time - time[0], shift)[1]
         # Beyond the first and the last, the drift goes on.
         far = np.array([[_FAR], [slope * _FAR]])

@@ -1,21 +1,45 @@
-"""Estimate of clocks from shared events: how far each clock is ahead, and how much too fast it is.
+"""Estimate of clocks: how far each is ahead, how much too fast it is, and where it jumped.
 
 All ranks leave a barrier, and a collective of NCCL ends on all devices, at nearly the same time. For such an event each rank
 has a time by its clock, `t = m + offset + drift (t - pivot) + noise`, with m the unknown time of the event and one offset and
 one drift per clock. m is the same for all ranks, so it is eliminated. What remains is a linear least squares problem, solved
 several times with weights that remove outliers: Huber's, which bring any start near to the solution, then Tukey's biweight.
 Kinds of events whose ends are further apart count less.
+
+Where clocks have no common collectives, messages both ways give their offset. From a to b a message takes, by their clocks, its
+latency and as much as b is ahead of a; from b to a its latency less that. In a stretch of time the fastest of both ways have
+nearly the same latency, so half of the difference is how far b is ahead, with an error of half of the sum at most. (The Network
+Time Protocol compares clocks in this way.)
+
+UTC of the hosts of a cluster mostly agrees within 0.1 ms. Ends of one collective differ between hosts by up to 12 ms in real
+runs, because of the position in a tree or the progress of the network, and often in the same way each time. So a few
+collectives move a clock only if they disagree with UTC by more than that; many do if they disagree by more than their noise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from nsys2prv.clocks.residuals import corrections_with_errors, residuals
-from nsys2prv.clocks.shared_events import Floats, Ints, SharedEvents
+from nsys2prv.clocks.anchors import (
+    SMALLEST_STEP,
+    Anchors,
+    Floats,
+    Ints,
+    SharedEvents,
+    columns_of,
+    corrected_times,
+    extent_of,
+    find_steps,
+    stepping,
+)
+from nsys2prv.clocks.bounds import bounds_of_run
+from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockCorrection
 
 FASTEST_CLOCK = 2e-4
@@ -31,79 +55,153 @@ _DRIFT_KNOWN = 2e-5
 _FEWEST_FOR_DRIFT = 6
 _USUAL_DRIFT = 1e-4
 _NO_WEIGHT = 1e-9
-_LARGEST_TABLE = 4_000_000
-"""Numbers in the table of one piece of events."""
 _MOST_ENTRIES = 2_000_000
 """Events times clocks; of more, some events are left out."""
+_BINS = 12
+"""Stretches of time for which the remaining error is kept."""
+
+_STRETCHES = (500_000_000, 2_000_000_000)
+"""ns; from each such stretch the fastest messages count. In the first, a clock drifts by no more than messages take, and steps
+show; the second ones are used when that drift is known."""
+_PRECISE_MESSAGE = 2e5
+"""ns; messages show steps of clocks where the fastest of both ways tell them apart by less."""
+_TIMES_ERROR = 4.0
+"""Steps that messages show are larger than their error by this."""
+
+_UTC_VIOLATES = 2e5
+"""ns; a clock for which bounds are violated by more than this does not keep UTC."""
+_ENDS_APART = 15e6
+"""ns; ends of a single collective are not further apart between hosts."""
+_FEW = 5
+"""Collectives from which nothing better than that is concluded; with more of them, with the square of their number."""
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One correction per clock, and the clocks whose events say what cannot be: they have no correction."""
+    """One correction per clock, and the clocks whose events say what cannot be: they have no correction.
+
+    `placed_by`, of each clock: "collectives", "messages", or "utc", which is preferred where it is as good.
+    """
 
     corrections: list[ClockCorrection]
     refused: tuple[int, ...] = ()
+    placed_by: tuple[str, ...] = ()
+
+
+def estimate_clocks(anchors: Anchors) -> Estimate:
+    """Corrections of all clocks by what ties them together."""
+    # One rank of a host can end late: the median of its ranks counts.
+    tying = (
+        anchors.collectives.filter(pl.col("rule") == ALL)
+        .group_by("event", "clock")
+        .agg(pl.col("end").median().round().cast(pl.Int64), pl.col("kind", "name").first())
+        .sort("event", "clock")
+    )
+    kind = tying.select(pl.struct("kind", "name").rank("dense")).to_series().to_numpy().astype(np.int64)
+    events = SharedEvents(*(tying[name].to_numpy() for name in ("event", "clock", "end")))
+    steps = _steps(events, anchors)
+    time, _ = corrected_times(events.time, events.clock, steps)
+    events = replace(events, time=time)
+    fitted = fit(events, anchors.clocks, kind)
+    by_collectives = _with_steps(fitted.corrections, steps)
+    corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
+    placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
+    doubt = np.array(list(map(_doubt_of_utc, corrections, placed_by)))
+    messages = anchors.placed_messages(stepping(anchors.clocks, {}))
+    extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
+    preferred, by_utc = _prefer_utc(corrections, doubt, extent)
+    if by_utc.any() and (bounds := bounds_of_run(anchors, preferred)) is not None:
+        violated = np.where(np.isfinite(bounds.over_all), -bounds.over_all, 0)
+        is_wrong = by_utc & (np.maximum(violated.max(axis=0), violated.max(axis=1)) > _UTC_VIOLATES)
+        if is_wrong.any():
+            preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
+    return Estimate(preferred, fitted.refused, tuple(np.where(by_utc, "utc", placed_by).tolist()))
+
+
+def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
+    """Corrections that have steps only: by the ends of collectives, and by the fastest messages where a clock has none."""
+    steps = find_steps(events, anchors.clocks)
+    if anchors.messages:
+        moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
+        is_precise = error <= _PRECISE_MESSAGE
+        if is_precise.any():
+            smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
+            by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
+            steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
+    return stepping(anchors.clocks, steps)
+
+
+def _with_steps(corrections: Sequence[ClockCorrection], stepped: Sequence[ClockCorrection]) -> list[ClockCorrection]:
+    return [replace(correction, steps=with_steps.steps) for correction, with_steps in zip(corrections, stepped, strict=True)]
+
+
+# -- events: least squares ---------------------------------------------------------------------------------------------
 
 
 def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate:
-    """Corrections of clocks against each other.
+    """Corrections of clocks against each other, by events that they share.
 
     Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known. A clock
-    whose events all disagree with those of the others is in no group with them.
-
-    Parameters
-    ----------
-    events
-        Events of all clocks.
-    clocks
-        Number of clocks.
-    kind
-        Number of the kind of each entry; events of one kind tie clocks equally well. None: all do.
+    whose events all disagree with those of the others is in no group with them. `clocks` is the number of clocks, `kind` that
+    of the kind of each entry: events of one kind tie clocks equally well. None: all do.
     """
     kind = np.zeros(len(events.event), dtype=np.int64) if kind is None else kind
-    refused: list[int] = []
+    refused: set[int] = set()
     while True:
-        chosen = ~np.isin(events.clock, refused)
-        corrections = _fit(SharedEvents(events.event[chosen], events.clock[chosen], events.time[chosen]), clocks, kind[chosen])
-        wrong = _too_fast(corrections)
-        if not wrong:
+        is_used = ~np.isin(events.clock, list(refused))
+        corrections = _fit(events.at(is_used), clocks, kind[is_used])
+        too_fast = _too_fast(corrections)
+        if not too_fast:
             return Estimate(corrections, tuple(sorted(refused)))
-        refused += wrong
+        refused |= too_fast
 
 
-def _too_fast(corrections: list[ClockCorrection]) -> list[int]:
+def _too_fast(corrections: list[ClockCorrection]) -> set[int]:
     """Clocks whose drift differs from that of most of their group by more than a clock's can, or is no number."""
-    drift, group = np.array([one.drift for one in corrections]), np.array([one.group for one in corrections])
-    is_known = np.array([one.anchors > 0 for one in corrections])
-    wrong: list[int] = []
-    for number in np.unique(group[is_known]):
-        members = np.flatnonzero(is_known & (group == number))
-        apart = np.abs(drift[members] - np.median(drift[members]))
-        wrong += members[~(apart <= FASTEST_CLOCK)].tolist()
+    drift, group, anchors = columns_of(corrections, "drift", "group", "anchors")
+    too_fast: set[int] = set()
+    for number in np.unique(group[anchors > 0]):
+        members = np.flatnonzero((anchors > 0) & (group == number))
         # The median of two is between them.
-        if len(members) == 2 and not np.ptp(drift[members]) <= FASTEST_CLOCK:
-            wrong += members.tolist()
-    return sorted(set(wrong))
+        deviation = np.ptp(drift[members]) if len(members) == 2 else np.abs(drift[members] - np.median(drift[members]))
+        too_fast |= set(members[~(np.broadcast_to(deviation, len(members)) <= FASTEST_CLOCK)].tolist())
+    return too_fast
 
 
 def _fit(events: SharedEvents, clocks: int, kind: Ints) -> list[ClockCorrection]:
     events, kind = _of_several_clocks(events, kind, clocks)
     pivot = int(np.median(events.time)) if len(events.time) else 0
     time = (events.time - pivot).astype(np.float64)
-    weight = np.ones(len(time))
     if not len(time):
-        return corrections_with_errors(events, time, weight, np.zeros(clocks), np.zeros(clocks), np.arange(clocks), pivot)
-    _, kind = np.unique(kind, return_inverse=True)
+        return _corrections(events, time, np.ones(0), np.zeros(clocks), np.zeros(clocks), np.arange(clocks), pivot)
     with_drift = np.bincount(events.clock, minlength=clocks) >= _FEWEST_FOR_DRIFT
     while True:
         offset, drift, weight, group, scale = _solve_robustly(events, time, kind, with_drift, clocks)
         unknown = with_drift & ~_knows_drift(events, time, weight, scale[kind], clocks)
         if not unknown.any():
-            break
+            return _corrections(events, time, np.where(weight > _NO_WEIGHT, weight, 0.0), offset, drift, group, pivot)
         with_drift = with_drift & ~unknown
-    return corrections_with_errors(events, time, np.where(weight > _NO_WEIGHT, weight, 0.0), offset, drift, group, pivot)
+
+
+def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[SharedEvents, Ints]:
+    """Events of at least two clocks, numbered from 0, as are their kinds; of very many some, evenly spread."""
+    _, number = np.unique(events.event, return_inverse=True)
+    counts = _clocks_of(replace(events, event=number), np.ones(len(number), dtype=bool), clocks)
+    places = np.flatnonzero(counts > 1)
+    most = max(_MOST_ENTRIES // clocks, 1000)
+    if len(places) > most:
+        places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+    is_used = np.isin(number, places)
+    used = events.at(is_used)
+    return replace(used, event=np.unique(used.event, return_inverse=True)[1]), np.unique(kind[is_used], return_inverse=True)[1]
+
+
+def _clocks_of(events: SharedEvents, is_used: Flags, clocks: int) -> Ints:
+    """Number of different clocks of each event, among the entries that are used."""
+    entries = np.unique(events.event[is_used] * clocks + events.clock[is_used])
+    return np.bincount(entries // clocks, minlength=int(events.event.max(initial=-1)) + 1)
 
 
 def _solve_robustly(
@@ -114,20 +212,17 @@ def _solve_robustly(
     for number in range(_ROUNDS):
         group = _groups(events, weight > _NO_WEIGHT, clocks)
         offset, drift = _solve(events, time, weight, group, with_drift, clocks)
-        residual = np.abs(residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight))
-        scale = np.array(
-            [max(1.4826 * float(np.median(residual[kind == one])), _SMALLEST_SCALE) for one in range(kind.max() + 1)]
-        )
-        scale[~np.isfinite(scale)] = _SMALLEST_SCALE
+        residual = np.abs(_residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight))
+        medians = np.array([1.4826 * np.median(residual[kind == of_kind]) for of_kind in range(kind.max() + 1)])
+        scale = np.where(np.isfinite(medians), np.maximum(medians, _SMALLEST_SCALE), _SMALLEST_SCALE)
         by_scale = residual / scale[kind]
         precision = np.square(scale.min() / scale[kind])
+        before = weight
         if number < _HUBER_ROUNDS:
-            next_weight: Floats = precision / np.maximum(by_scale, 1)
+            weight = precision / np.maximum(by_scale, 1)
         else:
-            next_weight = precision * np.square(1 - np.square(np.minimum(by_scale / _BIWEIGHT, 1)))
-        settled = number > _HUBER_ROUNDS and np.max(np.abs(next_weight - weight)) < 1e-3
-        weight = next_weight
-        if settled:
+            weight = precision * np.square(1 - np.square(np.minimum(by_scale / _BIWEIGHT, 1)))
+        if number > _HUBER_ROUNDS and np.max(np.abs(weight - before)) < 1e-3:
             break
     # An event that only one clock still has ties nothing.
     alone = _clocks_of(events, weight > _NO_WEIGHT, clocks)[events.event] < 2
@@ -135,56 +230,38 @@ def _solve_robustly(
     return offset, drift, weight, _groups(events, weight > _NO_WEIGHT, clocks), scale
 
 
-def _clocks_of(events: SharedEvents, chosen: Flags, clocks: int) -> Ints:
-    """Number of different clocks of each event, among the entries chosen."""
-    entries = np.unique(events.event[chosen] * clocks + events.clock[chosen])
-    return np.bincount(entries // clocks, minlength=int(events.event.max()) + 1)
+def _residuals(events: SharedEvents, corrected: Floats, weight: Floats) -> Floats:
+    """How far the corrected times, ns, of each event are from their weighted mean; infinite where all weights are 0."""
+    total = np.bincount(events.event, weight)
+    mean = np.bincount(events.event, weight * corrected) / np.where(total > 0, total, 1)
+    return np.where(total[events.event] > 0, corrected - mean[events.event], np.inf)
 
 
-def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[SharedEvents, Ints]:
-    """Events of at least two clocks, numbered from 0; of very many some, evenly spread."""
-    if not len(events.event):
-        return events, kind
-    _, number = np.unique(events.event, return_inverse=True)
-    numbered = SharedEvents(number.astype(np.int64), events.clock, events.time)
-    chosen = _clocks_of(numbered, np.ones(len(number), dtype=bool), clocks) > 1
-    places = np.flatnonzero(chosen)
-    most = max(_MOST_ENTRIES // clocks, 1000)
-    if len(places) > most:
-        chosen[:] = False
-        chosen[places[np.linspace(0, len(places) - 1, most).astype(np.int64)]] = True
-    kept = chosen[number]
-    _, number = np.unique(number[kept], return_inverse=True)
-    return SharedEvents(number.astype(np.int64), events.clock[kept], events.time[kept]), kind[kept]
-
-
-def _groups(events: SharedEvents, chosen: Flags, clocks: int) -> Ints:
-    """Number of the group of each clock, by the entries chosen: the lowest clock in it."""
+def _groups(events: SharedEvents, is_used: Flags, clocks: int) -> Ints:
+    """Number of the group of each clock, by the entries that are used: the lowest clock in it."""
     group = np.arange(clocks)
-    event, clock = events.event[chosen], events.clock[chosen]
-    while len(event):
-        lowest = np.full(int(event.max()) + 1, clocks)
+    event, clock = events.event[is_used], events.clock[is_used]
+    while True:
+        lowest = np.full(int(event.max(initial=-1)) + 1, clocks)
         np.minimum.at(lowest, event, group[clock])
         joined = group.copy()
         np.minimum.at(joined, clock, lowest[event])
         joined = joined[joined]
         if np.array_equal(joined, group):
-            break
+            return group
         group = joined
-    return group
 
 
 def _knows_drift(events: SharedEvents, time: Floats, weight: Floats, scale: Floats, clocks: int) -> Flags:
     """Whether the events of a clock are so many, so precise and so far apart in time that its drift is known."""
-    used = weight > _NO_WEIGHT
-    clock = events.clock[used]
+    is_used = weight > _NO_WEIGHT
+    clock, time = events.clock[is_used], time[is_used]
     count = np.bincount(clock, minlength=clocks)
-    at_least_one = np.maximum(count, 1)
-    mean = np.bincount(clock, time[used], minlength=clocks) / at_least_one
-    spread = np.sqrt(np.bincount(clock, np.square(time[used] - mean[clock]), minlength=clocks))
-    error = np.bincount(clock, scale[used], minlength=clocks) / at_least_one
-    known: Flags = (count >= _FEWEST_FOR_DRIFT) & (error < _DRIFT_KNOWN * spread)
-    return known
+    mean = np.bincount(clock, time, minlength=clocks) / np.maximum(count, 1)
+    spread = np.sqrt(np.bincount(clock, np.square(time - mean[clock]), minlength=clocks))
+    error = np.bincount(clock, scale[is_used], minlength=clocks) / np.maximum(count, 1)
+    is_known: Flags = (count >= _FEWEST_FOR_DRIFT) & (error < _DRIFT_KNOWN * spread)
+    return is_known
 
 
 def _solve(
@@ -192,42 +269,172 @@ def _solve(
 ) -> tuple[Floats, Floats]:
     """Offsets and drifts by weighted least squares, with the times of the events eliminated."""
     scale = max(float(np.abs(time).max()), 1.0)
-    columns = np.stack([np.ones(len(time)), time / scale])
+    columns = np.ones(len(time)), time / scale
     # By event and unknown, the weighted sum: what the mean over the event subtracts.
-    unknowns = 2 * clocks
-    normal, right = np.zeros((unknowns, unknowns)), np.zeros(unknowns)
-    order = np.argsort(events.event, kind="stable")
-    number, clock = events.event[order], events.clock[order]
-    count = int(number[-1]) + 1
-    # Events piece by piece, so that tables stay small.
-    step = max(_LARGEST_TABLE // unknowns, 1)
-    for start in range(0, count, step):
-        rows = min(step, count - start)
-        inside = slice(*np.searchsorted(number, [start, start + rows]))
-        of_piece, own_weight = number[inside] - start, weight[order[inside]]
-        sums = np.zeros((rows, unknowns))
-        for index, column in enumerate(columns):
-            np.add.at(sums, (of_piece, 2 * clock[inside] + index), own_weight * column[order[inside]])
-        total = np.bincount(of_piece, own_weight, minlength=rows)
-        share = np.divide(1.0, total, where=total > 0, out=np.zeros(rows))
-        target = np.bincount(of_piece, own_weight * time[order[inside]], minlength=rows)
-        normal -= sums.T @ (sums * share[:, None])
-        right -= sums.T @ (target * share)
-    for first in range(2):
-        right[first::2] += np.bincount(events.clock, weight * columns[first] * time, minlength=clocks)
-        for second in range(2):
-            product = np.bincount(events.clock, weight * columns[first] * columns[second], minlength=clocks)
-            normal[np.arange(clocks) * 2 + first, np.arange(clocks) * 2 + second] += product
+    total, target = np.bincount(events.event, weight), np.bincount(events.event, weight * time)
+    sums = np.zeros((len(total), 2 * clocks))
+    for first, column in enumerate(columns):
+        np.add.at(sums, (events.event, 2 * events.clock + first), weight * column)
+    share = np.divide(1.0, total, where=total > 0, out=np.zeros(len(total)))
+    normal, right = -(sums.T @ (sums * share[:, None])), -(sums.T @ (target * share))
+    offsets, drifts = places = 2 * np.arange(clocks), 2 * np.arange(clocks) + 1
+    for place, column in zip(places, columns, strict=True):
+        right[place] += np.bincount(events.clock, weight * column * time, minlength=clocks)
+        for to_place, to_column in zip(places, columns, strict=True):
+            normal[place, to_place] += np.bincount(events.clock, weight * column * to_column, minlength=clocks)
     size = max(float(np.abs(np.diag(normal)).max()), 1.0)
     # Which clock of a group is right is not known: the sums of its offsets and drifts are 0. An unknown drift is 0.
-    for number in np.unique(group):
-        members = np.flatnonzero(group == number)
-        for first in range(2):
-            places = 2 * members + first
-            normal[np.ix_(places, places)] += size / len(members)
-    still = 2 * np.flatnonzero(~with_drift) + 1
-    normal[still, still] += size * 1e6
+    for number, place in product(np.unique(group), places):
+        members = place[group == number]
+        normal[np.ix_(members, members)] += size / len(members)
+    normal[drifts[~with_drift], drifts[~with_drift]] += size * 1e6
     # Clocks do not drift much: where events hardly show a drift, it stays small.
-    normal[np.arange(clocks) * 2 + 1, np.arange(clocks) * 2 + 1] += np.square(_SMALLEST_SCALE / (_USUAL_DRIFT * scale))
-    found = np.linalg.solve(normal, right)
-    return found[0::2].astype(np.float64), (found[1::2] / scale).astype(np.float64)
+    normal[drifts, drifts] += np.square(_SMALLEST_SCALE / (_USUAL_DRIFT * scale))
+    solution = np.linalg.solve(normal, right)
+    return solution[offsets], solution[drifts] / scale
+
+
+def _corrections(
+    events: SharedEvents, time: Floats, weight: Floats, offset: Floats, drift: Floats, group: Ints, pivot: int
+) -> list[ClockCorrection]:
+    """Corrections with their remaining errors. Times of events are from the pivot, ns; outliers have the weight 0."""
+    corrected = time - offset[events.clock] - drift[events.clock] * time
+    residual = _residuals(events, corrected, weight)
+    edges = np.linspace(time.min(), time.max(), _BINS + 1) if len(time) else np.zeros(_BINS + 1)
+    place = np.clip(np.searchsorted(edges, time, side="right") - 1, 0, _BINS - 1)
+    order = np.argsort(events.clock, kind="stable")
+    order = order[weight[order] > 0]
+    nan = float("nan")
+    corrections = []
+    for clock, entries in enumerate(np.split(order, np.searchsorted(events.clock[order], np.arange(1, len(group))))):
+        error, bins, of_group = residual[entries], place[entries], int(group[clock])
+        if not len(error):
+            corrections.append(ClockCorrection(0.0, 0.0, pivot, 0, of_group, nan, nan, nan, (nan,) * _BINS))
+            continue
+        size = np.abs(error)
+        corrections.append(
+            ClockCorrection(
+                offset=float(offset[clock]),
+                drift=float(drift[clock]),
+                pivot=pivot,
+                anchors=len(error),
+                group=of_group,
+                median=float(np.median(size)),
+                percentile_95=float(np.percentile(size, 95)),
+                largest=float(size.max()),
+                bins=tuple(float(np.median(error[bins == index])) if index in bins else nan for index in range(_BINS)),
+            )
+        )
+    return corrections
+
+
+# -- messages both ways ------------------------------------------------------------------------------------------------
+
+
+def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[SharedEvents, Floats]:
+    """Offsets of clocks by the fastest messages of each two clocks, both ways, in each stretch of time of a length, ns.
+
+    Two entries per offset, the same moment by each of the two clocks; and the largest error of each entry, ns.
+    """
+    # By the same clock in both directions.
+    is_back = pl.col("clock") > pl.col("to_clock")
+    at = pl.when(is_back).then("to_time").otherwise("time")
+    pair = ["low", "high", "stretch"]
+    fastest = pl.DataFrame(schema=dict.fromkeys([*pair, "is_back", "latency", "at"], pl.Int64))
+    for of_file in messages:
+        between = of_file.filter(pl.col("clock") != pl.col("to_clock")).select(
+            low=pl.min_horizontal("clock", "to_clock"),
+            high=pl.max_horizontal("clock", "to_clock"),
+            stretch=at // stretch,
+            is_back=is_back.cast(pl.Int64),
+            latency=pl.col("to_time") - pl.col("time"),
+            at=at,
+        )
+        ordered = pl.concat([fastest, between]).sort(*pair, "is_back", "latency", "at")
+        fastest = ordered.unique([*pair, "is_back"], keep="first", maintain_order=True)
+    forth, back = (fastest.filter(pl.col("is_back") == direction) for direction in (0, 1))
+    offsets = forth.join(back, on=pair, suffix="_back", maintain_order="left").select(
+        "low",
+        "high",
+        moment=(pl.col("at") + pl.col("at_back")) // 2,
+        ahead=(pl.col("latency") - pl.col("latency_back")) // 2,
+        # With clocks that jump the sum can be negative: then nothing is known.
+        error=((pl.col("latency") + pl.col("latency_back")) / 2).abs(),
+    )
+    low, high, moment, ahead, error = (column.to_numpy() for column in offsets.get_columns())
+    event = np.tile(np.arange(offsets.height), 2)
+    return SharedEvents(event, np.concatenate([low, high]), np.concatenate([moment, moment + ahead])), np.tile(error, 2)
+
+
+def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], anchors: Anchors) -> list[ClockCorrection]:
+    """Corrections from collectives (these events, which give these corrections) and, between clocks without common ones, from
+    messages. The error of clocks that messages placed includes the error of the messages."""
+    fitted = list(corrections)
+    group, anchor_count = columns_of(corrections, "group", "anchors")
+    for stretch in _STRETCHES:
+        moments, error = _two_way_offsets(anchors.placed_messages(fitted), stretch)
+        low, high = moments.clock.reshape(2, -1)
+        between_groups = np.tile(group[low] != group[high], 2)
+        if not between_groups.any():
+            return list(corrections)
+        moments, error = moments.at(between_groups), error[between_groups]
+        # The times that the clocks showed.
+        offset, drift, pivot = (values[moments.clock] for values in columns_of(fitted, "offset", "drift", "pivot"))
+        shown = np.rint(((moments.time - pivot).astype(np.float64) + offset) / (1 - drift)).astype(np.int64) + pivot
+        joined = SharedEvents(
+            np.concatenate([events.event, moments.event + events.event.max(initial=-1) + 1]),
+            np.concatenate([events.clock, moments.clock]),
+            np.concatenate([events.time, shown]),
+        )
+        fitted = _with_steps(fit(joined, len(corrections)).corrections, corrections)
+    error_of_clock = {int(clock): float(np.median(error[moments.clock == clock])) for clock in np.unique(moments.clock)}
+    # Clocks are corrected against the mean of all, which has the mean of their errors.
+    of_mean = float(np.mean(list(error_of_clock.values())))
+    for clock, of_clock in error_of_clock.items():
+        if not anchor_count[clock]:
+            sizes = {
+                name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in ("median", "percentile_95", "largest")
+            }
+            fitted[clock] = replace(fitted[clock], **sizes)
+    return fitted
+
+
+# -- UTC ---------------------------------------------------------------------------------------------------------------
+
+
+def _doubt_of_utc(correction: ClockCorrection, placed_by: str) -> float:
+    """How far a clock may be from UTC before its collectives or messages count more, ns; 0 without such."""
+    if not correction.anchors:
+        return 0.0
+    few = _ENDS_APART * min(1.0, (_FEW / correction.anchors) ** 2)
+    return max(few, 1.4826 * correction.median) if placed_by == "collectives" else correction.median
+
+
+def _prefer_utc(
+    corrections: Sequence[ClockCorrection], doubt: Floats, extent: tuple[float, float]
+) -> tuple[list[ClockCorrection], Flags]:
+    """Corrections where clocks that UTC puts as well as the estimate does have none, and which clocks these are.
+
+    `doubt` is the least disagreement with UTC that counts, at the ends of the time that the estimate is for, ns.
+    """
+    offset, drift, pivot, group, anchors = columns_of(corrections, "offset", "drift", "pivot", "group", "anchors")
+    by_utc = np.zeros(len(corrections), dtype=bool)
+    for number in np.unique(group[anchors > 0]):
+        members = np.flatnonzero((group == number) & (anchors > 0))
+        subtracted = np.stack([offset[members] + drift[members] * (at - pivot[members]) for at in extent], axis=1)
+        # That of the clock that most others agree with.
+        tolerance = np.maximum(doubt[members, None], doubt[None, members])
+        agree = np.all(np.abs(subtracted[:, None, :] - subtracted[None, :, :]) <= tolerance[:, :, None], axis=2)
+        common = np.median(subtracted[agree[int(np.argmax(agree.sum(axis=1)))]], axis=0)
+        stays = members[np.all(np.abs(subtracted - common) <= doubt[members, None], axis=1)]
+        if len(stays) < 2:
+            continue
+        # The others are corrected relative to the clocks that stay.
+        drift_of_utc = float(common[1] - common[0]) / max(extent[1] - extent[0], 1.0)
+        offset[members] -= common[0] + drift_of_utc * (pivot[members] - extent[0])
+        drift[members] -= drift_of_utc
+        offset[stays], drift[stays], by_utc[stays] = 0.0, 0.0, True
+    return [
+        replace(correction, offset=float(offset[clock]), drift=float(drift[clock]))
+        for clock, correction in enumerate(corrections)
+    ], by_utc

@@ -13,22 +13,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsys2prv.clocks.shared_events import Floats, Ints
-
-FARTHEST_SHIFT = 15e9
-"""Clocks differ by less than this, ns, before they are aligned."""
-FASTEST_DRIFT = 2e-4
-"""A clock with a larger drift is broken."""
+from nsys2prv.clocks.anchors import Floats, Ints
 
 FEW = 6
 """Fewer collectives are matched only by counting."""
+PRECISIONS = (60e3, 1e6, 10e6)
+"""ns between ends of one collective on two ranks: what is tried one after the other."""
+_FARTHEST_SHIFT = 15e9
+"""Clocks differ by less than this, ns, before they are aligned."""
+_FASTEST_DRIFT = 2e-4
+"""A clock with a larger drift is broken."""
 _FEW_APART = 50e6
 """By how much the time between two of a few collectives may differ between ranks, ns: in real runs the same collective ends
 up to 12 ms apart."""
 _WINDOW = 24
 """Collectives that a shift is looked for with, and that are matched at once."""
-PRECISIONS = (60e3, 1e6, 10e6)
-"""ns between ends of one collective on two ranks: what is tried one after the other."""
 _NEIGHBOURS = 6
 """Collectives, one after the other, during which a clock does not drift or jump in most cases."""
 _LEAST_TOLERANCE = 20e3
@@ -59,18 +58,18 @@ _SECOND_BEST = 0.75
 class CollectiveSequence:
     """Collectives of one rank in the order of their ends, with the numbers of its process and clock.
 
-    Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator). `time` has the ends by a clock that
-    is roughly right, ns, `start` the starts where they are known, and `name` equal numbers for what can be the same collective.
-    `key` has, where it is known, a number that only the same collective has on other ranks; 0 where it is not.
+    Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator). `start` and `time` have the starts
+    and the ends by a clock that is roughly right, ns, and `name` equal numbers for what can be the same collective. `key` has,
+    where it is known, a number that only the same collective has on other ranks; 0 where it is not.
     """
 
     process: int
     clock: int
     kind: str
+    start: Ints
     time: Ints
     name: Ints
-    key: Ints | None = None
-    start: Ints | None = None
+    key: Ints
 
     def __len__(self) -> int:
         return len(self.time)
@@ -78,12 +77,12 @@ class CollectiveSequence:
     @property
     def has_keys(self) -> bool:
         """Whether keys of most collectives are known."""
-        return self.key is not None and 2 * int(np.count_nonzero(self.key)) >= len(self)
+        return 2 * int(np.count_nonzero(self.key)) >= len(self)
 
-    def at(self, places: Ints) -> CollectiveSequence:
-        """Only some of the collectives."""
-        key, start = (None if one is None else one[places] for one in (self.key, self.start))
-        return replace(self, time=self.time[places], name=self.name[places], key=key, start=start)
+    def at(self, places: Ints | slice) -> CollectiveSequence:
+        """Only the collectives at these places."""
+        columns = {name: getattr(self, name)[places] for name in ("start", "time", "name", "key")}
+        return replace(self, **columns)
 
 
 @dataclass(frozen=True)
@@ -116,18 +115,10 @@ class Ambiguous:
 def match_sequences(
     first: CollectiveSequence, second: CollectiveSequence, precision: float = PRECISIONS[0]
 ) -> SequenceMatch | Ambiguous | None:
-    """Equal collectives of two sequences whose clocks differ by an unknown shift.
+    """Equal collectives of sequences of two processes whose clocks differ by an unknown shift.
 
-    Parameters
-    ----------
-    first, second
-        Sequences of two processes.
-    precision
-        Distance of ends of one collective, ns, up to which they are recognized: one of PRECISIONS.
-
-    Returns
-    -------
-    None: they are not of the same communicator, or its ends are farther apart.
+    They are recognized by ends that are not further apart than the precision, ns: one of PRECISIONS. None: they are not of the
+    same communicator, or its ends are further apart.
     """
     exact = _by_key(first, second)
     if exact is not None:
@@ -137,13 +128,13 @@ def match_sequences(
     if len(first) > len(second):
         exchanged = match_sequences(second, first, precision)
         return exchanged.inverse() if isinstance(exchanged, SequenceMatch) else exchanged
-    found = _followed(first, second, precision)
-    best = _best(found)
+    candidates = _followed(first, second, precision)
+    best = _best(candidates)
     counted = match_by_count(first, second)
     if counted is None or counted.error > PRECISIONS[-1] or not _is_enough(first, second, counted):
         return best
     # Where both ranks have the same collectives, they are the same ones, unless another match is clearly better.
-    evidence = max((match.evidence for match in found), default=0.0)
+    evidence = max((match.evidence for match in candidates), default=0.0)
     is_likely = counted.evidence > max(_SECOND_BEST * evidence, 0.0)
     return counted if is_likely and (counted.error <= precision or isinstance(best, Ambiguous)) else best
 
@@ -151,28 +142,21 @@ def match_sequences(
 def match_at_shift(
     first: CollectiveSequence, second: CollectiveSequence, expected: Floats, tolerance: float
 ) -> SequenceMatch | None:
-    """Equal collectives of two sequences where the shift between their clocks is known.
-
-    Parameters
-    ----------
-    expected
-        When each collective of the first should end in the second, ns.
-    tolerance
-        Distance of ends, ns, up to which they are taken for the same.
-    """
+    """Equal collectives of two sequences where the shift between their clocks is known: when each of the first is expected to
+    end in the second, and how far from there it may end, ns."""
     exact = _by_key(first, second)
     if exact is not None:
         return exact
-    some = np.linspace(0, len(first) - 1, min(len(first), 4 * _WINDOW)).astype(np.int64)
-    inside = some[(expected[some] >= second.time[0] - tolerance) & (expected[some] <= second.time[-1] + tolerance)]
+    sample = np.linspace(0, len(first) - 1, min(len(first), 4 * _WINDOW)).astype(np.int64)
+    sample = sample[(expected[sample] >= second.time[0] - tolerance) & (expected[sample] <= second.time[-1] + tolerance)]
     # Most sequences are of other communicators: a few collectives show it.
-    if len(_nearest(first.at(inside), second, expected[inside], tolerance)[0]) < _LEAST_PEAK / 2 * len(inside):
+    if len(_nearest(first.at(sample), second, expected[sample], tolerance)[0]) < _LEAST_PEAK / 2 * len(sample):
         return None
-    own, other = _nearest(first, second, expected, tolerance)
-    if not len(own):
+    here, there = _nearest(first, second, expected, tolerance)
+    if not len(here):
         return None
-    error = float(np.median(np.abs(second.time[other] - expected[own])))
-    match = SequenceMatch(own, other, error, _evidence(first, second, len(own), error))
+    error = float(np.median(np.abs(second.time[there] - expected[here])))
+    match = SequenceMatch(here, there, error, _evidence(first, second, len(here), error))
     return match if _is_enough(first, second, match) and match.evidence > 0 else None
 
 
@@ -182,53 +166,46 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
     None where names or numbers differ, or where the times refute it: the time between two collectives is about the same on all
     ranks, and no rank ends one before the last rank has begun it.
     """
-    if len(first) != len(second) or not np.array_equal(first.name, second.name) or not len(first):
+    if not len(first) or not np.array_equal(first.name, second.name):
         return None
     places = np.arange(len(first))
     distance = (second.time - first.time).astype(np.float64)
-    if np.abs(np.median(distance)) > FARTHEST_SHIFT:
+    if np.abs(np.median(distance)) > _FARTHEST_SHIFT:
         return None
-    if len(first) < FEW:
-        elapsed = float(first.time[-1] - first.time[0])
-        if np.ptp(distance) > _FEW_APART + FASTEST_DRIFT * elapsed or not _may_be_same(first, second, places, places):
-            return None
-        return SequenceMatch(places, places, float(np.ptp(distance)) / 2, 0.0)
     time = (first.time - first.time[0]).astype(np.float64)
+    if len(first) < FEW:
+        deviation = float(np.ptp(distance))
+        is_refuted = deviation > _FEW_APART + _FASTEST_DRIFT * time[-1] or not _may_be_same(first, second)
+        return None if is_refuted else SequenceMatch(places, places, deviation / 2, 0.0)
     shift, drift = robust_line(time, distance)
-    if abs(drift) > FASTEST_DRIFT:
-        return None
     error = float(np.median(np.abs(distance - shift - drift * time)))
-    return SequenceMatch(places, places, error, _evidence(first, second, len(places), error))
+    is_refuted = abs(drift) > _FASTEST_DRIFT
+    return None if is_refuted else SequenceMatch(places, places, error, _evidence(first, second, len(places), error))
+
+
+def robust_line(time: Floats, value: Floats) -> tuple[float, float]:
+    """Height and slope of a robust line: slope between the medians of the outer thirds, median of what remains."""
+    third = max(len(time) // 3, 1)
+    span = float(np.median(time[-third:]) - np.median(time[:third]))
+    drift = float(np.median(value[-third:]) - np.median(value[:third])) / span if span > 0 and len(time) >= 3 else 0.0
+    return float(np.median(value - drift * time)), drift
 
 
 def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMatch | None:
     """By numbers that only the same collective has; None where they are not known."""
-    if first.key is None or second.key is None or not (first.has_keys and second.has_keys):
+    if not (first.has_keys and second.has_keys):
         return None
-    of_first, of_second = np.flatnonzero(first.key), np.flatnonzero(second.key)
-    _, own, other = np.intersect1d(first.key[of_first], second.key[of_second], return_indices=True)
-    own, other = of_first[own], of_second[other]
-    if not len(own):
+    with_key = np.flatnonzero(first.key), np.flatnonzero(second.key)
+    _, here, there = np.intersect1d(first.key[with_key[0]], second.key[with_key[1]], return_indices=True)
+    if not len(here):
         return None
-    order = np.argsort(own)
-    distance = second.time[other] - first.time[own]
-    error = float(np.median(np.abs(distance - np.median(distance))))
-    return SequenceMatch(own[order], other[order], error, float("inf"))
+    order = np.argsort(here)
+    here, there = with_key[0][here[order]], with_key[1][there[order]]
+    distance = second.time[there] - first.time[here]
+    return SequenceMatch(here, there, float(np.median(np.abs(distance - np.median(distance)))), float("inf"))
 
 
-def _may_be_same(first: CollectiveSequence, second: CollectiveSequence, own: Ints, other: Ints) -> bool:
-    """Whether, at some shift between the clocks, no rank ends these collectives before the other has begun them.
-
-    Clocks drift: that is judged for neighbours in time.
-    """
-    if first.start is None or second.start is None or not len(own):
-        return True
-    most = (second.time[other] - first.start[own]).astype(np.float64)
-    least = (second.start[other] - first.time[own]).astype(np.float64)
-    pieces = max(len(own) // _NEIGHBOURS, 1)
-    room = np.array([part.min() for part in np.array_split(most, pieces)])
-    needed = np.array([part.max() for part in np.array_split(least, pieces)])
-    return bool(np.mean(needed - room > _LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
+# -- is a match true? --------------------------------------------------------------------------------------------------
 
 
 def _best(candidates: Sequence[SequenceMatch]) -> SequenceMatch | Ambiguous | None:
@@ -237,13 +214,13 @@ def _best(candidates: Sequence[SequenceMatch]) -> SequenceMatch | Ambiguous | No
     if not ranked:
         return None
     best = ranked[0]
-    others = [match for match in ranked if match.evidence > _SECOND_BEST * best.evidence and not _is_mostly_same(best, match)]
-    return Ambiguous(1 + len(others)) if others else best
+    rivals = [match for match in ranked if match.evidence > _SECOND_BEST * best.evidence and not _is_mostly_same(best, match)]
+    return Ambiguous(1 + len(rivals)) if rivals else best
 
 
-def _is_mostly_same(one: SequenceMatch, other: SequenceMatch) -> bool:
-    _, places, of_other = np.intersect1d(one.first, other.first, return_indices=True)
-    return bool(np.sum(one.second[places] == other.second[of_other]) > 0.5 * min(len(one), len(other)))
+def _is_mostly_same(match: SequenceMatch, rival: SequenceMatch) -> bool:
+    _, places, of_rival = np.intersect1d(match.first, rival.first, return_indices=True)
+    return bool(np.sum(match.second[places] == rival.second[of_rival]) > 0.5 * min(len(match), len(rival)))
 
 
 def _evidence(first: CollectiveSequence, second: CollectiveSequence, matched: int, error: float) -> float:
@@ -252,8 +229,8 @@ def _evidence(first: CollectiveSequence, second: CollectiveSequence, matched: in
     The logarithm of the ratio: ends would lie anywhere between two collectives of the other sequence.
     """
     longer = max(first, second, key=len)
-    apart = float(longer.time[-1] - longer.time[0]) / max(len(longer) - 1, 1)
-    return matched * float(np.log(max(apart, 1.0) / (4 * max(error, _LEAST_NOISE))))
+    between = float(longer.time[-1] - longer.time[0]) / max(len(longer) - 1, 1)
+    return matched * float(np.log(max(between, 1.0) / (4 * max(error, _LEAST_NOISE))))
 
 
 def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> bool:
@@ -262,197 +239,211 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
         return False
     shift = float(np.median(second.time[match.second] - first.time[match.first]))
     start, stop = max(first.time[0], second.time[0] - shift), min(first.time[-1], second.time[-1] - shift)
-    slack = 1e6 + FASTEST_DRIFT * (stop - start)
+    slack = 1e6 + _FASTEST_DRIFT * (stop - start)
     common = min(
-        int(np.sum((one.time - by >= start - slack) & (one.time - by <= stop + slack)))
-        for one, by in ((first, 0.0), (second, shift))
+        int(np.sum((time >= start - slack) & (time <= stop + slack))) for time in (first.time - 0.0, second.time - shift)
     )
     share = _LEAST_SHARE if match.error <= PRECISIONS[0] else _LEAST_SHARE_OF_LOOSE
     is_most = len(match) >= max(share * common, _LEAST_OF_SHORTER * min(len(first), len(second)))
-    return is_most and _may_be_same(first, second, match.first, match.second)
+    return is_most and _may_be_same(first.at(match.first), second.at(match.second))
+
+
+def _may_be_same(first: CollectiveSequence, second: CollectiveSequence) -> bool:
+    """Whether, at some shift between the clocks, no rank ends these collectives before the other has begun them.
+
+    Clocks drift: that is judged for neighbours in time.
+    """
+    parts = max(len(first) // _NEIGHBOURS, 1)
+    most = np.array([part.min() for part in np.array_split(second.time - first.start, parts)])
+    least = np.array([part.max() for part in np.array_split(second.start - first.time, parts)])
+    return bool(np.mean(least - most > _LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
+
+
+# -- a search for the shift between two clocks -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """By how much a clock is ahead of another: `by` ns at a time, with a drift."""
+
+    at: float
+    by: float
+    drift: float
+
+    def moved(self, to: float, more: float = 0.0) -> _Shift:
+        """The same at another time, and larger by some ns."""
+        return _Shift(to, self.by + self.drift * (to - self.at) + more, self.drift)
+
+    def expected(self, time: Ints) -> Floats:
+        """Times of the one clock, by the other."""
+        return time + self.by + self.drift * (time - self.at)
 
 
 def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: float) -> list[SequenceMatch]:
     """Matches with the likely shifts between two clocks that explain enough. The first sequence is the shorter one."""
     tried: list[tuple[float, float]] = []
-    found: list[SequenceMatch] = []
-    for start in _window_starts(len(first)):
-        middle = float(first.time[min(start + _WINDOW // 2, len(first) - 1)])
-        for shift, drift in _shifts(first, second, start, precision):
+    matches: list[SequenceMatch] = []
+    # Windows in the middle, at the start, at the end and between: the other sequence may cover a part of the time only.
+    last = max(len(first) - _WINDOW, 0)
+    for start in dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]):
+        for shift in _shifts(first.at(slice(start, start + _WINDOW)), second, precision):
             # Another window of the same shift leads to the same match.
-            if not any(abs(shift - by) <= 10 * precision + FASTEST_DRIFT * abs(middle - at) for by, at in tried):
-                tried.append((shift, middle))
-                match = _follow(first, second, start, shift, drift, precision)
-                found += [match] if _is_enough(first, second, match) else []
+            if all(abs(shift.by - by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - at) for at, by in tried):
+                tried.append((shift.at, shift.by))
+                match = _follow(first, second, start, shift, precision)
+                matches += [match] if _is_enough(first, second, match) else []
         # Other shifts that explain the run are seen in the same window.
-        if found:
+        if matches:
             break
-    return found
+    return matches
 
 
-def _window_starts(length: int) -> list[int]:
-    """Windows in the middle, at the start, at the end and between: the other sequence may cover a part of the time only."""
-    last = max(length - _WINDOW, 0)
-    return list(dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]))
-
-
-def _shifts(first: CollectiveSequence, second: CollectiveSequence, start: int, precision: float) -> list[tuple[float, float]]:
+def _shifts(window: CollectiveSequence, second: CollectiveSequence, precision: float) -> list[_Shift]:
     """Shifts, with drifts, that explain a window of the first sequence best: most distances of equal names agree."""
-    stop = min(start + _WINDOW, len(first))
-    time = first.time[start:stop]
-    low, high = np.searchsorted(second.time, [time[0] - FARTHEST_SHIFT, time[-1] + FARTHEST_SHIFT])
+    time = window.time
+    low, high = np.searchsorted(second.time, [time[0] - _FARTHEST_SHIFT, time[-1] + _FARTHEST_SHIFT])
     most = max(_MOST_PAIRS // len(time), _WINDOW)
     if high - low > most:
         # Near to the rough placement: clocks are rather close than far apart.
         near = int(np.searchsorted(second.time, time[len(time) // 2]))
         low, high = max(low, near - most // 2), min(high, near + most // 2)
-    if high <= low:
-        return []
-    middle = (time[0] + time[-1]) // 2
-    distance = (second.time[None, low:high] - time[:, None]).astype(np.float64)
-    is_same = (first.name[start:stop, None] == second.name[None, low:high]) & (np.abs(distance) <= FARTHEST_SHIFT)
-    elapsed = np.broadcast_to((time - middle).astype(np.float64)[:, None], distance.shape)[is_same]
-    distance = distance[is_same]
+    distance, row = _distances(window, second.at(slice(low, high)), 0.0, _FARTHEST_SHIFT)
     if not len(distance):
         return []
+    elapsed = (time - (time[0] + time[-1]) // 2).astype(np.float64)[row]
     width = 2 * precision
     least = max(_LEAST_PEAK * len(time), min(FEW, len(time)))
-    drifts = min(2 * int(np.ceil(FASTEST_DRIFT * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
+    drifts = min(2 * int(np.ceil(_FASTEST_DRIFT * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
     peaks: list[tuple[int, float, float]] = []
-    for drift in np.linspace(-FASTEST_DRIFT, FASTEST_DRIFT, drifts) if drifts > 1 else (0.0,):
+    for drift in np.linspace(-_FASTEST_DRIFT, _FASTEST_DRIFT, drifts) if drifts > 1 else (0.0,):
         without = np.sort(distance - drift * elapsed)
-        count = np.searchsorted(without, without + width, side="right") - np.arange(len(without))
+        count = _within(without, width)
         likely = np.flatnonzero(count >= least)
         for index in likely[np.argsort(-count[likely], kind="stable")[: 4 * _CANDIDATES]]:
             peaks.append((int(count[index]), float(np.median(without[index : index + count[index]])), float(drift)))
-    found: list[tuple[float, float]] = []
-    for _, shift, drift in sorted(peaks, key=lambda peak: -peak[0]):
-        if len(found) < _CANDIDATES and all(abs(shift - other) > 5 * width for other, _ in found):
-            found.append((shift, drift))
-    return found
+    middle = float(time[min(_WINDOW // 2, len(time) - 1)])
+    shifts: list[_Shift] = []
+    for _, by, drift in sorted(peaks, key=lambda peak: -peak[0]):
+        if len(shifts) < _CANDIDATES and all(abs(by - likelier.by) > 5 * width for likelier in shifts):
+            shifts.append(_Shift(middle, by, drift))
+    return shifts
 
 
-def _follow(
-    first: CollectiveSequence, second: CollectiveSequence, seed: int, shift: float, drift: float, precision: float
-) -> SequenceMatch:
+def _distances(window: CollectiveSequence, second: CollectiveSequence, shift: float, most: float) -> tuple[Floats, Ints]:
+    """Distances of ends of equal names that are near to a shift, and the place in the window of each."""
+    distance = (second.time[None, :] - window.time[:, None]).astype(np.float64)
+    is_near = (window.name[:, None] == second.name[None, :]) & (np.abs(distance - shift) <= most)
+    return distance[is_near], np.nonzero(is_near)[0]
+
+
+def _within(ordered: Floats, width: float) -> Ints:
+    """From each number on, how many are not further than the width."""
+    return np.searchsorted(ordered, ordered + width, side="right") - np.arange(len(ordered))
+
+
+# -- from one window on in both directions -----------------------------------------------------------------------------
+
+_Pairs = tuple[Ints, Ints, Floats]
+"""Places of equal collectives in two sequences, and how far from the shift each is, ns."""
+
+
+def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, shift: _Shift, precision: float) -> SequenceMatch:
     """Match window by window, from one on in both directions, with the shift that the last window had. A clock may jump."""
-    own: list[Ints] = []
-    other: list[Ints] = []
-    errors: list[Floats] = []
-    known: list[tuple[float, float, float]] = []
-    failed: list[Ints] = []
+    pairs: list[_Pairs] = []
+    shifts: list[_Shift] = []
+    failed: list[Ints] = [np.zeros(0, dtype=np.int64)]
     steps = 0
-    middle = float(first.time[min(seed + _WINDOW // 2, len(first) - 1)])
-    ahead = [(start, min(start + _WINDOW, len(first))) for start in range(seed, len(first), _WINDOW)]
-    behind = [(max(stop - _WINDOW, 0), stop) for stop in range(seed, 0, -_WINDOW)]
-    at_seed: tuple[float, float, float] | None = None
-    for windows in (ahead, behind):
-        at, by, rate = since = at_seed or (middle, shift, drift)
+    forward = [slice(start, min(start + _WINDOW, len(first))) for start in range(seed, len(first), _WINDOW)]
+    backward = [slice(max(stop - _WINDOW, 0), stop) for stop in range(seed, 0, -_WINDOW)]
+    at_seed: _Shift | None = None
+    for windows in (forward, backward):
+        shift = since = at_seed or shift
         tolerance = precision
-        for start, stop in windows:
-            part = first.at(np.arange(start, stop))
+        for window in windows:
+            part = first.at(window)
             centre, wide = float(part.time.mean()), float(part.time[-1] - part.time[0])
-            covered = max(abs(at - since[0]), wide, 1.0)
-            unknown = min(FASTEST_DRIFT, 2 * tolerance / covered)
-            allowed = min(tolerance + unknown * max(abs(centre - at), wide / 2), max(20 * precision, tolerance))
-            matched, places = _in_window(part, second, at, by, rate, allowed)
-            if len(matched) < _LEAST_SHARE * (stop - start):
-                step = _step(part, second, by + rate * (centre - at), precision)
-                if step is not None:
-                    again = _in_window(part, second, centre, step, rate, precision)
-                    matched, places = again if len(again[0]) > len(matched) else (matched, places)
-            if len(matched) < max(_LEAST_SHARE * (stop - start), 4):
-                failed.append(np.arange(start, stop))
+            covered = max(abs(shift.at - since.at), wide, 1.0)
+            unknown = min(_FASTEST_DRIFT, 2 * tolerance / covered)
+            allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
+            matched, places = _in_window(part, second, shift, allowed)
+            if len(matched) < _LEAST_SHARE * len(part):
+                stepped = _step(part, second, shift.moved(centre), precision)
+                again = _in_window(part, second, stepped, precision) if stepped is not None else (matched, places)
+                matched, places = max((matched, places), again, key=lambda pair: len(pair[0]))
+            if len(matched) < max(_LEAST_SHARE * len(part), 4):
+                failed.append(np.arange(window.start, window.stop))
                 continue
-            residual = second.time[places] - part.time[matched] - by - rate * (part.time[matched] - at)
+            residual = second.time[places] - shift.expected(part.time[matched])
             local = float(np.median(residual))
             deviation = np.abs(residual - local)
-            by, at = by + rate * (centre - at) + local, centre
+            shift = shift.moved(centre, local)
             if at_seed is None:
-                at_seed = since = (at, by, rate)
+                at_seed = since = shift
             elif abs(local) > allowed:
                 # A jump: what was known of the drift holds on.
                 steps += 1
-                since = (at, by, rate)
-            else:
+                since = shift
+            elif centre != since.at:
                 # The drift since the first window is known better the longer that is ago.
-                rate = (
-                    float(np.clip((by - since[1]) / (at - since[0]), -FASTEST_DRIFT, FASTEST_DRIFT)) if at != since[0] else rate
-                )
+                drift = (shift.by - since.by) / (centre - since.at)
+                shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
             tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
-            known.append((at, by, rate))
-            own.append(matched + start)
-            other.append(places)
-            errors.append(deviation)
-    if not own:
+            shifts.append(shift)
+            pairs.append((matched + window.start, places, deviation))
+    if not pairs:
         return SequenceMatch(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), float("inf"), 0.0)
-    for matched, places, deviation in _rest(first, second, np.concatenate(own), failed, known):
-        own.append(matched)
-        other.append(places)
-        errors.append(deviation)
-    places, which = np.unique(np.concatenate(own), return_index=True)
-    partner = np.concatenate(other)[which]
+    pairs += _between_windows(first, second, pairs, np.concatenate(failed), shifts)
+    here, there, deviation = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+    here, entry = np.unique(here, return_index=True)
+    there, deviation = there[entry], deviation[entry]
     # Both in order, and each collective once: of those that cross, the later are left out.
-    kept = partner > np.maximum.accumulate(np.concatenate([[-1], partner[:-1]]))
-    error = float(np.median(np.concatenate(errors)[which][kept]))
+    in_order = there > np.maximum.accumulate(np.concatenate([[-1], there[:-1]]))
+    error = float(np.median(deviation[in_order]))
     # A window that starts at a wrong shift may jump to the right one: a match without jumps is more likely.
-    evidence = _evidence(first, second, int(kept.sum()), error) - steps * _WINDOW
-    return SequenceMatch(places[kept], partner[kept], error, evidence)
+    evidence = _evidence(first, second, int(in_order.sum()), error) - steps * _WINDOW
+    return SequenceMatch(here[in_order], there[in_order], error, evidence)
 
 
-def _rest(
-    first: CollectiveSequence,
-    second: CollectiveSequence,
-    matched: Ints,
-    failed: list[Ints],
-    known: list[tuple[float, float, float]],
-) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """What windows left where the clock jumped, and windows in which too little was found: with the shifts of those around."""
-    at, by, rate = (np.array(values) for values in zip(*sorted(known), strict=True))
-
-    def expected(places: Ints, window: Ints) -> Floats:
-        time = first.time[places]
-        return time + by[window] + rate[window] * (time - at[window])  # type: ignore[no-any-return]
-
-    left = np.setdiff1d(np.arange(len(first)), matched)
-    behind = np.searchsorted(at, first.time[left])
-    before, behind = np.maximum(behind - 1, 0), np.minimum(behind, len(at) - 1)
-    jumps = np.abs(expected(left, before) - expected(left, behind)) > _LEAST_TOLERANCE
-    chosen = jumps | np.isin(left, np.concatenate([np.zeros(0, dtype=np.int64), *failed]))
-    for window in (before, behind):
-        time = expected(left, window)[chosen]
-        own, places = _nearest(first.at(left[chosen]), second, time, _LEAST_TOLERANCE)
-        yield left[chosen][own], places, np.abs(second.time[places] - time[own])
+def _between_windows(
+    first: CollectiveSequence, second: CollectiveSequence, pairs: Sequence[_Pairs], failed: Ints, shifts: Sequence[_Shift]
+) -> Iterator[_Pairs]:
+    """Pairs of what windows left where the clock jumped, and of windows with too few, by the shifts of those around."""
+    at, by, drift = np.array(sorted((shift.at, shift.by, shift.drift) for shift in shifts)).T
+    unmatched = np.setdiff1d(np.arange(len(first)), np.concatenate([matched for matched, _, _ in pairs]))
+    time = first.time[unmatched]
+    behind = np.searchsorted(at, time)
+    windows = np.maximum(behind - 1, 0), np.minimum(behind, len(at) - 1)
+    before, after = (time + by[window] + drift[window] * (time - at[window]) for window in windows)
+    is_open = (np.abs(before - after) > _LEAST_TOLERANCE) | np.isin(unmatched, failed)
+    for expected in (before[is_open], after[is_open]):
+        here, places = _nearest(first.at(unmatched[is_open]), second, expected, _LEAST_TOLERANCE)
+        yield unmatched[is_open][here], places, np.abs(second.time[places] - expected[here])
 
 
-def _in_window(
-    part: CollectiveSequence, second: CollectiveSequence, at: float, shift: float, drift: float, tolerance: float
-) -> tuple[Ints, Ints]:
-    """Pairs in a window; once more with its own shift, so that the tolerance is around that."""
-    expected = part.time + shift + drift * (part.time - at)
-    own, other = _nearest(part, second, expected, tolerance)
-    if len(own) < 4:
-        return own, other
-    residual = second.time[other] - expected[own]
+def _in_window(part: CollectiveSequence, second: CollectiveSequence, shift: _Shift, tolerance: float) -> tuple[Ints, Ints]:
+    """Pairs in a window; once more with its local shift, so that the tolerance is around that."""
+    expected = shift.expected(part.time)
+    here, there = _nearest(part, second, expected, tolerance)
+    if len(here) < 4:
+        return here, there
+    residual = second.time[there] - expected[here]
     local = float(np.median(residual))
     narrow = max(8 * float(np.median(np.abs(residual - local))), _LEAST_TOLERANCE)
     return _nearest(part, second, expected + local, min(narrow, tolerance))
 
 
-def _step(part: CollectiveSequence, second: CollectiveSequence, shift: float, precision: float) -> float | None:
+def _step(part: CollectiveSequence, second: CollectiveSequence, shift: _Shift, precision: float) -> _Shift | None:
     """A shift near to the expected one that explains most of a window, and much more than others do; None: there is none."""
-    low, high = np.searchsorted(second.time, [part.time[0] + shift - _STEP, part.time[-1] + shift + _STEP])
-    distance = (second.time[None, low:high] - part.time[:, None]).astype(np.float64)
-    near = distance[(part.name[:, None] == second.name[None, low:high]) & (np.abs(distance - shift) <= _STEP)]
+    low, high = np.searchsorted(second.time, [part.time[0] + shift.by - _STEP, part.time[-1] + shift.by + _STEP])
+    near = np.sort(_distances(part, second.at(slice(low, high)), shift.by, _STEP)[0])
     if not len(near):
         return None
-    near.sort()
-    count = np.searchsorted(near, near + 2 * precision, side="right") - np.arange(len(near))
+    count = _within(near, 2 * precision)
     best = int(np.argmax(count))
     step = float(np.median(near[best : best + count[best]]))
-    others = count[np.abs(near - step) > 6 * precision]
-    is_sure = count[best] >= max(0.6 * len(part), 4) and (not len(others) or others.max() <= 0.5 * count[best])
-    return step if is_sure else None
+    rivals = count[np.abs(near - step) > 6 * precision]
+    is_sure = count[best] >= max(0.6 * len(part), 4) and (not len(rivals) or rivals.max() <= 0.5 * count[best])
+    return replace(shift, by=step) if is_sure else None
 
 
 def _nearest(first: CollectiveSequence, second: CollectiveSequence, expected: Floats, tolerance: float) -> tuple[Ints, Ints]:
@@ -462,14 +453,6 @@ def _nearest(first: CollectiveSequence, second: CollectiveSequence, expected: Fl
     behind = np.minimum(behind, len(second) - 1)
     nearer = np.where(np.abs(second.time[before] - expected) <= np.abs(second.time[behind] - expected), before, behind)
     fits = (np.abs(second.time[nearer] - expected) <= tolerance) & (first.name == second.name[nearer])
-    own, other = np.flatnonzero(fits), nearer[fits]
-    _, once = np.unique(other, return_index=True)
-    return own[once], other[once]
-
-
-def robust_line(time: Floats, value: Floats) -> tuple[float, float]:
-    """Height and slope of a robust line: slope between the medians of the outer thirds, median of what remains."""
-    third = max(len(time) // 3, 1)
-    span = float(np.median(time[-third:]) - np.median(time[:third]))
-    drift = float(np.median(value[-third:]) - np.median(value[:third])) / span if span > 0 and len(time) >= 3 else 0.0
-    return float(np.median(value - drift * time)), drift
+    here, there = np.flatnonzero(fits), nearer[fits]
+    _, once = np.unique(there, return_index=True)
+    return here[once], there[once]

@@ -18,7 +18,7 @@ from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
 from nsys2prv.demo.write_export import write_report
 from nsys2prv.errors import OutputError
-from nsys2prv.execution.private_folders import make_with_parents
+from nsys2prv.execution.output_files import make_with_parents
 
 __all__ = ["Cluster", "generate", "report_name", "truth", "write_reports"]
 

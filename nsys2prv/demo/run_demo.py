@@ -9,9 +9,8 @@ from pathlib import Path
 from nsys2prv.demo.cluster import TRUTH, report_name, write_reports
 from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
+from nsys2prv.execution.output_files import publish, temporary_folder
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import folder_for_outputs, temporary_folder
 from nsys2prv.exports.paths import everything_below
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.rules import CheckResult
@@ -55,10 +54,10 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
         former = _former_reports(folder)
         if former is None and _has_files(directory):
             raise OutputError.not_writable(directory, "it holds something else than an earlier demo", "a new folder")
-        with folder_for_outputs(folder), temporary_folder(folder) as staging, progress_bar("making reports"):
+        with temporary_folder(folder, folder.name, with_parents=True) as staging, progress_bar("making reports"):
             reports = [folder / path.name for path in write_reports(staging, cluster_of_demo(nodes, gpus_per_node))]
             names = {path.name: None for path in former or ()} | {path.name: path.name for path in (*reports, folder / TRUTH)}
-            publish(Staged(staging, names))
+            publish({staging: names})
     except OSError as error:
         raise OutputError.not_writable(directory, error.strerror or str(error)) from error
     summary = translate(reports, directory / "demo", TranslateOptions(force=True, critical_path=True))

@@ -7,38 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
-from nsys2prv.efficiency.measured_run import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, MeasuredRun
-from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_COLUMNS, DeviceTimes, HostTimes, uses
+from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, MeasuredRun
+from nsys2prv.efficiency.metrics import efficiencies
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.vocabulary import event_types
 
-ALL_MASKS: Numbers = np.arange(MASKS)
+DEVICE_KINDS = (KERNEL, NCCL, MEMORY)
 
 
-def useful_time(by_mask: Numbers, policy: NcclPolicy) -> Numbers:
+def running(kinds: Iterable[int], without: Iterable[int] = ()) -> pl.Expr:
+    """Time in which activity of any of these kinds runs and none of the kinds `without`, ns: a sum of columns `key0`, `key1`,
+    ... of times by mask."""
+    counted, excluded = (sum(1 << kind for kind in bits) for bits in (kinds, without))
+    return pl.sum_horizontal(f"key{mask}" for mask in range(MASKS) if mask & counted and not mask & excluded)
+
+
+def useful_time(policy: NcclPolicy) -> pl.Expr:
     """U of each row of times by mask, ns."""
-    useful = 1 << KERNEL | 1 << NCCL if policy == NcclPolicy.USEFUL else 1 << KERNEL
-    return time_where(by_mask, (ALL_MASKS & useful) > 0)
-
-
-def active_time(by_mask: Numbers) -> Numbers:
-    """A of each row of times by mask, ns."""
-    return time_where(by_mask, ALL_MASKS > 0)
-
-
-def time_where(by_mask: Numbers, masks: npt.NDArray[np.bool_]) -> Numbers:
-    """Sum over some masks of each row of times by mask, ns."""
-    total: Numbers = by_mask[..., masks].sum(axis=-1)
-    return total
+    return running((KERNEL, NCCL) if policy == NcclPolicy.USEFUL else (KERNEL,))
 
 
 @dataclass(frozen=True)
@@ -59,17 +52,20 @@ def times_in_windows(times: Elapsed, windows: SlotWindows) -> pl.DataFrame:
     -------
     Columns `slot`, `group`, `window` (ns in all windows), and `key0`, `key1`, ... (ns), sorted by slot and group.
     """
-    slot, group = windows.slot, windows.group
-    is_first = np.ones(len(slot), dtype=bool)
-    is_first[1:] = (slot[1:] != slot[:-1]) | (group[1:] != group[:-1])
-    first = np.flatnonzero(is_first)
+    by_key = enumerate(times.in_windows(windows.group, windows.begin, windows.end))
+    lengths = {"window": windows.end - windows.begin, **{f"key{key}": length for key, length in by_key}}
+    columns = pl.DataFrame({"slot": windows.slot, "group": windows.group, **lengths})
+    return columns.group_by("slot", "group").sum().sort("slot", "group")
 
-    def summed(lengths: Numbers) -> Numbers:
-        return np.add.reduceat(lengths, first) if len(first) else lengths
 
-    columns = {"slot": slot[first], "group": group[first], "window": summed(windows.end - windows.begin)}
-    by_key = times.in_windows(group, windows.begin, windows.end)
-    return pl.DataFrame({**columns, **{f"key{key}": summed(lengths) for key, lengths in enumerate(by_key)}})
+def times_in_parts(run: MeasuredRun, begin: Numbers, end: Numbers) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Times of all devices, and of all calling threads, in parts of the run, as `times_in_windows`: a slot for each part."""
+
+    def in_parts(times: Elapsed, groups: int) -> pl.DataFrame:
+        slot, group = np.repeat(np.arange(len(begin)), groups), np.tile(np.arange(groups), len(begin))
+        return times_in_windows(times, SlotWindows(slot, group, np.repeat(begin, groups), np.repeat(end, groups)))
+
+    return in_parts(run.device_times, len(run.events.rows.devices)), in_parts(run.thread_times, len(run.callers))
 
 
 def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -77,18 +73,17 @@ def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFram
 
     A device counts while a task that uses it is in a range, a host thread while its task is.
     """
-    rows = run.events.rows
-    of_callers = _members((int(rows.task[row]), place) for place, row in enumerate(run.callers))
-    devices, threads = (
-        times_in_windows(
-            times, merged_windows(ranges.cast(pl.Int64).join(members, on="task").rename({"member": "group"}), groups)
-        )
-        for members, times, groups in (
-            (members_by_device(rows), run.device_times, len(rows.devices)),
-            (of_callers, run.thread_times, len(run.callers)),
-        )
+
+    def in_ranges(times: Elapsed, members: pl.DataFrame, groups: int) -> pl.DataFrame:
+        of_groups = ranges.cast(pl.Int64).join(members, on="task").rename({"member": "group"})
+        return times_in_windows(times, merged_windows(of_groups, groups))
+
+    rows, callers = run.events.rows, run.callers
+    threads = pl.DataFrame({"task": rows.task[callers], "member": np.arange(len(callers))})
+    return (
+        in_ranges(run.device_times, members_by_device(rows), len(rows.devices)),
+        in_ranges(run.thread_times, threads, len(callers)),
     )
-    return devices, threads
 
 
 def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
@@ -101,61 +96,53 @@ def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
 
 def members_by_device(rows: RunRows) -> pl.DataFrame:
     """Columns `task` and `member`: the devices that each task uses."""
-    return _members((task, device) for task, devices in rows.devices_of_task.items() for device in devices)
+    pairs = [(task, device) for task, devices in rows.devices_of_task.items() for device in devices]
+    return pl.DataFrame(pairs, schema={"task": pl.Int64, "member": pl.Int64}, orient="row")
 
 
-def _members(of_tasks: Iterable[tuple[int, int]]) -> pl.DataFrame:
-    return pl.DataFrame(list(of_tasks), schema={"task": pl.Int64, "member": pl.Int64}, orient="row")
+def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
+    """Both trees of each slot of `times_in_windows`.
 
-
-class Trees:
-    """Values of TREE_COLUMNS of a run, for its policy of NCCL kernels."""
-
-    def __init__(self, run: MeasuredRun) -> None:
-        self.policy = run.options.nccl
-        has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
-        self._uses_gpus = bool(run.events.rows.devices)
-        self._used = uses(mpi=has_mpi, gpus=self._uses_gpus)
-        self._task_of_caller: Numbers = run.events.rows.task[run.callers]
-
-    def of_slots(self, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
-        """Both trees of each slot of `times_in_windows`: columns `slot` and TREE_COLUMNS, in the order of slots. E of the
-        devices is the longest window of one."""
-        devices, hosts = _by_slot(of_devices), _by_slot(of_threads)
-        no_device = np.zeros(0, dtype=np.int64), np.zeros((0, MASKS), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        no_thread = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        rows = []
-        for slot in devices if self._uses_gpus else hosts:
-            windows, by_mask, _ = devices.get(slot, no_device)
-            of_slot = hosts.get(slot, no_thread)
-            elapsed = windows if self._uses_gpus else of_slot[0]
-            rows.append({"slot": slot, **self.row(int(elapsed.max()), by_mask, *of_slot)})
-        return pl.DataFrame(rows, schema={"slot": pl.Int64, **{column.name: column.dtype for column in TREE_COLUMNS}})
-
-    def row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
-        """Both trees of some devices and some calling threads.
-
-        Parameters
-        ----------
-        elapsed
-            E of the devices, ns.
-        by_mask
-            Times by mask of activity, a row per device.
-        windows, by_activity, callers
-            E and times by activity, a row per thread, and which threads these are: places in `MeasuredRun.callers`.
-        """
-        useful = useful_time(by_mask, self.policy)
-        devices = DeviceTimes(elapsed, useful, active_time(by_mask) - useful, by_mask)
-        cuda, mpi = by_activity[:, list(CUDA_ACTIVITIES)].sum(axis=1), by_activity[:, MPI]
-        hosts = HostTimes(windows, cuda, mpi, by_activity, self._task_of_caller[callers], self._used)
-        return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
-
-
-def _by_slot(sums: pl.DataFrame) -> dict[int, tuple[Numbers, Numbers, Numbers]]:
-    """Windows, times by key and groups of each slot, of rows that are in the order of their slots."""
-    keys = [name for name in sums.columns if name.startswith("key")]
-    windows, times, groups = sums["window"].to_numpy(), sums.select(keys).to_numpy(), sums["group"].to_numpy()
-    slots, starts = np.unique(sums["slot"].to_numpy(), return_index=True)
-    ends = [*starts[1:].tolist(), sums.height]
-    parts = {slot: slice(start, end) for slot, start, end in zip(slots.tolist(), starts.tolist(), ends, strict=False)}
-    return {slot: (windows[part], times[part], groups[part]) for slot, part in parts.items()}
+    Returns
+    -------
+    Columns `slot`, those of TREE_COLUMNS_OF_RUN, and `ideal_network_ns` without values, in the order of slots. E of the devices
+    is the longest window of one.
+    """
+    window, useful = pl.col("window"), useful_time(run.options.nccl)
+    active = running(DEVICE_KINDS)
+    devices = of_devices.group_by("slot").agg(
+        devices=pl.len(),
+        elapsed_ns=window.max(),
+        useful_ns=useful.sum(),
+        communication_ns=(active - useful).sum(),
+        active_ns=active.sum(),
+        max_useful_ns=useful.max(),
+        max_active_ns=active.max(),
+    )
+    cuda, mpi = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
+    task = pl.Series("task", run.events.rows.task[run.callers[of_threads["group"].to_numpy()]])
+    of_tasks = of_threads.group_by("slot", task).agg(
+        window.max(),
+        threads=pl.len(),
+        host_useful_ns=(window - cuda - mpi).sum(),
+        cuda_ns=cuda.sum(),
+        mpi_ns=mpi.sum(),
+        longest_mpi=mpi.max(),
+    )
+    # Of a process the thread counts that is in MPI longest: helper threads don't lower it.
+    hosts = of_tasks.group_by("slot").agg(
+        window.max(),
+        pl.col("threads", "host_useful_ns", "cuda_ns", "mpi_ns").sum(),
+        processes=pl.len(),
+        mean_mpi_ns=pl.col("longest_mpi").sum() / pl.len(),
+        min_mpi_ns=pl.col("longest_mpi").min(),
+    )
+    times = devices.join(hosts, on="slot", how="full", coalesce=True).sort("slot")
+    times = times.with_columns(
+        pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name),
+        pl.coalesce("elapsed_ns", "window"),
+        ideal_network_ns=pl.lit(None, pl.Int64),
+    )
+    times = times.with_columns(pl.exclude("ideal_network_ns").fill_null(0))
+    has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
+    return pl.concat([times, efficiencies(times, mpi=has_mpi)], how="horizontal")

@@ -3,6 +3,7 @@ against each other."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +86,8 @@ CLOCK_BINS = Table(
 def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> Filled:
     """Both tables, from `clocks` of OUT.json and `alignment` of each of its reports."""
     rows = [_clock_row(clock, [report for report in reports if report.get("clock") == n]) for n, clock in enumerate(clocks)]
-    bins = [
-        {"host": clock["host"], "bin": number, "error_ns": error}
-        for clock in clocks
-        for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
-    ]
+    errors = [(clock["host"], enumerate(clock.get("error_ns", {}).get("over_time", ()))) for clock in clocks]
+    bins = [{"host": host, "bin": number, "error_ns": error} for host, over_time in errors for number, error in over_time]
     return {CLOCKS: rows, CLOCK_BINS: bins}
 
 
@@ -130,17 +128,15 @@ def clock_errors(
         `clocks` of OUT.json, and `alignment` of each of its `reports`; a report of which that does not have the clock gives
         None.
     """
-    return [_error(clocks[report["clock"]], report, origin) if "clock" in report else None for report in reports]
+    return [_error(clocks[report["clock"]]["interval_ns"], report, origin) if "clock" in report else None for report in reports]
 
 
-def _error(clock: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
-    times = tuple(time - origin for time in clock["interval_ns"]["times"])
-    half_widths = tuple(map(_or_infinite, clock["interval_ns"]["half_widths"]))
-    return ClockError(report["clock"], times, half_widths, _or_infinite(report["of_report_ns"]), report["group"])
-
-
-def _or_infinite(value: int | None) -> float:
-    return float("inf") if value is None else value
+def _error(interval: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
+    times = tuple(time - origin for time in interval["times"])
+    *half_widths, of_report = (
+        math.inf if width is None else width for width in (*interval["half_widths"], report["of_report_ns"])
+    )
+    return ClockError(report["clock"], times, tuple(half_widths), of_report, report["group"])
 
 
 @dataclass(frozen=True)
@@ -165,37 +161,32 @@ def length_interval(events: RunEvents) -> LengthInterval:
     errors = [error for error in clock_errors(events.clocks, reports, 0) if error is not None]
     if len(errors) != len(reports) or not errors:
         return LengthInterval(events.length, events.length)
-    first, last = (np.array([report[name] for report in reports], dtype=np.float64) for name in ("first_ns", "last_ns"))
-    of_report = np.array([error.of_report for error in errors])
-    earliest, begins_by = _edge(begin, first, of_report + _half_widths(errors, first), np.min)
-    ends_after, latest = _edge(end, last, of_report + _half_widths(errors, last), np.max)
+    times = {name: np.array([report[name] for report in reports], dtype=np.float64) for name in ("first_ns", "last_ns")}
+    earliest, begins_by = _edge(begin, times["first_ns"], errors, np.min)
+    ends_after, latest = _edge(end, times["last_ns"], errors, np.max)
     # Where ties of reports to their clocks are not exact, each report counts alone.
-    clock = np.array([error.clock for error in errors]) if not of_report.any() else np.arange(len(errors))
-    inside = [
-        float(np.minimum(last[clock == number], end).max() - np.maximum(first[clock == number], begin).min())
-        for number in np.unique(clock)
-    ]
+    is_tied = not any(error.of_report for error in errors)
+    clock = [error.clock if is_tied else place for place, error in enumerate(errors)]
+    last, first = pl.col("last_ns").clip(upper_bound=end).max(), pl.col("first_ns").clip(lower_bound=begin).min()
+    inside = pl.DataFrame(times).group_by(pl.Series("clock", clock)).agg(length=last - first)["length"].to_list()
     least, most = max(ends_after - begins_by, *inside), latest - earliest
-    return LengthInterval(min(round(least), events.length), round(most) if np.isfinite(most) else None)
+    return LengthInterval(min(round(least), events.length), round(most) if math.isfinite(most) else None)
 
 
 _Times = npt.NDArray[np.float64]
 
 
-def _half_widths(errors: Sequence[ClockError], times: _Times) -> _Times:
-    """How far the clock of each report can be from the axis at a time of it, ns; infinite: not known."""
-    if len({error.group for error in errors}) > 1:
-        return np.full(len(errors), np.inf)
-    if len({error.clock for error in errors}) == 1:
-        return np.zeros(len(errors))
-    widths = [float(error.at(np.array([at], dtype=np.int64))[0]) for error, at in zip(errors, times, strict=True)]
-    return np.nan_to_num(widths, nan=np.inf, posinf=np.inf)
-
-
-def _edge(at: int, times: _Times, widths: _Times, outermost: Callable[[_Times], Any]) -> tuple[float, float]:
-    """The earliest and the latest that an edge of the run can be; one that the user chose is where it is."""
+def _edge(at: int, times: _Times, errors: Sequence[ClockError], outermost: Callable[[_Times], Any]) -> tuple[float, float]:
+    """The earliest and the latest that an edge of the run can be, of its reports' outermost times; one that the user chose is
+    where it is."""
     if at != outermost(times):
         return at, at
+    widths: _Times = np.array([error.of_report for error in errors], dtype=np.float64)
+    if len({error.group for error in errors}) > 1:
+        widths += np.inf
+    elif len({error.clock for error in errors}) > 1:
+        widths += [error.at(np.array([time]))[0] for error, time in zip(errors, times, strict=True)]
+    widths[np.isnan(widths)] = np.inf
     return float(outermost(times - widths)), float(outermost(times + widths))
 
 
@@ -287,18 +278,7 @@ def margin_of_group(key: Sequence[str]) -> pl.Expr:
     key
         Columns that are equal in a group; the events are those of `TaskClocks.with_margins`.
     """
-
-    def two_largest(column: str) -> pl.Expr:
-        return pl.col(column).top_k(2).sum()
-
-    of_reports, of_clocks = two_largest(OF_REPORT), pl.sum_horizontal(OF_REPORT, OF_CLOCK).top_k(2).sum()
-    return (
-        pl.when(pl.col(REPORT).n_unique() == 1)
-        .then(0.0)
-        .when(pl.col(CLOCK).n_unique() == 1)
-        .then(of_reports)
-        .when(pl.col(GROUP).n_unique() == 1)
-        .then(of_clocks)
-        .otherwise(float("inf"))
-        .over(key)
-    )
+    of_reports, of_clocks = (error.top_k(2).sum() for error in (pl.col(OF_REPORT), pl.sum_horizontal(OF_REPORT, OF_CLOCK)))
+    is_same_report, is_same_clock, is_same_group = (pl.col(name).n_unique() == 1 for name in (REPORT, CLOCK, GROUP))
+    margin = pl.when(is_same_report).then(0.0).when(is_same_clock).then(of_reports).when(is_same_group).then(of_clocks)
+    return margin.otherwise(float("inf")).over(key)

@@ -6,7 +6,6 @@ They are chosen when everything is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Frames, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.window import WARM_UP
 
@@ -77,23 +76,7 @@ CLOSEUP_BARS = Table(
 )
 
 
-@dataclass(frozen=True)
-class _CloseUp:
-    """Columns of a row of `closeups`, with times from the start of the window, and the `devices` that are shown, by their
-    places."""
-
-    what: str
-    place: int | None
-    iteration: int | None
-    device: str
-    begin_ns: int
-    end_ns: int
-    place_begin_ns: int
-    place_end_ns: int
-    devices: tuple[int, ...]
-
-
-def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
+def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     """The tables `closeups` and `closeup_bars`.
 
     Parameters
@@ -108,44 +91,38 @@ def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Fill
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []
     for closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
-        shown, step = _bars(run, closeup)
-        if shown.is_empty():
-            continue
-        operations = int(shown["count"].sum())
-        rows.append({**vars(closeup), "closeup": len(rows) + 1, "operations": operations, "step_ns": step})
-        bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
+        shown, step = _bars(run, closeup["devices"], closeup["begin_ns"], closeup["end_ns"])
+        if shown.height:
+            rows.append({**closeup, "closeup": len(rows) + 1, "operations": shown["count"].sum(), "step_ns": step})
+            bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
     return {CLOSEUPS: pl.DataFrame(rows, infer_schema_length=None), CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
-def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_CloseUp]:
+def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[dict[str, Any]]:
     """Places of the first findings; of those that show the same only the first."""
-    devices, length = [device.name for device in run.events.rows.devices], run.events.length
+    length = run.events.length
     recorded = length if run.events.recorded is None else run.events.recorded
     operations = run.events.collections.get(ON_DEVICES.name)
-    usual_distance = recorded * len(devices) / (operations.rows if operations is not None else 1)
-    around_usual, around_most = round(_AROUND * usual_distance), round(_MOST_AROUND * length)
-    closeups: list[_CloseUp] = []
-    for row in findings.sort("place").iter_rows(named=True):
-        begin, end = row["worst_begin_ns"], row["worst_end_ns"]
-        if begin is None or end is None or not 0 < end - begin <= _LARGEST_SHARE * length:
-            continue
-        if any(closeup.begin_ns <= begin and end <= closeup.end_ns and closeup.device == row["device"] for closeup in closeups):
-            continue
-        around = max((end - begin) // 2, min(around_usual, around_most))
-        edges = max(begin - around, 0), min(end + around, length)
-        beside = _with_others([devices.index(row["device"])], len(devices))
-        closeups.append(_CloseUp(FINDING, row["place"], None, row["device"], *edges, begin, end, beside))
-        if len(closeups) == _MOST_FINDINGS:
-            break
+    usual_distance = recorded * len(run.events.rows.devices) / (operations.rows if operations is not None else 1)
+    least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
+    closeups: list[dict[str, Any]] = []
+    for row in findings.sort("place").drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows(named=True):
+        begin, end, device = row["worst_begin_ns"], row["worst_end_ns"], row["device"]
+        is_seen = any(
+            closeup["begin_ns"] <= begin and end <= closeup["end_ns"] and closeup["device"] == device for closeup in closeups
+        )
+        if 0 < end - begin <= _LARGEST_SHARE * length and not is_seen and len(closeups) < _MOST_FINDINGS:
+            around = max((end - begin) // 2, least_around)
+            edges = max(begin - around, 0), min(end + around, length)
+            closeups.append(_closeup(run, FINDING, row, edges, (begin, end), [device]))
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list[_CloseUp]:
+def _of_iterations(run: MeasuredRun, tables: Frames) -> list[dict[str, Any]]:
     """The slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one.
     """
-    devices = [device.name for device in run.events.rows.devices]
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]
     of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(warm_up.to_list()))
     of_finding = tables["findings"].sort("place")["device"].head(1).to_list()
@@ -160,12 +137,21 @@ def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list
     closeups = []
     for what, place in kinds:
         row = longest.row(place, named=True)
-        begin, end = row["begin_ns"], min(row["end_ns"], run.events.length)
+        edges = row["begin_ns"], min(row["end_ns"], run.events.length)
         lengths = of_devices.filter(pl.col("iteration") == row["iteration"]).sort("length_ns", "device")
-        first = dict.fromkeys([row["device"], *of_finding, lengths["device"][0]])
-        beside = _with_others([devices.index(name) for name in first], len(devices))
-        closeups.append(_CloseUp(what, None, row["iteration"], row["device"], begin, end, begin, end, beside))
+        closeups.append(_closeup(run, what, row, edges, edges, [row["device"], *of_finding, lengths["device"][0]]))
     return closeups
+
+
+def _closeup(
+    run: MeasuredRun, what: str, row: Mapping[str, Any], edges: tuple[int, int], place: tuple[int, int], names: Sequence[str]
+) -> dict[str, Any]:
+    """A row of `closeups` from one of `findings` or `task_iterations`, with the places of the `devices` that are shown: those
+    of these names, and more."""
+    devices = [device.name for device in run.events.rows.devices]
+    times = dict(zip(("begin_ns", "end_ns", "place_begin_ns", "place_end_ns"), (*edges, *place), strict=True))
+    numbers = {name: row.get(name) for name in ("place", "iteration", "device")}
+    return {"what": what, **numbers, **times, "devices": _with_others(list(map(devices.index, names)), len(devices))}
 
 
 def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:
@@ -178,15 +164,14 @@ def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted(list(dict.fromkeys([*first, *spread]))[:_MOST_DEVICES]))
 
 
-def _bars(run: MeasuredRun, closeup: _CloseUp) -> tuple[pl.DataFrame, int]:
-    """What the devices of a close-up do: rows of `closeup_bars` without `closeup`, and the step, ns."""
-    begin, end = closeup.begin_ns, closeup.end_ns
+def _bars(run: MeasuredRun, devices: Sequence[int], begin: int, end: int) -> tuple[pl.DataFrame, int]:
+    """What devices do in a close-up: rows of `closeup_bars` without `closeup`, and the step, ns."""
     step = max(-(-(end - begin) // _FINEST), 1)
     start, until = pl.col("start"), pl.col("end")
     inside = run.operations.filter(start < end, (start >= begin) | (until > begin))
     activities = (
         run.events.rows.located(inside)
-        .filter(pl.col("device").is_in(closeup.devices))
+        .filter(pl.col("device").is_in(devices))
         .select(
             pl.col("device").cast(pl.Int64),
             pl.col("number").replace_strict(KINDS_OF_NUMBER, default=0, return_dtype=pl.Int64).alias("kind"),

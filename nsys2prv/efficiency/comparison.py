@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.comparison_tables import (
-    CHANGES,
-    FORMAT,
-    GATE,
-    GPU,
-    ITERATION_LENGTHS,
-    MATCHED,
-    METRICS,
-    PROCESS,
-    RUNS,
-    TABLES,
-    VERSION,
-    WALL_TIME,
-)
+from nsys2prv.efficiency import comparison_tables as tables_of
+from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import measure
@@ -31,23 +21,25 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
-from nsys2prv.efficiency.run_labels import check_labels, labels_of
 from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import WARM_UP
-from nsys2prv.errors import UsageError
+from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
-from nsys2prv.vocabulary.wording import listed
+from nsys2prv.vocabulary.wording import listed, short
 
 MOST_CHANGES = 200
 """Changes of each run that have a row: the largest."""
 MOST_KERNELS = 500
 """Kernels that are matched: those that take most time in any run."""
+LONGEST_LABEL = 40
+"""Characters of a label that is made of a path."""
+_SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
+_WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
 """Results by the letters of their runs, the first one first."""
-Row = Mapping[str, Any]
 _NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
 """Columns of `gaps` that are times, and no causes."""
 
@@ -75,49 +67,44 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     options = options or CompareOptions()
     # Before runs are measured, which takes time.
     check_are_reports(run for run in runs if not isinstance(run, EfficiencyResult))
-    check_labels(options.label, list(map(_letters, range(len(runs)))))
+    letters = list(map(_letters, range(len(runs))))
+    check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
-    return compare_measured([_measured(run, options) for run in runs], inputs, options)
-
-
-def compare_measured(
-    measured: Sequence[EfficiencyResult], inputs: Sequence[Sequence[str]], options: CompareOptions
-) -> ComparisonResult:
-    """Compare measured runs; `inputs` are the paths of each as they were given."""
+    measured = [_measured(run, options) for run in runs]
     policies = sorted({result.head["nccl"] for result in measured})
     if len(policies) > 1:
         raise UsageError(
             f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all of them with the "
             f"same --nccl"
         )
-    results = {_letters(place): result for place, result in enumerate(measured)}
-    labels = dict(zip(results, options.label or labels_of(inputs, measured), strict=True))
+    results = dict(zip(letters, measured, strict=True))
+    labels = options.label or labels_of(inputs, measured)
     by = _compared_by(results)
-    runs = _run_rows(results, labels, options.scaling, by)
-    first, *later = ((row, result.head) for row, result in zip(runs, measured, strict=True))
+    compared = _runs(results, labels, options.scaling, by)
+    first, *later = ((row, result.head) for row, result in zip(compared.to_dicts(), measured, strict=True))
     tables: Filled = {
-        RUNS: runs,
-        METRICS: _metric_rows(results),
-        WALL_TIME: _wall_time_rows(results, runs[0]["basis"], by),
-        ITERATION_LENGTHS: _iteration_lengths(results),
-        MATCHED: () if by.is_of_hosts else _matched(results, runs),
-        CHANGES: _changes(results, {row["run"]: row["share"] for row in runs}, by),
-        GATE: judge(options.fail_if, first, later),
+        tables_of.RUNS: compared,
+        tables_of.METRICS: _metric_rows(results),
+        tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
+        tables_of.ITERATION_LENGTHS: _iteration_lengths(results),
+        tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
+        tables_of.CHANGES: _changes(results, dict(compared.select("run", "share").iter_rows()), by),
+        tables_of.GATE: judge(options.fail_if, first, later),
     }
     head = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": tables_of.FORMAT,
+        "version": tables_of.VERSION,
         "nsys2prv": __version__,
         "runs": [
-            {"run": run, "label": labels[run], "input": ", ".join(paths), "title": result.head["title"]}
-            for (run, result), paths in zip(results.items(), inputs, strict=True)
+            {"run": run, "label": label, "input": ", ".join(paths), "title": result.head["title"]}
+            for (run, result), label, paths in zip(results.items(), labels, inputs, strict=True)
         ],
         "nccl": policies[0],
         "not_compared": by.not_compared,
         "warnings": [f"{run}: {warning}" for run, result in results.items() for warning in result.head["warnings"]],
     }
-    return ComparisonResult(head, frames_by_name(tables, TABLES))
+    return ComparisonResult(head, frames_by_name(tables, tables_of.TABLES))
 
 
 def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> EfficiencyResult:
@@ -138,40 +125,102 @@ def _letters(place: int) -> str:
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
 
+# -- what runs are called -------------------------------------------------------------------------------------------------
+
+
+def check_labels(labels: Sequence[str], runs: Sequence[str]) -> None:
+    """Check labels that the user gave to runs with these letters.
+
+    Raises
+    ------
+    UsageError
+        When there are not as many as runs, one is empty, two are the same, or one is the letter of another run.
+    """
+    if labels and len(labels) != len(runs):
+        raise UsageError(f"--label: {counted(len(labels), 'label')} for {len(runs):,} runs; give one for each, in order")
+    for place, label in enumerate(labels):
+        if not label.strip():
+            raise UsageError("--label: a label is empty; give a name for each run")
+        if label in labels[:place]:
+            raise UsageError(f"--label {short(label)}: two runs have this label; give each another one")
+        if label in runs and runs.index(label) != place:
+            raise UsageError(f"--label {short(label)}: this is the letter of another run; give another label")
+
+
+def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
+    """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers of
+    GPUs, dates, or numbers."""
+    names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
+    gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
+    began = [str(result.head["began"] or "") for result in results]
+    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
+    # What was given twice: the same runs under numbers.
+    numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
+
+
+def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
+    """What remains of the paths of runs without what all begin and end with; a single part where that is enough; empty where
+    it does not tell them apart.
+
+    >>> path_labels([["x/before/reports"], ["x/after/reports"]]), path_labels([["x/run"], ["x/run/new"]])
+    (['before', 'after'], ['run', 'run/new'])
+    """
+    runs = [_parts(paths) for paths in inputs]
+    first = len(_common_start(runs))
+    last = len(_common_start([parts[first:][::-1] for parts in runs]))
+    if any(len(parts) <= first + last for parts in runs):
+        # A folder of another: its own name comes first.
+        first = max(first - 1, 0)
+    differing = [parts[first : len(parts) - last] for parts in runs]
+    joined = ["/".join(parts) for parts in differing]
+    columns = zip(*differing, strict=False) if max(map(len, joined)) > LONGEST_LABEL else ()
+    labels = list(map(_readable, next((column for column in columns if len(set(column)) == len(column)), joined)))
+    return labels if _tell_apart(labels) else []
+
+
+def _tell_apart(labels: Sequence[str]) -> bool:
+    return bool(labels) and all(labels) and len(set(labels)) == len(labels)
+
+
+def _parts(paths: Sequence[str]) -> list[str]:
+    """Parts of the path of a run, without wildcards and suffixes; of several, those that all have in common."""
+    several = [[part for part in os.path.abspath(path).split(os.sep) if not _WILDCARDS.search(part)] for path in paths]
+    common = _common_start(several)
+    return [*common[:-1], _SUFFIX.sub("", common[-1])] if common else []
+
+
+def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))]
+
+
+def _readable(text: str) -> str:
+    return short(as_utf8(text), LONGEST_LABEL)
+
+
 # -- the runs -------------------------------------------------------------------------------------------------------------
+
+
+_COLUMNS = {
+    GPU: ("devices", "useful_ns", "device_parallel_efficiency"),
+    PROCESS: ("processes", "host_useful_ns", "host_parallel_efficiency"),
+}
+"""Columns of the table `run`: how many there are, their useful time, and the efficiency that is the root of their tree."""
 
 
 @dataclass(frozen=True)
 class ComparedBy:
-    """Columns of the table `run` that all runs of a comparison have and are compared by.
-
-    Attributes
-    ----------
-    per
-        GPU or PROCESS.
-    size, useful, efficiency
-        How many there are, their useful time, and the efficiency that is the root of their tree.
-    has_mpi
-        Whether all runs have MPI calls.
-    is_same_work
-        Whether useful times are those of the same work: not of a run on GPUs and one on hosts, and not where the time of hosts
-        that is no MPI call is not known to be work.
-    not_compared
-        What can't be compared, in one sentence; None: everything can.
-    """
+    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; and what can't be compared, in one sentence."""
 
     per: str
-    size: str
-    useful: str
-    efficiency: str
     has_mpi: bool
-    is_same_work: bool = True
     not_compared: str | None = None
 
     @property
-    def is_of_hosts(self) -> bool:
-        """Whether processes of hosts are compared."""
-        return self.per == PROCESS
+    def is_same_work(self) -> bool:
+        """Whether useful times are those of the same work: not of a run on GPUs and one on hosts, and not where the time of
+        hosts that is no MPI call is not known to be work."""
+        return self.per == GPU or (self.has_mpi and self.not_compared is None)
 
 
 def _row_of_run(result: EfficiencyResult) -> dict[str, Any]:
@@ -184,19 +233,14 @@ def _compared_by(results: Results) -> ComparedBy:
     has_mpi = all(row["mpi_parallel_efficiency"] is not None for row in rows.values())
     with_gpus = [run for run, row in rows.items() if row["devices"]]
     without = [run for run in rows if run not in with_gpus]
-    if not without:
-        return ComparedBy(GPU, "devices", "useful_ns", "device_parallel_efficiency", has_mpi)
+    if not without or not with_gpus:
+        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi)
+    gpus, hosts = (f"{listed(runs)} {'uses' if len(runs) == 1 else 'use'}" for runs in (with_gpus, without))
     not_compared = (
-        f"{_using(with_gpus)} GPUs and {_using(without)} none: efficiencies of GPUs, kernels, copies, idle GPUs and useful "
-        f"time can't be compared; what is compared is of hosts: wall time, and calls of CUDA, MPI and the OS"
+        f"{gpus} GPUs and {hosts} none: efficiencies of GPUs, kernels, copies, idle GPUs and useful time can't be compared; "
+        f"what is compared is of hosts: wall time, and calls of CUDA, MPI and the OS"
     )
-    is_same_work = has_mpi and not with_gpus
-    columns = ("processes", "host_useful_ns", "host_parallel_efficiency")
-    return ComparedBy(PROCESS, *columns, has_mpi, is_same_work, not_compared if with_gpus else None)
-
-
-def _using(runs: list[str]) -> str:
-    return f"{listed(runs)} {'uses' if len(runs) == 1 else 'use'}"
+    return ComparedBy(PROCESS, has_mpi, not_compared)
 
 
 def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
@@ -204,79 +248,66 @@ def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
     return result.tables["iterations"].filter(pl.col("kind").fill_null("") != WARM_UP)
 
 
-def _mean_length(iterations: pl.DataFrame) -> float | None:
-    if iterations.is_empty():
-        return None
-    begin, end = iterations["begin_ns"].to_numpy().min(), iterations["end_ns"].to_numpy().max()
-    return float(end - begin) / iterations.height
-
-
-def _run_rows(results: Results, labels: Mapping[str, str], kind: ScalingKind, by: ComparedBy) -> list[dict[str, Any]]:
-    """Rows of `runs`. Iterations are compared where all runs have them and not equally many."""
-    iterations = {run: _usual_iterations(result) for run, result in results.items()}
-    numbers = {table.height for table in iterations.values()}
+def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: ComparedBy) -> pl.DataFrame:
+    """The table `runs`, with the column `share`: the part of a run that is compared. Iterations are compared where all runs
+    have them and not equally many."""
+    column_of_size, column_of_useful, root = _COLUMNS[by.per]
+    iterations = [_usual_iterations(result) for result in results.values()]
+    numbers = {usual.height for usual in iterations}
     is_by_iteration = len(numbers) > 1 and 0 not in numbers
-    rows: list[dict[str, Any]] = []
-    first: Row = {}
-    for run, result in results.items():
-        row, usual = _row_of_run(result), iterations[run]
-        mean_length = _mean_length(usual)
-        elapsed, useful, share = row["elapsed_ns"], row[by.useful], 1.0
-        if is_by_iteration:
-            elapsed, useful, share = mean_length, float(usual[by.useful].to_numpy().mean()), 1 / usual.height
-        first = first or {"elapsed": elapsed, "useful": useful, "size": row[by.size]}
-        total = _ratio(first["useful"], useful) if by.is_same_work else None
-        per_device = _ratio(first["useful"] * row[by.size], useful * first["size"]) if by.is_same_work else None
-        scaling = _scaling(kind, total, per_device)
-        speedup = _ratio(first["elapsed"], elapsed)
+    rows = []
+    for (run, result), label, usual in zip(results.items(), labels, iterations, strict=True):
+        length = usual.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()).item()
         rows.append(
-            {
-                "run": run,
-                "label": labels[run],
-                "title": as_utf8(str(result.head["title"])),
-                **row,
-                "iterations": usual.height or None,
-                "iteration_ns": mean_length,
-                "basis": "iteration" if is_by_iteration else "run",
-                "scaling": scaling.value,
-                "per": by.per,
-                "size": row[by.size],
-                "share": share,
-                "idle_ns": row["elapsed_ns"] * row["devices"] - row["active_ns"],
-                "speedup": speedup,
-                "scaling_efficiency": _of_ideal(speedup, scaling, first["size"], row[by.size]) if by.is_same_work else None,
-                "scalability": total if scaling == ScalingKind.STRONG else per_device,
-                "useful_scalability": total,
-                "useful_scalability_per_device": per_device,
-                "global_efficiency": _product(row[by.efficiency], total),
-                "global_efficiency_per_device": _product(row[by.efficiency], per_device),
-            }
+            result.tables["run"].with_columns(
+                pl.lit(run).alias("run"),
+                label=pl.lit(label),
+                title=pl.lit(as_utf8(str(result.head["title"]))),
+                iterations=pl.lit(usual.height or None, pl.Int64),
+                iteration_ns=pl.lit(length, pl.Float64),
+                basis=pl.lit("iteration" if is_by_iteration else "run"),
+                per=pl.lit(by.per),
+                size=pl.col(column_of_size),
+                share=pl.lit(1 / usual.height if is_by_iteration else 1.0),
+                elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
+                useful=pl.lit(usual[column_of_useful].mean()) if is_by_iteration else pl.col(column_of_useful).cast(pl.Float64),
+                idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
+            )
         )
-    # The first run is on the scale of the others.
-    rows[0]["scaling"] = rows[1]["scaling"]
-    return rows
+    speedup, total, per_device = pl.col("speedup"), pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
+    useful, size, is_strong = pl.col("useful"), pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
+    is_same_work = pl.lit(by.is_same_work)
+    return (
+        pl.concat(rows, how="vertical_relaxed")
+        .with_columns(
+            speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
+            useful_scalability=pl.when(is_same_work).then(_ratio(useful.first(), useful)),
+            useful_scalability_per_device=pl.when(is_same_work).then(_ratio(useful.first() * size, useful * size.first())),
+        )
+        .with_columns(scaling=_scaling(kind, total, per_device))
+        # The first run is on the scale of the others.
+        .with_columns(scaling=pl.when(pl.col("run") == "A").then(pl.col("scaling").shift(-1)).otherwise("scaling"))
+        .with_columns(
+            scaling_efficiency=pl.when(is_same_work).then(
+                pl.when(is_strong & (size > 0)).then(speedup * size.first() / size).otherwise(speedup)
+            ),
+            scalability=pl.when(is_strong).then(total).otherwise(per_device),
+            global_efficiency=pl.col(root) * total,
+            global_efficiency_per_device=pl.col(root) * per_device,
+        )
+    )
 
 
-def _scaling(kind: ScalingKind, total: float | None, per_device: float | None) -> ScalingKind:
+def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:
     """Strong or weak; where neither is named, the one in which useful time changes less."""
     if kind != ScalingKind.AUTO:
-        return kind
-    if not total or not per_device:
-        return ScalingKind.STRONG
-    return ScalingKind.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else ScalingKind.WEAK
+        return pl.lit(kind.value)
+    is_weak = (total > 0) & (per_device > 0) & (total.log().abs() > per_device.log().abs())
+    return pl.when(is_weak).then(pl.lit(ScalingKind.WEAK.value)).otherwise(pl.lit(ScalingKind.STRONG.value))
 
 
-def _of_ideal(speedup: float | None, scaling: ScalingKind, first: int, size: int) -> float | None:
-    """A speedup over the one that the scaling allows, from the sizes of the first run and of this one."""
-    return speedup if speedup is None or scaling == ScalingKind.WEAK or not size else speedup * first / size
-
-
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator else None
-
-
-def _product(efficiency: float | None, scalability: float | None) -> float | None:
-    return None if efficiency is None or scalability is None else efficiency * scalability
+def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
+    return pl.when(denominator != 0).then(numerator / denominator)
 
 
 # -- what is compared -----------------------------------------------------------------------------------------------------
@@ -288,36 +319,30 @@ def _metric_rows(results: Results) -> list[dict[str, Any]]:
         for row in tree_rows(_row_of_run(result)):
             before, value = first[row["metric"]], row["value"]
             change = value - before if value is not None and before is not None else None
-            rows.append({"run": run, **{key: row[key] for key in METRICS.schema if key in row}, "change": change})
+            rows.append({"run": run, **row, "change": change})
     return rows
 
 
-def _wall_time_rows(results: Results, basis: str, by: ComparedBy) -> list[dict[str, Any]]:
-    """What the wall time of each run went to: each part that any run has."""
-    parts = {run: {part.name: part for part in _wall_time_parts(result, basis, by)} for run, result in results.items()}
-    # As the first run calls it that has it.
-    titles = {part.name: part for of_run in reversed(parts.values()) for part in of_run.values()}
-    names = dict.fromkeys(name for of_run in parts.values() for name in of_run)
-    nothing = BarPart("", "", "", 0.0, 0.0)
-    return [
-        {
-            "run": run,
-            "part": name,
-            "title": titles[name].title,
-            "group": titles[name].group,
-            "value_ns": of_run.get(name, nothing).value,
-            "share": of_run.get(name, nothing).share,
-            "difference_ns": of_run.get(name, nothing).value - parts["A"].get(name, nothing).value,
-        }
-        for run, of_run in parts.items()
-        for name in names
-    ]
+def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
+    """What the wall time of each run went to: each part that any run has, as the first run calls it that has it."""
+    names = ["run", "part", "title", "group"]
+    schema = {**dict.fromkeys(names, pl.String), **dict.fromkeys(["value_ns", "share"], pl.Float64)}
+    rows = [(run, *astuple(part)) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
+    parts = pl.DataFrame(rows, schema, orient="row")
+    titles = parts.unique("part", keep="first", maintain_order=True).select(names[1:])
+    return (
+        pl.DataFrame({"run": list(results)})
+        .join(titles, how="cross")
+        .join(parts.drop("title", "group"), on=["run", "part"], how="left", maintain_order="left")
+        .with_columns(pl.col("value_ns", "share").fill_null(0.0))
+        .with_columns(difference_ns=pl.col("value_ns") - pl.col("value_ns").first().over("part"))
+    )
 
 
 def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Sequence[BarPart]:
     """Parts of the run, or of its mean iteration."""
     tables, of_iterations = result.tables, result.tables["absent_iterations"]
-    if by.is_of_hosts:
+    if by.per == PROCESS:
         return wall_time_of_hosts(tables, with_mpi=by.has_mpi)
     if basis == "run" or of_iterations.is_empty():
         return wall_time_parts(tables)
@@ -334,7 +359,7 @@ def _iteration_lengths(results: Results) -> pl.DataFrame:
     )
 
 
-def _matched(results: Results, runs: Sequence[Row]) -> pl.DataFrame:
+def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     """Kernels and families of all runs, those first that take most time in one."""
     numbers = ("count", "total_ns", "mean_ns", "share")
     rows = pl.concat(
@@ -351,8 +376,9 @@ def _matched(results: Results, runs: Sequence[Row]) -> pl.DataFrame:
     )
     first = rows.filter(pl.col("run") == "A").select(*what, before="total_ns", before_mean="mean_ns")
     # Sums of each run for one iteration, and of one device, where these are compared.
-    sizes = {row["run"]: row["size"] / max(runs[0]["size"], 1) if row["scaling"] == ScalingKind.WEAK else 1 for row in runs}
-    factors = {row["run"]: runs[0]["share"] / row["share"] * sizes[row["run"]] for row in runs}
+    share, size, is_weak = pl.col("share"), pl.col("size"), pl.col("scaling") == ScalingKind.WEAK.value
+    size_factor = pl.when(is_weak).then(size / size.first().clip(1)).otherwise(1.0)
+    factors = dict(runs.select("run", share.first() / share * size_factor).iter_rows())
     factor = pl.col("run").replace_strict(factors, return_dtype=pl.Float64)
     return (
         rows.join(largest, on=what, how="inner")
@@ -396,7 +422,7 @@ def _times(result: EfficiencyResult, by: ComparedBy) -> pl.DataFrame:
         (what, threads, tables[table].select("total_ns", name="call"))
         for what, table in (("CUDA call", "cuda_calls"), ("MPI call", "mpi_calls"))
     ]
-    if by.is_of_hosts:
+    if by.per == PROCESS:
         counted = tables["os_calls"].filter((pl.col("kind") == "io") if by.has_mpi else pl.lit(value=True))
         parts.append(("OS call", processes, counted.select("total_ns", name="call")))
     else:

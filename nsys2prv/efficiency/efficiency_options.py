@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nsys2prv.run.option_values import TimeRange, texts, time_range
-from nsys2prv.run.read_options import ReadOptions, one_of, option
+from nsys2prv.run.read_options import MEASURE, SELECT, ReadOptions, one_of, option
 from nsys2prv.vocabulary.wording import short
 
 BINS = 100
@@ -64,25 +64,28 @@ class EfficiencyOptions(ReadOptions):
         "What NCCL kernels count as: communication (as in BSC's views) or useful (as in TALP).",
         "POLICY",
         one_of(NcclPolicy),
+        group=MEASURE,
     )
     window: WindowChoice = option(
         WindowChoice(),
-        "Part of the run to measure: all, steady (the iterations without those of the warm-up), or BEGIN:END in times of the "
-        "trace, as for --time. Times in the results are those of the whole trace.",
+        "Part of the run to measure: all, steady (iterations without warm-up), or BEGIN:END in times of the trace, as for "
+        "--time.",
         "WINDOW",
         window_choice,
+        group=SELECT,
     )
     regions: tuple[str, ...] = option(
         (),
         "Efficiencies of NVTX ranges: NAME or NAME@DOMAIN, with the wildcards * and ?; '*' takes all. May be repeated.",
         "NVTX",
         texts,
+        group=MEASURE,
     )
     per_iteration: str | None = option(
-        None, "Efficiencies of each iteration, which is the n-th NVTX range of this name.", "NAME[@DOMAIN]"
+        None, "Efficiencies of each iteration, which is the n-th NVTX range of this name.", "NAME", group=MEASURE
     )
-    no_critical_path: bool = option(False, "Do not look for the critical path: saves its time.")
-    bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000)
+    no_critical_path: bool = option(False, "Do not look for the critical path: saves its time.", group=MEASURE)
+    bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000, group=MEASURE)
 
 
 class ScalingKind(str, enum.Enum):
@@ -130,9 +133,14 @@ class CompareOptions(EfficiencyOptions):
         "nearer to.",
         "SCALING",
         one_of(ScalingKind),
+        group=MEASURE,
     )
     label: tuple[str, ...] = option(
-        (), "What a run is called: once for each run, in their order (default: what differs in their paths).", "TEXT", texts
+        (),
+        "What a run is called: once for each run, in their order (default: what differs in their paths).",
+        "TEXT",
+        texts,
+        group=MEASURE,
     )
     fail_if: tuple[str, ...] = option(
         (),
@@ -140,6 +148,7 @@ class CompareOptions(EfficiencyOptions):
         "number or a multiple of run A's value, such as 'device_parallel_efficiency < 0.95*A'. May be repeated.",
         "CONDITION",
         gate_conditions,
+        group=MEASURE,
     )
 
 

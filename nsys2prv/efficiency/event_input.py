@@ -33,9 +33,8 @@ from nsys2prv.efficiency.run_events import (
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.keys import distinct
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.workers import workers
+from nsys2prv.execution.row_order import distinct
+from nsys2prv.execution.workers import Shared, workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
@@ -85,14 +84,13 @@ def read_events(
         With one sentence for the user.
     """
     check_are_reports(arguments)
-    room = memory.left()
+    room = memory.left(options.memory)
     collections = tuple(
         collection
         for collection in COLLECTIONS
         if (with_ranges or collection is not RANGES) and (with_dependencies or not collection.optional)
     )
-    with workers(options.workers, options.scheduler, options.memory) as pool:
-        pool.share(folder)
+    with workers(options.workers, options.scheduler, options.memory, [folder]) as pool:
         # Rows, axis and numbers are those of the trace: all sources are surveyed.
         session = RunSession(arguments, SOURCES, options, folder, pool)
         check_size(session.plan, collections, room)

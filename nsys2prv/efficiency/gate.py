@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -21,42 +21,27 @@ from nsys2prv.errors import GateFailed, GateNotDecidable, Nsys2prvError, UsageEr
 from nsys2prv.vocabulary.limits import LONGEST_NS
 from nsys2prv.vocabulary.wording import did_you_mean, quantity, short
 
-_ROUNDING = 1e-12
 _UNITS = {column.name: column.unit for column in RUNS.columns if column.dtype is not pl.String}
 """Metrics that conditions can be on, with their units."""
 _OF_GPUS = {"idle_ns", "device_offload_efficiency", *(column.name for column in DEVICE_TREE.columns_of_run)}
 _OF_GPUS -= {"devices", "elapsed_ns"}
 """Numbers that a run without GPUs does not have."""
-_OF_LENGTHS = ("speedup", "scaling_efficiency")
-_OF_ROOT = ("global_efficiency", "global_efficiency_per_device")
-"""Numbers that are the length of the first run over that of a run, and the root of the tree of a run, times a constant."""
+RESULTS = {FAILS: GateFailed, NOT_DECIDABLE: GateNotDecidable, PASSES: None}
+"""Results of a condition, the worst first, and what a command ends with."""
 
 Run = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A row of the table `runs`, and the head of this run."""
-
-
-class Interval(NamedTuple):
-    """A number of a run, and the least and the most that it can be."""
-
-    value: float
-    least: float
-    most: float
+Interval = tuple[float, float, float]
+"""A number of a run, and the least and the most that it can be."""
 
 
 def check_conditions(conditions: Iterable[str]) -> None:
     """Raise a UsageError for a metric that does not exist, before runs are measured."""
     for condition in conditions:
-        metric = _parts(condition)["metric"]
+        metric = re.split(r"\W", condition)[0]
         if metric not in _UNITS:
             why = f"there is no metric {short(metric)}{did_you_mean(metric, _UNITS)}"
             raise UsageError(f"--fail-if '{short(condition)}': {why}")
-
-
-def _parts(condition: str) -> re.Match[str]:
-    parts = CONDITION.fullmatch(condition)
-    # Options have refused all others.
-    assert parts is not None
-    return parts
 
 
 def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
@@ -65,30 +50,39 @@ def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[d
 
 
 def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
-    parts = _parts(condition)
-    metric, name, factor = parts["metric"], run[0]["run"], float(parts["number"] or 1)
-    unit = _UNITS[metric]
-    value = _interval(metric, run, first)
-    base = _interval(metric, first, first) if parts["first"] else Interval(1.0, 1.0, 1.0)
-    bound = None if base is None else Interval(*(number * factor if factor else 0.0 for number in base))
-    is_true, reason = None, None
+    parts = CONDITION.fullmatch(condition)
+    # Options have refused all others.
+    assert parts is not None
+    metric, factor, name = parts["metric"], float(parts["number"] or 1), run[0]["run"]
+    value, base = _interval(metric, run, first), _interval(metric, first, first) if parts["first"] else (1.0, 1.0, 1.0)
+    bound = None if base is None else tuple(number * factor if factor else 0.0 for number in base)
+    unit, names, of_bounds = _UNITS[metric], ("value", "least", "most"), ("bound", "least_bound", "most_bound")
+    row = {"condition": condition, "run": name, "metric": metric, "unit": unit, **_columns(names, value),
+           **_columns(of_bounds, bound)}  # fmt: skip
     if value is None or base is None or bound is None:
-        reason = _why_missing(metric, run if value is None else first)
-    else:
-        is_true = _is_true(value, parts["sign"], bound)
-        ranges = ((name, *value), ("A", *base))
-        texts = [f"{of} from {worded(least, unit)} to {worded(most, unit)}" for of, _, least, most in ranges if least < most]
-        reason = f"the clocks of the hosts allow {' and '.join(texts)}" if is_true is None else None
-    return {
-        "condition": condition,
-        "run": name,
-        "metric": metric,
-        "unit": unit,
-        **_numbers(("value", "least", "most"), value),
-        **_numbers(("bound", "least_bound", "most_bound"), bound),
-        "result": {True: FAILS, False: PASSES, None: NOT_DECIDABLE}[is_true],
-        "reason": reason,
-    }
+        return {**row, "result": NOT_DECIDABLE, "reason": _why_missing(metric, run if value is None else first)}
+    outcomes = {_holds(number, parts["sign"], limit) for number in value[1:] for limit in bound[1:]}
+    if len(outcomes) == 1:
+        return {**row, "result": FAILS if outcomes == {True} else PASSES, "reason": None}
+    ranges = [
+        f"{letter} from {worded(least, unit)} to {worded(most, unit)}"
+        for letter, (_, least, most) in ((name, value), ("A", base))
+        if least < most
+    ]
+    return {**row, "result": NOT_DECIDABLE, "reason": f"the clocks of the hosts allow {' and '.join(ranges)}"}
+
+
+def _columns(names: Sequence[str], interval: Sequence[float] | None) -> dict[str, float | None]:
+    # A length of which nothing is known is null.
+    numbers = interval or [math.inf] * len(names)
+    return {name: number if math.isfinite(number) else None for name, number in zip(names, numbers, strict=True)}
+
+
+def _holds(number: float, sign: str, limit: float) -> bool:
+    """Whether a condition is true of a number, by more than what computing with it rounds."""
+    if math.isclose(number, limit, rel_tol=1e-12):
+        return sign.endswith("=")
+    return number < limit if sign.startswith("<") else number > limit
 
 
 def _interval(metric: str, run: Run, first: Run) -> Interval | None:
@@ -99,16 +93,18 @@ def _interval(metric: str, run: Run, first: Run) -> Interval | None:
     values = [value]
     for end, end_of_first in (("least_ns", "most_ns"), ("most_ns", "least_ns")):
         at, first_at = _at_end(run, end), _at_end(first, end_of_first)
-        if metric in _OF_LENGTHS and run is not first:
+        if metric in ("speedup", "scaling_efficiency") and run is not first:
+            # The length of the first run over that of this run, times a constant.
             length = "iteration_ns" if row["basis"] == "iteration" else "elapsed_ns"
             speedup = first_at[length] / before[length] if before[length] else 0.0
             values.append(value * speedup * row[length] / at[length] if at[length] else math.inf)
-        elif metric in _OF_ROOT:
+        elif metric in ("global_efficiency", "global_efficiency_per_device"):
+            # The root of the tree of a run, times a constant.
             root = (HOST_TREE if row["per"] == PROCESS else DEVICE_TREE).efficiencies[0].name
             values.append(value * (at[root] or 0.0) / row[root] if row[root] else 0.0)
         else:
             values.append(value if at[metric] is None else at[metric])
-    return Interval(value, min(values), max(values))
+    return value, min(values), max(values)
 
 
 def _at_end(run: Run, end: str) -> dict[str, Any]:
@@ -122,34 +118,17 @@ def _at_end(run: Run, end: str) -> dict[str, Any]:
     return {**row, **{name: efficiencies[name] for name in EFFICIENCIES}, "elapsed_ns": elapsed, "iteration_ns": iteration}
 
 
-def _is_true(value: Interval, sign: str, bound: Interval) -> bool | None:
-    """Whether a condition is true; None where that depends on what the two numbers are."""
-    low, high = (value, bound) if sign.startswith("<") else (bound, value)
-    if sign.endswith("="):
-        return True if not _less(high.least, low.most) else False if _less(high.most, low.least) else None
-    return True if _less(low.most, high.least) else False if not _less(low.least, high.most) else None
-
-
-def _less(low: float, high: float) -> bool:
-    """Whether a number is less than another by more than what computing with them rounds."""
-    return low < high and not math.isclose(low, high, rel_tol=_ROUNDING)
-
-
-def _numbers(names: Sequence[str], interval: Interval | None) -> dict[str, float | None]:
-    # A length of which nothing is known is null.
-    values = [value if math.isfinite(value) else None for value in interval or ()] or [None] * len(names)
-    return dict(zip(names, values, strict=True))
-
-
 def _why_missing(metric: str, run: Run) -> str:
     row, head = run
-    without = EFFICIENCIES[metric].null_without if metric in EFFICIENCIES else ""
-    why = f" (without {without})" if without else ""
+    why = f"without {without}" if metric in EFFICIENCIES and (without := EFFICIENCIES[metric].null_without) else ""
     if metric in ("iterations", "iteration_ns"):
-        why = f" (no iterations: {short(str(head['iterations'].get('reason')), 200)})"
+        why = f"no iterations: {short(str(head['iterations'].get('reason')), 200)}"
     elif metric in _OF_GPUS and not row["devices"]:
-        why = " (no process uses a GPU)"
-    return f"{row['run']} has no {metric}{why}"
+        why = "no process uses a GPU"
+    return f"{row['run']} has no {metric}" + (f" ({why})" if why else "")
+
+
+# -- for people -----------------------------------------------------------------------------------------------------------
 
 
 def worded(value: float | None, unit: str) -> str:
@@ -165,23 +144,17 @@ def worded(value: float | None, unit: str) -> str:
 
 def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of the table: those that fail first."""
-    order = {FAILS: 0, NOT_DECIDABLE: 1, PASSES: 2}
-    return sorted(gate.iter_rows(named=True), key=lambda row: order[row["result"]])
+    return [row for result in RESULTS for row in gate.filter(pl.col("result") == result).to_dicts()]
 
 
-def gate_lines(gate: pl.DataFrame) -> list[str]:
-    """Each condition with its result and numbers: those that fail first."""
-    return [f"{row['result']}: {_sentence(row)}" for row in gate_order(gate)]
-
-
-def _sentence(row: Mapping[str, Any]) -> str:
+def gate_sentence(row: Mapping[str, Any]) -> str:
+    """A condition with its numbers, or why it is not decidable."""
     why = row["reason"] or f"{worded(row['value'], row['unit'])}, bound {worded(row['bound'], row['unit'])}"
     return f"{row['run']}: {row['condition']} ({why})"
 
 
 def gate_error(gate: pl.DataFrame) -> Nsys2prvError | None:
     """What the command ends with: an error where a condition is true or not decidable, else None."""
-    for result, error in ((FAILS, GateFailed), (NOT_DECIDABLE, GateNotDecidable)):
-        if sentences := [_sentence(row) for row in gate.iter_rows(named=True) if row["result"] == result]:
-            return error(sentences, gate.height)
-    return None
+    rows = gate_order(gate)
+    error = RESULTS[rows[0]["result"]] if rows else None
+    return error and error([gate_sentence(row) for row in rows if row["result"] == rows[0]["result"]], len(rows))

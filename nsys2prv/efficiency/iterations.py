@@ -14,19 +14,19 @@ direction. An iteration begins at the operation that the device is idle longest 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers, expanded, search
+from nsys2prv.efficiency.intervals import Numbers, expanded
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.named_ranges import NamedRanges
-from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, RunRows, base_types
+from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
+from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, base_types
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
-from nsys2prv.execution.keys import distinct
+from nsys2prv.execution.row_order import distinct
 from nsys2prv.vocabulary import event_types
 
 BY_KERNELS = "period of kernels"
@@ -48,7 +48,7 @@ _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-_SAMPLED_LAUNCHES = 300_000
+_SAMPLED_LAUNCHES = 100_000
 _MOST_NAMES = 24
 """Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
 
@@ -71,18 +71,7 @@ _HISTOGRAM_NAMES = 64
 _SAMPLED_ITERATIONS = 40
 """Iterations in which the operation is looked for that begins them."""
 _BOUNDED_SCHEMA = dict.fromkeys(("group", "number", "begin", "end"), pl.Int64)
-
-
-class _Groups:
-    """What one task does on one device: `of_row` is the group of each row (-1: it is no stream), with `task` and `device`."""
-
-    def __init__(self, rows: RunRows) -> None:
-        is_stream = rows.of_kind(STREAM)
-        pairs, group = np.unique(np.stack([rows.task, rows.device], axis=1)[is_stream], axis=0, return_inverse=True)
-        self.of_row: Numbers = np.full(len(rows.names), -1, dtype=np.int64)
-        self.of_row[is_stream] = group.reshape(-1)
-        self.task: Numbers = pairs[:, 0].astype(np.int64)
-        self.device: Numbers = pairs[:, 1].astype(np.int64)
+"""Iterations of groups: a group is what one task does on one device."""
 
 
 def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterations:
@@ -93,25 +82,30 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     requested
         NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they are looked for.
     """
-    operations, groups = run.operations, _Groups(run.events.rows)
-    if operations.is_empty() or not len(groups.task):
+    rows, operations = run.events.rows, run.operations
+    group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
+    if operations.is_empty() or not rows.devices_of_task:
         return RunIterations.none("no device works", None)
     work = int(operations["start"].to_numpy().min()), int(operations["end"].to_numpy().max())
-    bounded, name = _by_ranges(run, groups, requested)
+    bounded, name = _by_ranges(run, group_of_row, requested)
     if name is None and requested is not None:
         return RunIterations.none(f"no work is launched in NVTX ranges {requested}", work)
-    reason = None
     if name is None:
-        bounded, reason = _by_period(run, groups)
-    if reason is not None:
-        return RunIterations.none(reason, work)
-    iterations = _with_warm_up(_numbered(bounded, by_time=name is None))
-    group = iterations["group"].to_numpy()
-    located = iterations.with_columns(task=pl.Series(groups.task[group]), device=pl.Series(groups.device[group]))
-    iterations = located.select(pl.col(name).cast(dtype) for name, dtype in ITERATION_SCHEMA.items())
-    iterations = iterations.sort("number", "task", "device")
+        bounded, reason = _by_period(run, group_of_row)
+        if reason is not None:
+            return RunIterations.none(reason, work)
+    numbered = _numbered(bounded, by_time=name is None)
+    lengths = numbered.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
+    warm_up = lengths["number"].head(warm_up_iterations(lengths["length"].to_numpy()))
+    iterations = numbered.with_columns(
+        task=pl.col("group") // len(rows.devices),
+        device=pl.col("group") % len(rows.devices),
+        is_warm_up=pl.col("number").is_in(warm_up.implode()),
+    )
     usual = iterations.filter(~pl.col("is_warm_up"))
     steady = int(usual["begin"].to_numpy().min()), int(usual["end"].to_numpy().max())
+    iterations = iterations.select(pl.col(name).cast(dtype) for name, dtype in ITERATION_SCHEMA.items())
+    iterations = iterations.sort("number", "task", "device")
     return RunIterations(iterations, f"nvtx {name}" if name else BY_KERNELS, None, work, steady)
 
 
@@ -121,60 +115,43 @@ def _numbered(bounded: pl.DataFrame, *, by_time: bool) -> pl.DataFrame:
     With `by_time` an iteration has the number of the one of the group with most of them that begins nearest, as a recording
     may begin within an iteration of some ranks.
     """
-    parts = {int(group): part.sort("begin") for (group,), part in bounded.partition_by("group", as_dict=True).items()}
-    usual = float(np.median([part.height for part in parts.values()]))
-    alike = {group: part for group, part in parts.items() if abs(part.height - usual) <= _OTHER * usual}
-    reference = max(alike, key=lambda group: (alike[group].height, -group))
-    begins = alike[reference]["begin"].to_numpy()
+    parts = [part.sort("begin") for _, part in sorted(bounded.partition_by("group", as_dict=True).items())]
+    usual = float(np.median([part.height for part in parts]))
+    alike = [part for part in parts if abs(part.height - usual) <= _OTHER * usual]
+    begins = max(alike, key=len)["begin"].to_numpy()
     period = max(float(np.median(np.diff(begins))), 1.0) if len(begins) > 1 else 1.0
-    frames = []
-    for part in alike.values():
-        numbers = part["number"].to_numpy()
-        if by_time:
-            shared = min(part.height, len(begins))
-            late = float(np.median(part["begin"].to_numpy()[:shared] - begins[:shared])) / period
-            numbers = np.arange(part.height) + (round(late) if abs(late) > _OTHER else 0)
-        frames.append(part.with_columns(number=pl.Series(numbers, dtype=pl.Int64)))
-    return pl.concat(frames).with_columns(pl.col("number") - pl.col("number").min())
-
-
-def _with_warm_up(numbered: pl.DataFrame) -> pl.DataFrame:
-    """Which iterations are warm-up."""
-    lengths = numbered.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
-    warm_up = lengths["number"].head(warm_up_iterations(lengths["length"].to_numpy()))
-    return numbered.with_columns(is_warm_up=pl.col("number").is_in(warm_up.to_list()))
+    for place, part in enumerate(alike if by_time else ()):
+        compared = min(part.height, len(begins))
+        late = float(np.median(part["begin"].to_numpy()[:compared] - begins[:compared])) / period
+        first = round(late) if abs(late) > _OTHER else 0
+        alike[place] = part.with_columns(number=pl.Series(np.arange(part.height) + first))
+    return pl.concat(alike).with_columns(pl.col("number") - pl.col("number").min())
 
 
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
-def _by_ranges(run: MeasuredRun, groups: _Groups, requested: str | None) -> tuple[pl.DataFrame, str | None]:
+def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -> tuple[pl.DataFrame, str | None]:
     """Iterations (_BOUNDED_SCHEMA) by ranges: from the first work that is launched in a range to that of the next one. `number`
     is that of the range in its task; ranges that launch nothing are none. And the name of the ranges; None: none repeat."""
-    names = _range_names(run.events, requested)
-    located = run.events.rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
-    ranges = _repeated(located.filter(pl.col("task").is_in(np.unique(groups.task))), is_requested=requested is not None)
-    if ranges.is_empty() or run.launches.is_empty():
-        return pl.DataFrame(schema=_BOUNDED_SCHEMA), None
-    name = _most_likely(run, ranges, is_requested=requested is not None)
-    if name is None:
-        return pl.DataFrame(schema=_BOUNDED_SCHEMA), None
-    bounded = _bounded_by_launches(run, groups, ranges.filter(pl.col("name") == name))
-    text = names.filter(pl.col("name") == name)["text"].min()
-    return bounded, (requested or str(text)) if bounded.height else None
+    rows = run.events.rows
+    located = rows.located(run.frame(RANGES).join(_range_names(run.events, requested), on=["number", "value"]))
+    ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
+    ranges = _outermost(_repeated(ranges) if requested is None else ranges)
+    launches = run.launches.select(
+        "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
+    )
+    launches = rows.located(launches).sort("time")
+    if requested is None:
+        ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
+    bounded = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
+    name = requested or ranges["text"].min()
+    return bounded, str(name) if bounded.height else None
 
 
 def _range_names(events: RunEvents, requested: str | None) -> pl.DataFrame:
     """Columns `number` (event type), `value`, `text`, `name`: equal for all texts that differ in numbers only."""
-    texts = [
-        (number, value, text)
-        for number in events.types
-        if base_types([number], RANGES)
-        for value, text in (events.types[number].values or {}).items()
-        if value
-    ]
-    schema = {"number": pl.Int32, "value": pl.Int64, "text": pl.String}
-    names = pl.DataFrame(texts, schema=schema, orient="row")
+    names = range_texts(events).select("number", "value", "text")
     if requested is not None:
         slots = NamedRanges(events, [requested]).slots
         return names.join(slots, on=["number", "value"], how="semi").with_columns(name=pl.lit(0, pl.Int64))
@@ -182,104 +159,80 @@ def _range_names(events: RunEvents, requested: str | None) -> pl.DataFrame:
     return without_numbers.with_columns(name=pl.struct("number", "text").rank("dense").cast(pl.Int64) - 1)
 
 
-def _repeated(ranges: pl.DataFrame, *, is_requested: bool) -> pl.DataFrame:
-    """Ranges whose names may be iterations, by name, task and start, with their `place` (0, 1, ...) in the task.
-
-    Nearly all tasks have them, equally often but for what the edges of the recording cut. Of ranges of a name inside each other
-    the outer counts.
-    """
+def _repeated(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges whose names nearly all tasks have, equally often but for what the edges of the recording cut."""
     counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
     equal = pl.col("count").max() - pl.col("count").min() <= 1
     everywhere = (pl.len() >= _LEAST_TASKS * counts["task"].n_unique()) & (pl.col("count").min() >= LEAST_ITERATIONS)
-    by_name = counts.group_by("name").agg(pl.col("total").sum(), is_repeated=equal & everywhere | is_requested)
+    by_name = counts.group_by("name").agg(pl.col("total").sum(), is_repeated=equal & everywhere)
     tried = by_name.filter("is_repeated").sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
-    ordered = ranges.join(tried, on="name", how="semi").sort("name", "task", "start", "end", descending=[False] * 3 + [True])
+    return ranges.join(tried, on="name", how="semi")
+
+
+def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Of ranges of a name inside each other the outer ones, in the order of their starts, with their `place` (0, 1, ...) in the
+    task."""
+    ordered = ranges.sort("name", "task", "start", "end", descending=[False] * 3 + [True])
     former_end = pl.col("end").cum_max().shift(1).over("name", "task", "row")
     outer = ordered.filter((pl.col("start") >= former_end).fill_null(value=True))
     return outer.with_columns(place=pl.int_range(pl.len()).over("name", "task"))
 
 
-def _most_likely(run: MeasuredRun, ranges: pl.DataFrame, *, is_requested: bool) -> int | None:
-    """The name whose ranges are iterations, by what is launched in them and by their rhythm; None: there is none."""
-    sample = run.launches.gather_every(run.launches.height // _SAMPLED_LAUNCHES + 1)
-    shares = []
-    for (name,), part in ranges.partition_by("name", as_dict=True).items():
-        place, is_by_thread = _range_of_launches(run, part, sample)
-        shares.append((name, float((place >= 0).mean()), float(is_by_thread.mean())))
-    distance = pl.col("start").diff().over("name", "task")
-    rhythm = ranges.with_columns(distance=distance).group_by("name").agg(
-        irregular=(pl.col("distance") - pl.col("distance").median()).abs().median() / pl.col("distance").median(),
-        period=pl.col("distance").median(),
+def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """The name whose ranges are iterations, by what is launched in them and by their rhythm: a row, or none."""
+    sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
+    by_thread = pl.col("is_by_thread").sum()
+    shares = (
+        _launched_in(ranges, sample).group_by("name").agg(share=pl.len() / sample.height, by_thread=by_thread / sample.height)
+    )
+    distance, start = pl.col("distance"), pl.col("start")
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task")).group_by("name").agg(
+        irregular=(distance - distance.median()).abs().median() / distance.median(),
+        period=distance.median(),
         count=pl.col("place").max(),
-        total=(pl.col("end") - pl.col("start")).sum(),
+        total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
     )  # fmt: skip
-    from_median = (pl.col("start") - pl.col("start").median()).abs().median()
-    spread = ranges.group_by("name", "place").agg(spread=from_median).group_by("name").agg(pl.col("spread").median())
-    schema = {"name": pl.Int64, "share": pl.Float64, "by_thread": pl.Float64}
-    likely = pl.DataFrame(shares, schema=schema, orient="row").join(rhythm, on="name").join(spread, on="name")
-    if not is_requested:
-        in_step = (pl.col("irregular") < _IRREGULAR) & (pl.col("spread") < pl.col("period"))
-        likely = likely.filter(in_step & (pl.col("share") >= LEAST_LAUNCHED) & (pl.col("by_thread") >= LEAST_BY_THREAD))
-        likely = likely.filter(pl.col("share") >= NEARLY_ALL * pl.col("share").max())
-    best = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
-    return int(best["name"][0]) if best.height else None
+    spread = ranges.group_by("name", "place").agg(spread=(start - start.median()).abs().median())
+    likely = shares.join(rhythm, on="name").join(spread.group_by("name").agg(pl.col("spread").median()), on="name")
+    in_step = (pl.col("irregular") < _IRREGULAR) & (pl.col("spread") < pl.col("period"))
+    likely = likely.filter(in_step & (pl.col("share") >= LEAST_LAUNCHED) & (pl.col("by_thread") >= LEAST_BY_THREAD))
+    likely = likely.filter(pl.col("share") >= NEARLY_ALL * pl.col("share").max())
+    return likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
 
 
-def _range_of_launches(run: MeasuredRun, ranges: pl.DataFrame, launches: pl.DataFrame) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """For each launch the place in `ranges`, sorted by task and start, of that of its task which it is in (-1: none); and
-    whether the thread of the range makes it."""
-    row, time = launches["row"].to_numpy(), launches["time"].to_numpy()
-    task = run.events.rows.task[row]
-    place = search(ranges["task"].to_numpy(), ranges["start"].to_numpy(), task, time)
-    inside = (place >= 0) & (ranges["task"].to_numpy()[place] == task) & (time < ranges["end"].to_numpy()[place])
-    return np.where(inside, place, -1), inside & (ranges["row"].to_numpy()[place] == row)
-
-
-def _bounded_by_launches(run: MeasuredRun, groups: _Groups, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Iterations of each group: they begin with the first work that the thread of a range, or else its process, launches."""
-    place, is_by_thread = _range_of_launches(run, ranges, run.launches)
-    group = groups.of_row[run.launches["to_row"].to_numpy()]
-    inside = np.flatnonzero((place >= 0) & (group >= 0))
-    launched = pl.DataFrame(
-        {
-            "group": group[inside],
-            "number": ranges["place"].to_numpy()[place[inside]],
-            "begin": run.launches["to_time"].to_numpy()[inside],
-            "is_by_thread": is_by_thread[inside],
-        }
+def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
+    started = ranges.select("name", "task", "place", range_row="row", time="start", until="end").sort("time")
+    tried = launches.join(ranges.select("name").unique(), how="cross")
+    inside = tried.join_asof(started, on="time", by=["name", "task"], check_sortedness=False).filter(
+        pl.col("time") < pl.col("until")
     )
-    first = pl.coalesce(pl.col("begin").filter("is_by_thread").min(), pl.col("begin").min())
-    firsts = launched.group_by("group", "number").agg(begin=first, last=pl.col("begin").max()).sort("group", "number")
+    return inside.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
+
+
+def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
+    """Iterations of each group: they begin with the first work that the thread of a range, or else its process, launches."""
+    begin = pl.col("to_time")
+    firsts = launched.filter(pl.col("group") >= 0).group_by("group", number="place").agg(
+        begin=pl.coalesce(begin.filter("is_by_thread").min(), begin.min()), last=begin.max()
+    )  # fmt: skip
     # What runs ahead of its order, as copies of later batches, starts no iteration earlier.
-    ordered = firsts.with_columns(pl.col("begin").cum_max().over("group"))
+    ordered = firsts.sort("group", "number").with_columns(pl.col("begin").cum_max().over("group"))
     ordered = ordered.unique(["group", "begin"], keep="first", maintain_order=True)
     # The last iteration ends with the last work that is launched in its range.
-    operations = run.operations.select("start", "end", group=pl.Series(groups.of_row[run.operations["row"].to_numpy()]))
+    operations = run.operations.select("start", "end", group=pl.Series(group_of_row[run.operations["row"].to_numpy()]))
     of_last = operations.join(ordered.group_by("group").last(), on="group")
     of_last = of_last.filter(pl.col("start") >= pl.col("begin"), pl.col("start") <= pl.max_horizontal("begin", "last"))
     ends = of_last.group_by("group").agg(pl.col("end").max())
     end = pl.coalesce(pl.col("begin").shift(-1).over("group"), "end")
-    bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(end=end)
+    bounded = ordered.join(ends, on="group", how="left", maintain_order="left")
     # Numbers count the iterations with work: the recording of a device may start later than that of NVTX.
-    return bounded.select(pl.col(name).cast(dtype) for name, dtype in _BOUNDED_SCHEMA.items()).with_columns(
-        pl.col("number") - pl.col("number").min()
-    )
+    bounded = bounded.with_columns(end=end, number=pl.col("number") - pl.col("number").min())
+    return bounded.select(pl.col(name).cast(dtype) for name, dtype in _BOUNDED_SCHEMA.items())
 
 
 # -- period -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What runs on the main stream of a group, in order: `key` (its name, as a number), start, end, how long the device was
-    idle before, and the time of work before each and after the last."""
-
-    key: Numbers
-    start: Numbers
-    end: Numbers
-    idle: Numbers
-    busy: Numbers
 
 
 @dataclass(frozen=True)
@@ -292,94 +245,90 @@ class _Period:
     is_like: npt.NDArray[np.bool_]
     operations: int
 
-    @property
-    def count(self) -> int:
-        """Segments that are alike."""
-        return int(self.is_like.sum())
 
-
-def _by_period(run: MeasuredRun, groups: _Groups) -> tuple[pl.DataFrame, str | None]:
+def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, str | None]:
     """Iterations (_BOUNDED_SCHEMA) by the period of the work of each group, or why there are none."""
     empty = pl.DataFrame(schema=_BOUNDED_SCHEMA)
-    works = _works(run, groups)
+    works = _works(run, group_of_row)
     tried = _tried(works)
     if not tried:
         times = f"{LEAST_ITERATIONS + 1} times or more over the time of the work"
         return empty, f"no kernel, copy or collective is executed {times}"
-    periods = {pair: _period(works[pair[0]], pair[1], (1,), LEAST_COVERED) for pair in tried}
-    good = {pair: period for pair, period in periods.items() if period is not None and period.operations > 1}
-    at_marks = False
-    if max((period.covered for period in good.values()), default=0.0) < HARDLY_COVERED:
-        several = {}
-        for pair, single in periods.items():
-            if single is None or single.covered < LEAST_OF_SEVERAL:
-                period = _period(works[pair[0]], pair[1], range(2, _MOST_EXECUTIONS + 1), LEAST_OF_SEVERAL)
-                if period is not None:
-                    several[pair] = period
-        at_marks = bool(several) and {group for group, _ in several} >= {group for group, _ in good}
-        good = several if at_marks else good
-    if not good:
-        is_alone = all(len(np.unique(work.key)) == 1 for work in works.values())
-        return (
-            empty,
-            "one kernel repeats alone" if is_alone else "the sequence of kernels, copies and collectives has no period",
-        )
-    frames = [empty]
-    for key, members in _marking_names(good, works):
-        of_key = {group: good[group, key] for group in members}
-        frames += _bounded_by_period(works, of_key, at_marks=at_marks)
-    bounded = pl.concat(frames).filter(pl.len().over("group") >= LEAST_ITERATIONS)
+    single = _periods(works, tried, (1,), LEAST_COVERED)
+    periods = {pair: period for pair, period in single.items() if period.operations > 1}
+    at_marks = max((period.covered for period in periods.values()), default=0.0) < HARDLY_COVERED
+    if at_marks:
+        hardly = [pair for pair in tried if pair not in single or single[pair].covered < LEAST_OF_SEVERAL]
+        several = _periods(works, hardly, range(2, _MOST_EXECUTIONS + 1), LEAST_OF_SEVERAL)
+        at_marks = {group for group, _ in several} >= {group for group, _ in periods}
+        periods = several if at_marks else periods
+    if not periods:
+        is_alone = all(work["key"].n_unique() == 1 for work in works.values())
+        no_period = "the sequence of kernels, copies and collectives has no period"
+        return empty, "one kernel repeats alone" if is_alone else no_period
+    frames = [frame for marked in _marked(periods, works) for frame in _bounded_by_period(works, marked, at_marks=at_marks)]
+    bounded = pl.concat([empty, *frames]).filter(pl.len().over("group") >= LEAST_ITERATIONS)
     return bounded, None if bounded.height else f"the work repeats less than {LEAST_ITERATIONS} times as a whole"
 
 
-def _works(run: MeasuredRun, groups: _Groups) -> dict[int, _Work]:
-    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything."""
+def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
+    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
+    the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
+    work, `busy`, before it."""
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
     bases = base_types(run.operations["number"].unique().to_list(), ON_DEVICES)
     kernels = [number for number, base in bases.items() if base in (event_types.KERNEL, event_types.GRAPH_EXECUTION)]
     operations = run.operations.select(
         "start",
         "end",
-        pl.Series("group", groups.of_row[row], dtype=pl.Int32),
-        pl.Series("stream", run.events.rows.first_of_stream[row], dtype=pl.Int32),
-        pl.Series("key", distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
+        group=pl.Series(group_of_row[row], dtype=pl.Int32),
+        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         is_kernel=pl.col("number").is_in(kernels),
-    )
+    ).filter(pl.col("group") >= 0)
+    length = pl.col("end") - pl.col("start")
     works = {}
-    for (group,), part in sorted(operations.filter(pl.col("group") >= 0).partition_by("group", as_dict=True).items()):
-        length = pl.col("end") - pl.col("start")
+    for (group,), part in sorted(operations.partition_by("group", as_dict=True).items()):
         times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
         main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
         # Equal starts come in one order, from reports and from their trace.
         ordered = part.sort("start", "stream", "end", "key")
         idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
         on_main = ordered.select("key", "start", "end", "stream", idle=idle).filter(pl.col("stream") == main)
-        key, start, end, idle_before = (on_main[name].to_numpy() for name in ("key", "start", "end", "idle"))
-        works[int(group)] = _Work(key, start, end, idle_before, np.append(0, np.cumsum(end - start)))
+        works[int(group)] = on_main.with_columns(busy=length.cum_sum() - length)
     return works
 
 
-def _tried(works: Mapping[int, _Work]) -> list[tuple[int, int]]:
+def _tried(works: Mapping[int, pl.DataFrame]) -> list[tuple[int, int]]:
     """Pairs of group and key that may mark a period: the names that are in question on any group, on all of them."""
-    spread, in_question = [], set()
+    start, count = pl.col("start"), pl.col("count")
+    span = start.max() - start.min()
+    spread = []
     for group, work in works.items():
-        counts = pl.DataFrame({"key": work.key, "start": work.start, "time": work.end - work.start}).group_by("key").agg(
-            pl.len().alias("count"), pl.col("time").sum(), spread=pl.col("start").max() - pl.col("start").min()
-        )  # fmt: skip
-        is_spread = pl.col("spread") * 3 > int(work.start[-1] - work.start[0])
-        counts = counts.filter(is_spread & pl.col("count").is_between(LEAST_ITERATIONS + 1, _MOST_MARKS))
-        # Of names with one count three are enough, but that they are the same on all devices matters.
-        ordered = counts.sort("count", "time", "key", descending=[False, True, False])
-        few = ordered.filter(pl.int_range(pl.len()).over("count") < 3).head(_MOST_NAMES)
-        spread += [(group, key) for key in counts["key"].sort().to_list()]
-        in_question.update(few["key"].to_list())
-    return [(group, key) for group, key in spread if key in in_question]
+        counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - start).sum())
+        is_spread = pl.col("span") * 3 > work.select(span).item()
+        spread.append(
+            counts.filter(is_spread, count.is_between(LEAST_ITERATIONS + 1, _MOST_MARKS)).with_columns(group=pl.lit(group))
+        )
+    counts = pl.concat(spread)
+    # Of names with one count three are enough, but that they are the same on all devices matters.
+    ordered = counts.sort("group", "count", "time", "key", descending=[False, False, True, False])
+    few = ordered.filter(pl.int_range(pl.len()).over("group", "count") < 3).group_by("group").head(_MOST_NAMES)
+    return counts.filter(pl.col("key").is_in(few["key"].implode())).select("group", "key").sort("group", "key").rows()
 
 
-def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float) -> _Period | None:
+def _periods(
+    works: Mapping[int, pl.DataFrame], pairs: Sequence[tuple[int, int]], strides: Sequence[int], least_covered: float
+) -> dict[tuple[int, int], _Period]:
+    """Periods by group and key, where the key marks one."""
+    periods = {(group, key): _period(works[group], key, strides, least_covered) for group, key in pairs}
+    return {pair: period for pair, period in periods.items() if period is not None}
+
+
+def _period(work: pl.DataFrame, key: int, strides: Sequence[int], least_covered: float) -> _Period | None:
     """The period that every so many executions of a name mark, of the first stride that covers enough; None: they mark none."""
-    marks = np.flatnonzero(work.key == key)
-    before = _names_before(work.key, marks)
+    marks, busy = np.flatnonzero(work["key"].to_numpy() == key), work["busy"].to_numpy()
+    before = _names_before(work["key"].to_numpy(), marks)
     for stride in strides:
         periods = []
         for first in range(min(stride, len(marks))):
@@ -388,8 +337,8 @@ def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float)
                 continue
             usual = np.median(histograms, axis=0)
             is_like = np.linalg.norm(histograms - usual, axis=1) <= LIKE * max(float(np.linalg.norm(usual)), 1.0)
-            operations, times = np.diff(places), np.diff(work.busy[places])
-            covered = float(times[is_like].sum()) / max(int(work.busy[-1]), 1)
+            operations, times = np.diff(places), np.diff(busy[places])
+            covered = float(times[is_like].sum()) / max(_time_of(work), 1)
             # A kernel that is long and repeats at once in some places is no period of the rest.
             is_regular = operations[is_like].sum() >= LEAST_COVERED * operations.sum()
             if is_regular and covered >= least_covered and is_like.sum() >= LEAST_ITERATIONS:
@@ -397,6 +346,10 @@ def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float)
         if periods:
             return max(periods, key=lambda period: period.covered)
     return None
+
+
+def _time_of(work: pl.DataFrame) -> int:
+    return int((work["end"] - work["start"]).sum())
 
 
 def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
@@ -410,91 +363,68 @@ def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
     return np.cumsum(counts, axis=0, dtype=np.int32)
 
 
-def _marking_names(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, _Work]) -> list[tuple[int, list[int]]]:
-    """Names that mark the iterations, with the groups that each does it for: as few names as possible."""
-    rows = [(*pair, period.covered, period.count, int(works[pair[0]].busy[-1])) for pair, period in periods.items()]
-    remaining = pl.DataFrame(rows, schema=["group", "key", "covered", "segments", "work"], orient="row")
-    names = []
-    while remaining.height:
-        by_key = remaining.group_by("key").agg((pl.col("covered") * pl.col("work")).sum(), pl.col("segments").median())
-        total = max(int(remaining.unique("group")["work"].sum()), 1)
-        covered = pl.col("covered") / total
-        near = by_key.filter(covered >= covered.max() - FINER)
-        key = near.sort("segments", "covered", "key", descending=[True, True, False])["key"][0]
-        members = remaining.filter(pl.col("key") == key)["group"].sort().to_list()
-        names.append((int(key), members))
-        remaining = remaining.filter(~pl.col("group").is_in(members))
-    return names
+def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, pl.DataFrame]) -> Iterator[dict[int, _Period]]:
+    """Periods of the groups that a name marks the iterations of, for one such name after the other: as few as possible."""
+    remaining = dict(periods)
+    while remaining:
+        work = {group: _time_of(works[group]) for group, _ in remaining}
+        covered: dict[int, float] = {}
+        counts: dict[int, list[int]] = {}
+        for (group, key), period in sorted(remaining.items()):
+            covered[key] = covered.get(key, 0.0) + period.covered * work[group]
+            counts.setdefault(key, []).append(int(period.is_like.sum()))
+        least = max(covered.values()) - FINER * sum(work.values())
+        near = [key for key in covered if covered[key] >= least]
+        name = max(near, key=lambda key: (np.median(counts[key]), covered[key], -key))
+        marked = {group: period for (group, key), period in sorted(remaining.items()) if key == name}
+        yield marked
+        remaining = {pair: period for pair, period in remaining.items() if pair[0] not in marked}
 
 
-def _bounded_by_period(works: Mapping[int, _Work], periods: Mapping[int, _Period], *, at_marks: bool) -> list[pl.DataFrame]:
+def _bounded_by_period(
+    works: Mapping[int, pl.DataFrame], periods: Mapping[int, _Period], *, at_marks: bool
+) -> Iterator[pl.DataFrame]:
     """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
     `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
-    sampled = max(periods, key=lambda group: (periods[group].count, -group))
-    first_operation = _first_operation(works[sampled], periods[sampled])
-    frames = []
+    sampled = max(periods, key=lambda group: (periods[group].is_like.sum(), -group))
+    mark = works[sampled]["key"][int(periods[sampled].marks[0])]
+    first_operation = (mark, 0) if at_marks else _first_operation(works[sampled], periods[sampled])
     for group, period in periods.items():
-        work = works[group]
-        edges = period.marks if at_marks else _edges(work.key, period.marks, first_operation)
+        key, start, end = (works[group][name].to_numpy() for name in ("key", "start", "end"))
+        edges = _edges(key, period, *first_operation)
         if not len(edges):
             continue
-        # What is before the first mark is an iteration if its work is complete, as that behind the last one.
-        if len(edges) > 1 and edges[1] - edges[0] < (1 - LIKE) * period.operations and edges[0] < period.marks[0]:
-            edges = edges[1:]
-        begins = work.start[edges]
-        ends = begins[1:]
+        ends = start[edges[1:]]
         # The last iteration ends with its work, if that is complete.
-        last = work.end[edges[-1] : edges[-1] + period.operations]
+        last = end[edges[-1] : edges[-1] + period.operations]
         if len(last) >= (1 - LIKE) * period.operations and period.marks[-1] >= edges[-1]:
             ends = np.append(ends, last.max())
-        bounded = pl.DataFrame({"number": np.arange(len(ends)), "begin": begins[: len(ends)], "end": ends})
-        frames.append(bounded.select(pl.lit(group, pl.Int64).alias("group"), "number", "begin", "end"))
-    return frames
+        columns = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
+        yield pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns)
 
 
-@dataclass(frozen=True)
-class _FirstOperation:
-    """The operation that an iteration begins with: its key, which of this key it is in the segment between two marks, counted
-    from the start (0, 1, ...) and from the end (1, 2, ...), and whether it is nearer to the end."""
-
-    key: int
-    forward: int
-    backward: int
-    is_late: bool
-
-
-def _first_operation(work: _Work, period: _Period) -> _FirstOperation:
-    """The operation that the device is idle longest before, of those that most segments of a group have."""
+def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
+    """The operation that the device is idle longest before, of those that most segments of a group have: its key, and how many
+    operations after the nearest mark it usually is."""
     like = np.flatnonzero(period.is_like)
-    middle = like[len(like) // 2]
-    sampled = like[np.argsort(np.abs(like - middle), kind="stable")[:_SAMPLED_ITERATIONS]]
+    sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
     segment, place = expanded(period.marks[sampled], period.marks[sampled + 1] - 1)
-    operations = pl.DataFrame({"segment": segment, "place": place, "key": work.key[place], "idle": np.sqrt(work.idle[place])})
-    number = pl.int_range(pl.len()).over("segment", "key")
-    offset = pl.col("place") - pl.col("place").min().over("segment")
-    usual = (
-        operations.with_columns(forward=number, backward=pl.len().over("segment", "key") - number, offset=offset)
-        .group_by("key", "forward", "backward")
-        .agg(
-            pl.len().alias("segments"),
-            pl.col("idle").sum(),
-            pl.col("place").min(),
-            is_late=2 * pl.col("offset").median() > period.operations,
-        )
-        .filter(2 * pl.col("segments") >= len(sampled))
+    operations = work[place].select(
+        "key", pl.col("idle").sqrt(), segment=pl.Series(segment), offset=pl.Series(place - period.marks[sampled][segment])
     )
+    number = pl.int_range(pl.len()).over("segment", "key").alias("number")
+    usual = operations.group_by("key", number).agg(pl.len(), pl.col("idle").sum(), pl.col("offset").median())
     # Of equal times the first: where devices never wait, the mark itself.
-    best = usual.sort("idle", "place", descending=[True, False]).select("key", "forward", "backward", "is_late")
-    return _FirstOperation(*best.row(0))
+    usual = usual.filter(2 * pl.col("len") >= len(sampled)).sort("idle", "offset", descending=[True, False])
+    key, offset = usual.select("key", pl.col("offset").cast(pl.Int64)).row(0)
+    return key, offset if 2 * offset <= period.operations else offset - period.operations
 
 
-def _edges(keys: Numbers, marks: Numbers, first_operation: _FirstOperation) -> Numbers:
-    """Places where iterations start: before the first mark, between marks, and behind the last one."""
-    places = np.flatnonzero(keys == first_operation.key)
-    of_mark = np.searchsorted(places, marks, side="left")
-    before, behind = of_mark[:1] - first_operation.backward, of_mark[-1:] + first_operation.forward
-    # Segments may differ a little: counted is from the mark that is nearer.
-    inside = of_mark[1:] - first_operation.backward if first_operation.is_late else of_mark[:-1] + first_operation.forward
-    inside = inside[(inside >= of_mark[:-1]) & (inside < of_mark[1:])]
-    edges: Numbers = places[np.concatenate([before[before >= 0], inside, behind[behind < len(places)]])]
-    return edges
+def _edges(keys: Numbers, period: _Period, key: int, offset: int) -> Numbers:
+    """Places where iterations start, at the operation of `_first_operation`: the execution that is nearest to where it usually
+    is before, behind and between the marks."""
+    places, marks, operations = np.flatnonzero(keys == key), period.marks, period.operations
+    expected = np.concatenate([marks[:1] - operations, marks, marks[-1:] + operations]) + offset
+    behind = np.clip(np.searchsorted(places, expected), 1, len(places) - 1)
+    nearest = places[np.where(expected - places[behind - 1] <= places[behind] - expected, behind - 1, behind)]
+    return np.unique(nearest[np.abs(nearest - expected) <= LIKE * operations])

@@ -30,7 +30,7 @@ from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
@@ -52,8 +52,8 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     """
     arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
     # The measurement itself is the work of this process, whoever reads.
-    limit, _ = memory.allotments(options.memory, 0)
-    with memory.limited(limit), scratch_alone(options.scratch) as folder:
+    limit = memory.bytes_of_process(options.memory, 0)
+    with memory.limited(limit), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=not options.no_critical_path)
         with progress_bar("measuring", shown=options.progress):
             return measure_events(events, options)

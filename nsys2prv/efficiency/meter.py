@@ -10,7 +10,7 @@ from typing import Any
 
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
-from nsys2prv.execution.threads import at_once
+from nsys2prv.execution.threads import max_threads
 
 _LONG_RUN = 1_000_000
 """Operations of devices from which memory counts more than time."""
@@ -40,18 +40,20 @@ class MeasuredTables(Measurement):
         return self.filled
 
 
+Measure = Callable[[MeasuredRun], Any]
+
+
 @dataclass(frozen=True)
 class Meter:
     """One measurement of a run.
 
     Attributes
     ----------
-    makes
-        Type of its result, by which others get it: `run.measured(Type)`.
     measure
-        The function. It keeps nothing after the call, and may run beside others.
+        The function. It keeps nothing after the call, and may run beside others. Others get its result by its type:
+        `run.measured(Type)`.
     needs
-        Results of other meters that it asks for.
+        Functions of the meters whose results it asks for.
     tables
         Tables that its result fills.
     of_devices
@@ -62,9 +64,8 @@ class Meter:
         It takes much memory: in a long run it is measured when all others are.
     """
 
-    makes: type
-    measure: Callable[[MeasuredRun], Any]
-    needs: tuple[type, ...] = ()
+    measure: Measure
+    needs: tuple[Measure, ...] = ()
     tables: tuple[Table, ...] = ()
     of_devices: bool = False
     when: Callable[[MeasuredRun], bool] | None = None
@@ -81,32 +82,30 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
 
     Raises the first error of a meter.
     """
-    selected: dict[type, Meter] = {}
-    for meter in _in_order(meters):
+    by_measure = {meter.measure: meter for meter in meters}
+    selected: dict[Measure, Meter] = {}
+    for measure in TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order():
+        meter = by_measure[measure]
         if meter.applies_to(run) and all(need in selected for need in meter.needs):
-            selected[meter.makes] = meter
-    needs = {kind: meter.needs for kind, meter in selected.items()}
+            selected[measure] = meter
+    needs = {measure: meter.needs for measure, meter in selected.items()}
     if run.operations.height > _LONG_RUN:
-        before = tuple(kind for kind, meter in selected.items() if not meter.is_large)
-        needs |= {kind: before for kind, meter in selected.items() if meter.is_large}
+        before = tuple(measure for measure, meter in selected.items() if not meter.is_large)
+        needs |= {measure: before for measure, meter in selected.items() if meter.is_large}
     order = TopologicalSorter(needs)
     order.prepare()
-    with ThreadPoolExecutor(at_once()) as pool:
-        running: dict[Future[Any], type] = {}
+    results: dict[Measure, Any] = {}
+    with ThreadPoolExecutor(max_threads()) as pool:
+        running: dict[Future[Any], Measure] = {}
         while order.is_active():
-            for kind in order.get_ready():
-                if needs[kind] != selected[kind].needs:
+            for measure in order.get_ready():
+                if needs[measure] != selected[measure].needs:
                     run.drop_activity()
-                running[pool.submit(selected[kind].measure, run)] = kind
+                running[pool.submit(measure, run)] = measure
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
-                kind = running.pop(future)
-                run.measurements[kind] = future.result()
-                order.done(kind)
-    return [run.measurements[kind] for kind in selected]
-
-
-def _in_order(meters: Iterable[Meter]) -> list[Meter]:
-    by_type = {meter.makes: meter for meter in meters}
-    order = TopologicalSorter({kind: meter.needs for kind, meter in by_type.items()}).static_order()
-    return [by_type[kind] for kind in order]
+                measure = running.pop(future)
+                result = results[measure] = future.result()
+                run.measurements[type(result)] = result
+                order.done(measure)
+    return [results[measure] for measure in selected]

@@ -12,9 +12,20 @@ from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.name_rules import fits
 from nsys2prv.vocabulary.wording import did_you_mean_any, short
 
-_EVERY = "*"
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
-_NAME_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
+_SCHEMA = {"number": pl.Int32, "base": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
+
+
+def range_texts(events: RunEvents) -> pl.DataFrame:
+    """Texts of NVTX ranges: columns `number` (event type), `base` (the event type that it is a lane of), `value`, `text`, and
+    `domain` (null: the default one)."""
+    rows = [
+        (number, base, value, text, match[1] if (match := _DOMAIN.fullmatch(events.types[number].label)) else None)
+        for number, base in base_types(list(events.types), RANGES).items()
+        for value, text in (events.types[number].values or {}).items()
+        if value
+    ]
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
 class NamedRanges:
@@ -41,24 +52,18 @@ class NamedRanges:
     """
 
     def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
-        rows: list[tuple[int, int, str, str | None]] = []
-        for number, names in events.types.items():
-            if not base_types([number], RANGES):
-                continue
-            match = _DOMAIN.fullmatch(names.label)
-            domain = match[1] if match else None
-            rows += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
-        ranges = pl.DataFrame(rows, schema=_NAME_SCHEMA, orient="row")
-        called = {name: ranges.select(_is_called(name)).to_series() for name in requested}
-        for name in requested:
-            if name != _EVERY and not called[name].any():
+        ranges = range_texts(events)
+        called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
+        for name in called.columns:
+            if name != "*" and not called[name].any():
                 names = ranges["text"].unique().sort()
                 raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-        matches = ranges.filter(pl.any_horizontal(*called.values()))
-        self.names = list(dict.fromkeys(matches.select("text", "domain").iter_rows()))
+        matches = ranges.filter(pl.any_horizontal(*called))
+        names_of_matches = list(matches.select("text", "domain").iter_rows())
+        self.names = list(dict.fromkeys(names_of_matches))
         slots = {name: slot for slot, name in enumerate(self.names)}
-        of_matches = [slots[name] for name in matches.select("text", "domain").iter_rows()]
-        self.slots = matches.select("number", "value", slot=pl.Series(of_matches, dtype=pl.Int64))
+        of_matches = pl.Series([slots[name] for name in names_of_matches], dtype=pl.Int64)
+        self.slots = matches.select("number", "value", slot=of_matches)
 
 
 def _is_called(requested: str) -> pl.Expr:

@@ -61,18 +61,10 @@ _MIDDLE = 50
 class OnPage:
     """Where the page has a table, and what it shows of it at first.
 
-    Attributes
-    ----------
-    section
-        Id of the section: one of `outputs.page.content.SECTIONS`.
-    place
-        Tables of a section are in the order of their places; of equal ones in that of the registry.
-    columns
-        Columns that are shown at first, since all are too many; (): all.
-    worst_first, lowest_first
-        Column by which its rows are sorted at first, and whether upwards; "": as in the JSON.
-    cells
-        Most values that the page has of it, where only the first rows are of interest; 0: as many as fit.
+    Tables of a `section` (one of `outputs.page.content.SECTIONS`) are in the order of their places; of equal ones in that of
+    the registry. `columns` are shown at first, since all are too many; (): all. Rows are sorted by `worst_first`, downwards
+    unless `lowest_first`; "": as in the JSON. The page has at most so many `cells` where only the first rows are of interest;
+    0: as many as fit.
     """
 
     section: str
@@ -85,22 +77,11 @@ class OnPage:
 
 @dataclass(frozen=True)
 class OnConsole:
-    """Where the console has a table, and which columns of it.
+    """Where the console has a table, and which columns of it, by name, with a heading where the name does not say it.
 
-    Attributes
-    ----------
-    columns
-        Names of columns, or names with headings where the name does not say it.
-    place
-        Tables are in the order of their places; of equal ones in that of the registry.
-    spare
-        Columns that narrow terminals leave out, those first that are missed least.
-    of_hosts
-        Shown only of a run without GPUs.
-    least_rows
-        Shown from so many rows on.
-    longer_than
-        Shown only where it has more rows than the table of this name.
+    Tables are in the order of their places; of equal ones in that of the registry. Narrow terminals leave out the `spare`
+    columns, those first that are missed least. A table is shown from `least_rows` rows on; with `of_hosts` of a run without
+    GPUs alone; with `longer_than` only where it has more rows than the table of this name.
     """
 
     columns: tuple[str | tuple[str, str], ...]
@@ -113,16 +94,10 @@ class OnConsole:
 
 @dataclass(frozen=True)
 class Table:
-    """One table.
+    """One table: its name for programs and its title for people, what a row is, and its columns in order.
 
     Attributes
     ----------
-    name, title
-        For programs and for people.
-    rows
-        What a row is.
-    columns
-        Its columns, in order.
     when
         Input or option without which it has no rows; "" for none.
     by_nccl_policy
@@ -165,6 +140,8 @@ class Table:
 
 TableRows = pl.DataFrame | Sequence[Mapping[str, Any]]
 """Rows of a table before their columns are ordered and their types checked."""
+Frames = Mapping[str, pl.DataFrame]
+"""Tables of a result by name."""
 Filled = Mapping[Table, TableRows]
 """Tables with their rows."""
 

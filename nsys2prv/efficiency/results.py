@@ -15,7 +15,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, comparison_as_text
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
-from nsys2prv.efficiency.result_tables import Table
+from nsys2prv.efficiency.result_tables import Frames, Table
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
@@ -41,10 +41,10 @@ class Results:
     """
 
     head: Mapping[str, Any]
-    tables: Mapping[str, pl.DataFrame]
+    tables: Frames
 
     def __getattr__(self, name: str) -> pl.DataFrame:
-        tables: Mapping[str, pl.DataFrame] = self.__dict__.get("tables", {})
+        tables: Frames = self.__dict__.get("tables", {})
         if name in tables:
             return tables[name]
         raise AttributeError(f"no table {name!r}{did_you_mean(name, tables)}")
@@ -81,7 +81,8 @@ class Results:
         self._write(json_path, csv_folder, {})
 
     def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path, str]) -> None:
-        files = {**csv_files(csv_folder, self.tables), **texts} if csv_folder is not None else dict[Path, str | None](texts)
+        files: dict[Path, str | None] = {} if csv_folder is None else csv_files(csv_folder, self.tables)
+        files |= texts
         if json_path is not None:
             files[json_path] = json_text(self.as_json())
         check_kept(files, self.inputs)
@@ -215,10 +216,8 @@ def read_efficiency(path: Path) -> EfficiencyResult:
         raise NotEfficiency(path, "it is no JSON") from error
     if not isinstance(content, dict) or content.get("format") != table_registry.FORMAT:
         raise NotEfficiency(path, f"its format is not {table_registry.FORMAT}")
-    if content.get("version") != table_registry.VERSION:
-        raise NotEfficiency(
-            path, f"it has version {content.get('version')} of the format, and version {table_registry.VERSION} is read"
-        )
+    if (version := content.get("version")) != table_registry.VERSION:
+        raise NotEfficiency(path, f"it has version {version} of the format, and version {table_registry.VERSION} is read")
     try:
         tables = {table.name: _table_of_file(table, content["tables"]) for table in table_registry.TABLES}
         if tables["run"].height != 1:
@@ -238,11 +237,13 @@ def _table_of_file(table: Table, tables: Mapping[str, Any]) -> pl.DataFrame:
     if table.name not in tables and table.name in table_registry.ADDED_TABLES:
         return table.empty
     columns, later = tables[table.name], table_registry.ADDED_COLUMNS.get(table.name, frozenset())
-    missing = [name for name in table.schema if name in later and name not in columns]
-    frame = pl.DataFrame(
-        [pl.Series(name, columns[name], dtype=dtype) for name, dtype in table.schema.items() if name not in missing]
+    height = len(next(iter(columns.values()), ()))
+    return pl.DataFrame(
+        [
+            pl.Series(name, [None] * height if name in later and name not in columns else columns[name], dtype=dtype)
+            for name, dtype in table.schema.items()
+        ]
     )
-    return frame.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in missing).select(*table.schema)
 
 
 def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[str]:
@@ -250,10 +251,10 @@ def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[s
     missing = [table.name for table in table_registry.TABLES if table.name not in tables]
     for table, later in table_registry.ADDED_COLUMNS.items():
         missing += [f"{table}.{name}" for name in sorted(later) if name not in tables.get(table, later)]
-    measured = (
-        f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}: nothing is known of these"
-    )
-    return [f"{measured} here; measure the run again to have them"] if missing else []
+    if not missing:
+        return []
+    lacks = f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}"
+    return [f"{lacks}: nothing is known of these here; measure the run again to have them"]
 
 
 _TYPES: Mapping[str, tuple[type, type]] = {
@@ -286,9 +287,8 @@ def _check_head(head: Mapping[str, Any]) -> None:
         if key == "tables" or (head[key] is None and "null" in meaning):
             continue
         of_key, of_entries = _TYPES[what]
-        if not isinstance(head[key], of_key) or (
-            of_key is list and not all(isinstance(entry, of_entries) for entry in head[key])
-        ):
+        entries = head[key] if isinstance(head[key], list) else ()
+        if not isinstance(head[key], of_key) or not all(isinstance(entry, of_entries) for entry in entries):
             raise ValueError(f"{key} is no {what}")
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
     if not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):

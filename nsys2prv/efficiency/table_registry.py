@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
-from nsys2prv.efficiency.findings.finding_tables import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
+from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
 from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.metrics import LATER_COLUMNS, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table

@@ -6,7 +6,7 @@ The page, the console and notebooks show these in this order. All of it follows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,8 @@ _OF_MPI = {
     "mpi_communication_efficiency": ("MPI communication efficiency", "of the process that is longest outside of MPI"),
 }
 """Titles and notes of tiles of runs without a GPU."""
+_Spent = tuple[str, str, str, float]
+"""Name, title, group and time of a part of the wall time."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,6 @@ class Tile:
     level: str | None
     note: str
 
-    unit = "0 to 1"
-
     @property
     def text(self) -> str:
         """The value for people."""
@@ -117,11 +117,6 @@ class Verdict:
     bar: tuple[BarPart, ...]
     tiles: tuple[Tile, ...]
 
-    @property
-    def largest_loss(self) -> BarPart | None:
-        """The part, other than computing, with most time."""
-        return max((part for part in self.bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
-
 
 def level(value: float | None) -> str | None:
     """The level of an efficiency.
@@ -134,69 +129,60 @@ def level(value: float | None) -> str | None:
 
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
     """What matters first, from the head and the tables of an `EfficiencyResult`."""
-    bar = _shown(_by_scheduling(wall_time_parts(tables), tables["absent_time"]))
-    without_sentence = Verdict("", bar, _tiles(tables))
-    return replace(without_sentence, sentence=_sentence(head, tables, without_sentence))
+    bar = _shown(wall_time_parts(tables, by_scheduling=True))
+    return Verdict(_sentence(head, tables, bar), bar, _tiles(tables))
 
 
-def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
-    """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did."""
+def wall_time_parts(tables: Mapping[str, pl.DataFrame], *, by_scheduling: bool = False) -> tuple[BarPart, ...]:
+    """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did.
+
+    Parameters
+    ----------
+    by_scheduling
+        Divide that of hosts in no call, as far as the scheduling of threads was recorded.
+    """
     devices = tables["absent_time"]
     if devices.is_empty():
         return wall_time_of_hosts(tables)
-    elapsed = float(devices["elapsed_ns"].mean() or 0)  # type: ignore[arg-type]
-    means = devices.select(pl.col("compute_ns", *parts.PART_COLUMNS).cast(pl.Float64).mean()).row(0, named=True)
-    spent = [("compute", "computing", "compute", means["compute_ns"])]
+    means = {name: _sum(devices[name]) / devices.height for name in ("elapsed_ns", "compute_ns", *parts.PART_COLUMNS)}
+    spent: list[_Spent] = [("compute", "computing", "compute", means["compute_ns"])]
     for part in parts.PARTS:
         if part.name == "undecided":
-            spent += _undecided(tables["absent_parts"], devices.height, means[part.column])
+            spent += _undecided(part, tables["absent_parts"], devices.height, means[part.column])
+        elif part.name == "starved_host" and by_scheduling:
+            spent += _scheduled(part, devices, means[part.column])
         else:
-            spent.append((part.name, _title(part), part.group, means[part.column]))
-    return tuple(
-        BarPart(name, title, group, value, value / elapsed if elapsed else 0.0)
-        for name, title, group, value in spent
-        if value or name == "compute"
-    )
+            group, _, cause = part.title.partition(": ")
+            spent.append((part.name, f"{group} ({cause})" if cause else part.title, part.group, means[part.column]))
+    return _bar(spent, means["elapsed_ns"])
 
 
-def _by_scheduling(bar: tuple[BarPart, ...], devices: pl.DataFrame) -> tuple[BarPart, ...]:
-    """Parts of the wall time where that of hosts in no call is divided, as far as the scheduling of threads was recorded."""
+def _bar(spent: Sequence[_Spent], elapsed: float) -> tuple[BarPart, ...]:
+    return tuple(BarPart(*part, part[-1] / elapsed if elapsed else 0.0) for part in spent if part[-1] or part[0] == "compute")
+
+
+def _scheduled(part: parts.Part, devices: pl.DataFrame, mean: float) -> list[_Spent]:
+    """The time of hosts in no call, by whether they were on their CPU."""
     scheduled = devices.filter(pl.col("off_cpu_ns").is_not_null())
-    place = next((place for place, part in enumerate(bar) if part.name == "starved_host"), None)
-    if place is None or scheduled.is_empty():
-        return bar
-    part = bar[place]
     off_cpu, recorded = (_sum(scheduled[name]) / devices.height for name in ("off_cpu_ns", "starved_host_ns"))
     divided = (
         ("starved_computing", "host computing", recorded - off_cpu),
         ("starved_off_cpu", "host off its CPU", off_cpu),
-        (part.name, "host computing or off its CPU", part.value - recorded),
+        (part.name, "host computing or off its CPU", mean - recorded),
     )
-    parts_of_host = (
-        BarPart(name, f"{parts.STARVED} ({title})", part.group, value, part.share * value / part.value)
-        for name, title, value in divided
-        if value > 0.5
-    )
-    return (*bar[:place], *parts_of_host, *bar[place + 1 :])
+    return [(name, f"{parts.STARVED} ({title})", part.group, value) for name, title, value in divided if value > 0.5]
 
 
-def _title(part: parts.Part) -> str:
-    """The title of a part inside a sentence: `launch-starved (allocating)`."""
-    group, _, cause = part.title.partition(": ")
-    return f"{group} ({cause})" if cause else part.title
-
-
-def _undecided(of_parts: pl.DataFrame, devices: int, mean: float) -> list[tuple[str, str, str, float]]:
+def _undecided(part: parts.Part, of_parts: pl.DataFrame, devices: int, mean: float) -> list[_Spent]:
     """What is not decidable, by what is missing."""
-    undecided = next(part for part in parts.PARTS if part.name == "undecided")
-    by_reason = dict(of_parts.filter(pl.col("part") == undecided.title).group_by("detail").agg(pl.col("total_ns").sum()).rows())
+    by_reason = dict(of_parts.filter(pl.col("part") == part.title).group_by("detail").agg(pl.col("total_ns").sum()).rows())
     divided = [
-        (f"undecided_{place}", f"not decidable ({short})", undecided.group, by_reason[reason] / devices)
+        (f"undecided_{place}", f"not decidable ({short})", part.group, by_reason[reason] / devices)
         for place, (reason, short) in enumerate(parts.REASONS.items())
         if reason in by_reason
     ]
     remaining = mean - sum(value for *_, value in divided)
-    return [*divided, ("undecided", undecided.title, undecided.group, remaining)] if remaining > 1 else divided
+    return [*divided, (part.name, part.title, part.group, remaining)] if remaining > 1 else divided
 
 
 def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | None = None) -> tuple[BarPart, ...]:
@@ -211,35 +197,23 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     run, threads = tables["run"].row(0, named=True), tables["threads"]
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
-    starting, ending = (_time_in(tables["mpi_calls"], calls) for calls in (START_UP_CALLS, SHUT_DOWN_CALLS))
+    calls = tables["mpi_calls"]
+    starting, ending = (
+        int(calls.filter(pl.col("call").str.contains(phase))["total_ns"].sum()) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS)
+    )
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
-    computing = "computing" if has_mpi else "computing, or off the CPU"
+    mpi = "other MPI calls" if starting + ending else "MPI calls"
     spent = (
-        ("compute", computing, "compute", run["host_useful_ns"] - os),
+        ("compute", "computing" if has_mpi else "computing, or off the CPU", "compute", run["host_useful_ns"] - os),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
         ("mpi_start_up", "MPI start-up (MPI_Init)", parts.START_UP, starting),
-        (
-            "mpi",
-            "MPI calls" if not starting + ending else "other MPI calls",
-            parts.COMMUNICATION,
-            run["mpi_ns"] - starting - ending,
-        ),
+        ("mpi", mpi, parts.COMMUNICATION, run["mpi_ns"] - starting - ending),
         ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", parts.SHUT_DOWN, ending),
         ("os", "OS calls", parts.STARVED, os),
     )
     total = sum(value for *_, value in spent)
-    if not total:
-        return ()
-    return tuple(
-        BarPart(name, title, group, value / run["threads"], value / total)
-        for name, title, group, value in spent
-        if value or name == "compute"
-    )
-
-
-def _time_in(calls: pl.DataFrame, pattern: str) -> int:
-    return int(calls.filter(pl.col("call").str.contains(pattern))["total_ns"].sum())
+    return tuple(replace(part, value=part.value / run["threads"]) for part in _bar(spent, total)) if total else ()
 
 
 def _has_mpi(run: Mapping[str, Any]) -> bool:
@@ -256,20 +230,20 @@ def _shown(bar: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
     return (*large, BarPart("other", "less than 0.5 % each", "other", value, share))
 
 
-def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], measured: Verdict) -> str:
+def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: tuple[BarPart, ...]) -> str:
     window = head["window"]
     length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
-    if not measured.bar:
+    if not bar:
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
     if not run["devices"] and not _has_mpi(run):
-        of_os = sum(part.share for part in measured.bar if part.name == "os")
+        of_os = sum(part.share for part in bar if part.name == "os")
         return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
-    lost = measured.largest_loss
+    lost = max((part for part in bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
-    return f"{who} computed {percent(measured.bar[0].share)} of {length}{loss}"
+    return f"{who} computed {percent(bar[0].share)} of {length}{loss}"
 
 
 def _clocks_allow(head: Mapping[str, Any]) -> str:
@@ -285,19 +259,18 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
     if not tables["devices"].is_empty():
         return (_busy(run, tables), _exposed(tables), _balance(run), _sampled(tables["sampled_bins"]))
     if _has_mpi(run):
-        return _tiles_of_mpi(run, tables["mpi_calls"])
+        efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in _OF_MPI.items())
+        return (*efficiencies, _largest_call(tables["mpi_calls"]))
     unknown = (_BUSY, _EXPOSED, _BALANCE, _SAMPLED[0][:2])
     return tuple(Tile(*named, None, None, "no GPU was used") for named in unknown)
 
 
-def _tiles_of_mpi(run: Mapping[str, Any], calls: pl.DataFrame) -> tuple[Tile, ...]:
-    """Of a run without a GPU: the efficiencies of its processes, and the call of MPI that takes most time."""
-    tiles = [Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in _OF_MPI.items()]
+def _largest_call(calls: pl.DataFrame) -> Tile:
+    """The call of MPI that takes most time."""
     share, note = None, "no MPI call in this window"
-    if not calls.is_empty():
-        call = calls.sort("total_ns", "call", descending=[True, False]).row(0, named=True)
+    for call in calls.sort("total_ns", "call", descending=[True, False]).head(1).iter_rows(named=True):
         share, note = call["share"], f"{call['call']}, of the time of threads that call MPI"
-    return (*tiles, Tile("largest_mpi_call", "Largest MPI call", share, None, note))
+    return Tile("largest_mpi_call", "Largest MPI call", share, None, note)
 
 
 def _busy(run: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Tile:
@@ -312,15 +285,14 @@ def _exposed(tables: Mapping[str, pl.DataFrame]) -> Tile:
         mpi = _sum(tables["absent_time"]["starved_mpi_ns"])
         waits = f"; GPUs wait for hosts in MPI for {percent(mpi / elapsed)}" if mpi and elapsed else ""
         return Tile(*_EXPOSED, None, None, f"no NCCL kernels{waits}")
-    value = alone / elapsed if elapsed else None
     note = f"NCCL runs and no other kernel does; {percent(1 - alone / nccl)} of the NCCL time is hidden"
-    return Tile(*_EXPOSED, value, None if value is None else level(1 - value), note)
+    return Tile(*_EXPOSED, alone / elapsed, level(1 - alone / elapsed), note)
 
 
 def _balance(run: Mapping[str, Any]) -> Tile:
-    value = run["load_balance"]
     if run["devices"] == 1:
         return Tile(*_BALANCE, None, None, "one GPU")
+    value = run["load_balance"]
     note = "no useful kernel ran" if value is None else "mean over largest useful time of a GPU"
     return Tile(*_BALANCE, value, level(value), note)
 

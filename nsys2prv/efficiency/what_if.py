@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,16 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.path import CRITICAL_PATH, PathTotals, path_segments, replayed_length, segment_rows
-from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
+from nsys2prv.efficiency.graph.changes import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.path import (
+    CRITICAL_PATH,
+    CRITICAL_PATH_TOTALS,
+    PathTotals,
+    path_segments,
+    replayed_length,
+    segment_rows,
+)
+from nsys2prv.efficiency.graph.replay import Replay, Step, as_measured, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -28,7 +34,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary.printable import printable_lines
@@ -79,10 +85,7 @@ PATH_TOTALS = Table(
     "What the critical path consists of",
     "one name of one of several divisions",
     (
-        Column.text(
-            "by", "what divides the path: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"
-        ),
-        Column.text("name", "of the part"),
+        *CRITICAL_PATH_TOTALS.columns[:2],
         _MEASURED,
         _REPLAYED,
     ),
@@ -115,28 +118,27 @@ class WhatIfResult(Results):
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
         None."""
-        lines = [f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}", ""]
-        lengths = self.tables[LENGTHS.name]
+        lengths, totals = self.tables[LENGTHS.name], self.tables[PATH_TOTALS.name]
         cells = [
-            [row["part"], time(row["measured_ns"]), _interval(row), _factor(row["speedup"])]
+            [row["part"], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
             for row in lengths.iter_rows(named=True)
         ]
-        lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}), width)
-        lines += [f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()]
-        iterations = [
-            f"  iteration {row['iteration']}: {time(row['measured_ns'])} -> {_interval(row)}"
-            for row in self.tables[ITERATIONS.name].head(max(rows, 0)).iter_rows(named=True)
+        lines = [
+            f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}",
+            "",
+            *grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}), width),
+            *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()),
         ]
-        if iterations:
-            lines += ["", *iterations]
-        totals = self.tables[PATH_TOTALS.name]
+        iterations = self.tables[ITERATIONS.name].head(max(rows, 0))
+        lines += [""] if iterations.height else []
+        lines += [
+            f"  iteration {row['iteration']}: {time(row['measured_ns'])} -> {_interval(row)}"
+            for row in iterations.iter_rows(named=True)
+        ]
         for division in ("kind", "task", "kernel", "host cause"):
-            part = totals.filter(pl.col("by") == division).head(rows)
+            part = totals.filter(pl.col("by") == division).head(rows).select("name", "measured_ns", "replayed_ns")
             if part.height:
-                cells = [
-                    [short(row["name"]), time(row["measured_ns"]), time(row["replayed_ns"])]
-                    for row in part.iter_rows(named=True)
-                ]
+                cells = [[short(name), time(measured), time(replayed)] for name, measured, replayed in part.iter_rows()]
                 lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}), width)]
         return printable_lines(lines)
 
@@ -149,10 +151,6 @@ def _interval(row: Mapping[str, Any]) -> str:
     if least == most:
         return time(least)
     return f"{time(row['replayed_ns'])} ({time(least)} to {'not known' if most is None else time(most)})"
-
-
-def _factor(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = None) -> WhatIfResult:
@@ -176,8 +174,8 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
             "whatif: nothing is changed; give --ideal-network, --no-late-ranks, --no-launch-cost, --data-loading, --scale or "
             "--rank"
         )
-    limit, _ = memory.allotments(options.memory, 0)
-    with memory.limited(limit), scratch_alone(options.scratch) as folder:
+    limit = memory.bytes_of_process(options.memory, 0)
+    with memory.limited(limit), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
         if not events.rows.devices:
             raise NoDevices(events.inputs)
@@ -192,9 +190,14 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     recorded, interval = events.length, length_interval(events)
     events = window.cut(events)
     built = graph_of_events(events)
-    change = changes.combined(steps(built, options))
-    replays = _Replays(built, replay(built.graph, change), _bounds(built, change, options))
-    tables = _tables(replays, window.iterations, interval.of_part(events.length, recorded))
+    changed = steps(built, options)
+    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
+    parts = _with_replays(built, _parts(events, window.iterations), replayed, bounds)
+    tables = {
+        LENGTHS: _lengths(parts, events, interval.of_part(events.length, recorded), "; ".join(bounds.reasons) or CLOCKS),
+        ITERATIONS: parts.drop_nulls("iteration"),
+        **_path_tables(built, replayed),
+    }
     frames = frames_by_name(tables, TABLES)
     head = {
         "format": FORMAT,
@@ -209,25 +212,16 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 
 
-@dataclass(frozen=True)
-class _Replays:
-    """The graph of a run, its replay with the changes, and what bounds that."""
-
-    built: BuiltGraph
-    replayed: Replay
-    bounds: ReplayBounds
-
-
-def _bounds(built: BuiltGraph, change: Change, options: WhatIfOptions) -> ReplayBounds:
+def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions) -> ReplayBounds:
     """The bounds of the replay with options; what compares ranks needs all of them."""
     events = built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
-    return replay_bounds(built, change)
+    return replay_bounds(built, changed)
 
 
-def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
+def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     """The changes of options, one after the other.
 
     Raises
@@ -235,7 +229,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
     UsageError
         When one fits nothing of the run.
     """
-    selected: list[changes.Step] = []
+    selected: list[Step] = []
     if options.scale:
         selected.append(changes.scaled_work(built, options.scale))
     if options.rank:
@@ -251,40 +245,38 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
     return selected
 
 
-def _tables(replays: _Replays, iterations: RunIterations, interval: LengthInterval) -> Filled:
-    built = replays.built
+def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
+    """The critical path with the changes, and of what it and the measured one consist."""
     key, totals = ["by", "name"], []
-    for name, path_of in (("measured_ns", as_measured(built.graph)), ("replayed_ns", replays.replayed)):
+    for name, path_of in (("measured_ns", as_measured(built.graph)), ("replayed_ns", replayed)):
         segments = path_segments(built, path_of)
         totals.append(PathTotals(segments).rows(built).select(*key, pl.col("total_ns").alias(name)))
     of_both = totals[1].join(totals[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
     return {
-        LENGTHS: _lengths(replays, iterations, interval),
-        ITERATIONS: _iterations(replays, iterations),
         PATH_TOTALS: of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
         CRITICAL_PATH: segment_rows(built, segments),
     }
 
 
-def _lengths(replays: _Replays, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
-    events = replays.built.context.events
-    rows = [("window", 0, events.length)]
+def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
+    """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns` and `end_ns`."""
+    spans = [("window", events.offset, events.offset + events.length)]
     if iterations.steady is not None:
-        rows.append(("steady", iterations.steady[0] - events.offset, iterations.steady[1] - events.offset))
-    parts = pl.DataFrame(rows, schema={"part": pl.String, "begin_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+        spans.append(("steady", *iterations.steady))
+    of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
+    numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
+    parts = pl.concat([of_run, numbered], how="diagonal")
+    return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
 
-    def lengths(replayed: Replay) -> pl.Series:
-        length = pl.lit(replayed_length(replays.built, replayed), pl.Int64)
-        between = _between(replays.built, replayed, parts)
-        return parts.select(pl.when(pl.col("part") == "window").then(length).otherwise(between)).to_series()
 
+def _lengths(parts: pl.DataFrame, events: RunEvents, interval: LengthInterval, reasons: str) -> pl.DataFrame:
+    """Columns of the table LENGTHS, from parts with their replays."""
     # Its first and its last event can be of different clocks.
     most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - events.length)
     least = (pl.col("least_ns") - (events.length - interval.least)).clip(lower_bound=0)
     is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    reasons = "; ".join(replays.bounds.reasons) or CLOCKS
     return (
-        _with_replays(parts, lengths, replays)
+        parts.drop_nulls("part")
         .with_columns(least_ns=least, most_ns=most)
         .with_columns(
             reason=pl.when(is_exact).then(None).otherwise(pl.lit(reasons, pl.String)),
@@ -294,34 +286,22 @@ def _lengths(replays: _Replays, iterations: RunIterations, interval: LengthInter
     )
 
 
-def _iterations(replays: _Replays, iterations: RunIterations) -> pl.DataFrame:
-    offset = replays.built.context.events.offset
-    parts = iterations.lengths.select(
-        begin_ns=pl.col("begin") - offset,
-        end_ns=pl.col("end") - offset,
-        iteration="number",
-        warm_up=pl.col("is_warm_up").cast(pl.Int64),
-    )
-    return _with_replays(parts, lambda replayed: _between(replays.built, replayed, parts), replays)
-
-
-def _with_replays(parts: pl.DataFrame, lengths: Callable[[Replay], pl.Series], replays: _Replays) -> pl.DataFrame:
-    """Parts of the run (`begin_ns`, `end_ns`) with their measured lengths, those in a replay, and their bounds."""
-    measured, bounds = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns")), replays.bounds
+def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:
+    """Parts of the run with their measured lengths, those in a replay, and their bounds."""
+    measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
     if not bounds.is_known:
         return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
-    new = lengths(replays.replayed).alias("replayed_ns")
-    of_bounds = [lengths(replayed) for replayed in (bounds.least, bounds.most) if replayed is not None]
-    all_replays = pl.DataFrame([new, *(series.alias(f"bound {place}") for place, series in enumerate(of_bounds))])
-    most = pl.lit(None, pl.Int64) if bounds.is_open else all_replays.max_horizontal()
-    return measured.with_columns(new, least_ns=all_replays.min_horizontal(), most_ns=most)
-
-
-def _between(built: BuiltGraph, replayed: Replay, parts: pl.DataFrame) -> pl.Series:
-    """Times between the places `begin_ns` and `end_ns` of the measured run in a replay, ns."""
     begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
-    at = replayed_times(built, replayed, np.concatenate([begin, end]))
-    return pl.Series(at[len(begin) :] - at[: len(begin)], dtype=pl.Int64)
+
+    def lengths(of_replay: Replay) -> Numbers:
+        at = replayed_times(built, of_replay, np.concatenate([begin, end]))
+        # The first part is the window.
+        return np.append(replayed_length(built, of_replay), (at[len(begin) :] - at[: len(begin)])[1:])
+
+    new = lengths(replayed)
+    all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
+    most = pl.lit(None, pl.Int64) if bounds.is_open else pl.Series(all_replays.max(axis=0))
+    return measured.with_columns(replayed_ns=pl.Series(new), least_ns=pl.Series(all_replays.min(axis=0)), most_ns=most)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
@@ -333,9 +313,9 @@ def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbe
     before = np.searchsorted(moments.time, times, side="right")
     is_counted = built.counted_rows[moments.row]
 
-    def done(time: Numbers) -> Numbers:
+    def until(time: Numbers) -> Numbers:
         latest = np.where(is_counted, time, 0)
         np.maximum.accumulate(latest, out=latest)
         return np.append(latest, 0)[np.where(before > 0, before - 1, -1)]
 
-    return times + done(replayed.time) - done(moments.time)
+    return times + until(replayed.time) - until(moments.time)

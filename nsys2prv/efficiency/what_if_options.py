@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsys2prv.run.option_values import texts
-from nsys2prv.run.read_options import ReadOptions, option
+from nsys2prv.run.read_options import SELECT, ReadOptions, option
 
+CHANGE = "Changes"
+"""Group of the options that say what would be different."""
 _LARGEST_FACTOR = 1e6
 _MOST_DIGITS = 9
 
@@ -73,13 +75,17 @@ def median_ranks(values: str | Sequence[str]) -> tuple[str, ...]:
 class WhatIfOptions(ReadOptions):
     """What would be different."""
 
-    ideal_network: bool = option(False, "Transfers of collectives and messages take no time.")
+    ideal_network: bool = option(False, "Transfers of collectives and messages take no time.", group=CHANGE)
     no_late_ranks: bool = option(
-        False, "Collectives start when their typical member arrives: ranks that take longer take as long as the median."
+        False,
+        "Collectives start when their typical member arrives: ranks that take longer take as long as the median.",
+        group=CHANGE,
     )
-    no_launch_cost: bool = option(False, "Calls that launch take no time, and what they launch can start at once.")
+    no_launch_cost: bool = option(
+        False, "Calls that launch take no time, and what they launch can start at once.", group=CHANGE
+    )
     data_loading: float | None = option(
-        None, "Times in which hosts load data take FACTOR times as long; 0: no time.", "FACTOR", factor
+        None, "Times in which hosts load data take FACTOR times as long; 0: no time.", "FACTOR", factor, group=CHANGE
     )
     scale: tuple[Scaling, ...] = option(
         (),
@@ -87,15 +93,17 @@ class WhatIfOptions(ReadOptions):
         "the wildcards * and ?. May be repeated.",
         "NAME=FACTOR",
         scalings,
+        group=CHANGE,
     )
     rank: tuple[str, ...] = option(
         (),
         "RANK=median: kernels of a rank take as long as those of the same name on the median of all ranks. May be repeated.",
         "RANK=median",
         median_ranks,
+        group=CHANGE,
     )
     per_iteration: str | None = option(
-        None, "Iterations are NVTX ranges of this name; without it they are looked for.", "NAME[@DOMAIN]"
+        None, "Iterations are NVTX ranges of this name; without it they are looked for.", "NAME[@DOMAIN]", group=SELECT
     )
 
     @property

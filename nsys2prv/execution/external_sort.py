@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.row_order import is_constant, order_ties, rows_in_order
-from nsys2prv.execution.scratch import make_folder
 
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""
@@ -48,36 +48,26 @@ class _Run:
     untils: tuple[int, ...]
     rows: tuple[int, ...]
 
-    def read(self, window: Window, column: str, types: pl.Schema) -> pl.DataFrame | None:
-        """Rows inside a window, in some types; None when there are none."""
-        places = self.batches_of(window)
-        if not places:
-            return None
-        ends = places[0], places[-1]
+    def read(self, window: Window, column: str, types: pl.Schema, until: str | None = None) -> list[pl.DataFrame]:
+        """Rows inside a window, in some types: no frame or one. With `until`, only rows that last until its end or longer."""
+        indices = self.batches_of(window)
+        if until is not None:
+            assert window.end is not None
+            indices = [index for index in indices if self.untils[index] >= window.end]
+        if not indices:
+            return []
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-            batches = [
-                window.cut_batch(reader.get_batch(index), column) if index in ends else reader.get_batch(index)
-                for index in places
-            ]
-        return self._in_types(batches, types)
+            batches = [reader.get_batch(index) for index in indices]
+            for index in {0, len(batches) - 1}:
+                batches[index] = window.cut_batch(batches[index], column)
+            rows = self._in_types(batches, types)
+        return [rows if until is None else rows.filter(pl.col(until) >= window.end)]
 
-    def batches_of(self, window: Window) -> range:
+    def batches_of(self, window: Window) -> Sequence[int]:
         """Batches with rows that may be inside a window."""
         start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
         stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
         return range(start, max(start, stop))
-
-    def read_open(self, cut: int, column: str, until: str, types: pl.Schema) -> pl.DataFrame | None:
-        """Rows that start before a value of the sort column and last until it or longer; None when there are none."""
-        behind = bisect.bisect_left(self.firsts, cut)
-        batches = [index for index in range(behind) if self.untils[index] >= cut]
-        if not batches:
-            return None
-        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-            frames = [
-                self._in_types([Window(None, cut).cut_batch(reader.get_batch(index), column)], types) for index in batches
-            ]
-        return pl.concat(frames).filter(pl.col(until) >= cut)
 
     def _in_types(self, batches: list[pa.RecordBatch], types: pl.Schema) -> pl.DataFrame:
         narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
@@ -145,12 +135,12 @@ class ExternalSort:
         self._runs: list[_Run] = []
         self._parts = itertools.count()
         self._files = itertools.count()
-        self._whole: pl.DataFrame | None = None
+        self._in_memory: pl.DataFrame | None = None
         self._is_borrowed = False
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        assert self._whole is None and not self._pending, "rows in memory can't be pickled: call spill first"  # noqa: PT018
+        assert self._in_memory is None and not self._pending, "rows in memory can't be pickled: call spill first"  # noqa: PT018
         state = {**self.__dict__, "_is_borrowed": True}
         del state["_parts"], state["_files"]
         return state
@@ -216,7 +206,7 @@ class ExternalSort:
         if self._pending and (self._runs or self._pending_rows > memory.scaled(_KEPT_ROWS)):
             self._write_run()
         if self._pending:
-            self._whole = _sorted(self._pending, self._by[:1])
+            self._in_memory = _sorted(self._pending, self._by[:1])
             self._pending = []
         while len(self._runs) > _MOST_RUNS:
             # Neighbours, so that equal rows keep their order.
@@ -229,46 +219,36 @@ class ExternalSort:
         """First value of the first sort column, and number of rows, of each batch of sorted rows; after `finish`."""
         for run in self._runs:
             yield from zip(run.firsts, run.rows, strict=True)
-        if self._whole is not None:
-            values, batch = self._whole[self._by[0]], memory.scaled(_BATCH_ROWS)
+        if self._in_memory is not None:
+            values, batch = self._in_memory[self._by[0]], memory.scaled(_BATCH_ROWS)
             for start in range(0, len(values), batch):
                 yield int(values[start]), min(batch, len(values) - start)
 
-    def extent(self) -> tuple[int, int] | None:
-        """Least value of the first sort column and largest of the `until` column; None: there are no rows. Afterwards nothing
-        can be added."""
-        assert self._until is not None, "needs the until column"
-        self.finish()
-        found = [(min(run.firsts), max(run.untils)) for run in self._runs]
-        if self._whole is not None and self._whole.height:
-            found.append((int(self._whole[self._by[0]][0]), int(self._whole[self._until].to_numpy().max())))
-        return (min(first for first, _ in found), max(last for _, last in found)) if found else None
-
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        if self._whole is not None:
-            return window.cut(self._whole, self._by[0]).height
-        found = ((run, run.batches_of(window)) for run in self._runs)
-        return sum(sum(run.rows[batches.start : batches.stop]) for run, batches in found)
+        if self._in_memory is not None:
+            return window.cut(self._in_memory, self._by[0]).height
+        return sum(run.rows[index] for run in self._runs for index in run.batches_of(window))
 
     def load(self, window: Window) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. May be called from several threads.
         """
         column = self._by[0]
-        if self._whole is not None:
-            inside = window.cut(self._whole, column)
+        if self._in_memory is not None:
+            inside = window.cut(self._in_memory, column)
             return [inside] if inside.height else []
-        return [rows for run in self._runs if (rows := run.read(window, column, self._types)) is not None]
+        return [rows for run in self._runs for rows in run.read(window, column, self._types)]
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
         assert self._until is not None, "needs the until column"
-        if self._whole is not None:
-            before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
-            return [before] if before.height else []
-        found = (run.read_open(cut, self._by[0], self._until, self._types) for run in self._runs)
-        return [rows for rows in found if rows is not None and rows.height]
+        before = Window(None, cut)
+        if self._in_memory is not None:
+            rows = before.cut(self._in_memory, self._by[0]).filter(pl.col(self._until) >= cut)
+            return [rows] if rows.height else []
+        of_runs = (rows for run in self._runs for rows in run.read(before, self._by[0], self._types, self._until))
+        return [rows for rows in of_runs if rows.height]
 
     def drop_before(self, value: int | None) -> None:
         """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
@@ -291,7 +271,7 @@ class ExternalSort:
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
         self.drop_before(None)
-        self._whole = None
+        self._in_memory = None
 
     def _write_run(self) -> None:
         frame = pl.concat(self._pending)
@@ -353,12 +333,12 @@ class ExternalSort:
 def _types_of(runs: Sequence[_Run], wide: Collection[str] | None) -> pl.Schema:
     """Types that can hold the columns of several runs; those of `wide` (None: all) as the rows were added."""
     order = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
-    found: dict[str, pl.DataType] = {}
+    types: dict[str, pl.DataType] = {}
     for name, dtype in runs[0].schema.items():
         narrowest = {run.narrowest[name] for run in runs}
         is_narrow = wide is not None and name not in wide and narrowest.issubset(order)
-        found[name] = max(narrowest, key=order.index) if is_narrow else dtype
-    return pl.Schema(found)
+        types[name] = max(narrowest, key=order.index) if is_narrow else dtype
+    return pl.Schema(types)
 
 
 def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:

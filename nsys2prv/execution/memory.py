@@ -1,65 +1,56 @@
-"""How much memory the work may take: a cap that the user sets, else what is free. Sizes of pieces of work follow from it."""
+"""How much memory the work may take: a cap that the user sets, else what is free. Sizes of pieces of work follow from it.
+
+Sizes bound memory and change no result. What the system refuses nevertheless is in errors of libraries.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nsys2prv.errors import LittleAddressSpace, MemoryCapReached, UsageError
+from nsys2prv.errors import LittleAddressSpace, NoResources, UsageError
+
+PIECE_ROWS = 60_000
+"""Rows of a table that one thread holds at once."""
+WIDE_PIECE_ROWS = 30_000
+"""The same where a row takes much memory or becomes several events."""
+ROWS_OF_PART = 75_000
+"""Rows of a table for which one more thread reads it."""
+REPORTS_AT_ONCE = 32
+"""Reports in one piece of work at most: names of their processes and threads are all in memory."""
 
 USUAL_BYTES = 400_000_000
 """What a process takes at most of a long report, with sizes of pieces as they are declared."""
 LEAST_BYTES = 250_000_000
 """The same with the smallest ones."""
+AMPLE_BYTES = 1_200_000_000
+"""What a process may take at least for pieces of more than the usual sizes, where these save time (`ample`)."""
 FIRST_PROCESS_BYTES = 150_000_000
 """What the first process takes of a few reports while workers read them."""
 _FIXED_BYTES = 200_000_000
 """What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
-_SMALLEST_SHARE = 0.2
+_LOADED_BYTES = 100_000_000
+"""What a process takes when all libraries are loaded."""
+_LEAST_SIZES = 240_000_000
+"""Bytes below which sizes get no smaller."""
 _SHARE_OF_ALL_THREADS = 0.6
 """Share of the usual sizes below which one thread works at a time."""
-_TOLERANCE = 1.2
-"""How far memory may exceed a cap before the work ends."""
 LEAST_ADDRESS_SPACE = 1 << 30
 """Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
 where they get no memory for a thread.
 """
-AMPLE_BYTES = 1_200_000_000
-"""What a process may take at least for pieces of more than the usual sizes, where these save time (`ample`)."""
-_LOADED_BYTES = 100_000_000
-"""What a process takes when all libraries are loaded: what it holds beyond that at the start is not of this work."""
-
-
-@dataclass(frozen=True)
-class Allotment:
-    """What one process may take: share of the usual sizes (at most 1), bytes above which it ends (None: never), and whether it
-    may well take more than is usual."""
-
-    share: float
-    most: int | None = None
-    is_ample: bool = False
-
-
-USUAL = Allotment(1.0)
-_OF_ALLOCATOR = {
-    # Bytes that are kept at the end of the heap when they are free.
-    "MALLOC_TRIM_THRESHOLD_": (-1, 64 << 20),
-    # Bytes above which an array gets separate pages, which go back to the system as soon as it is free.
-    "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20),
-    # Heaps: in one of them all threads find what another one has freed.
-    "MALLOC_ARENA_MAX": (-8, 1),
-}
-"""Settings of the allocator of the GNU C library, by the variables with which a user sets them: number for mallopt, value."""
-_in_force: list[Allotment] = []
-"""Of all work that goes on in this process; the strictest counts."""
+_in_force: list[int] = []
+"""Bytes that this process may take, of all work that goes on in it; the least counts."""
 
 
 def share() -> float:
     """Share of the usual sizes of pieces, at most 1."""
-    return min((one.share for one in _in_force), default=1.0)
+    most = min(_in_force, default=USUAL_BYTES)
+    return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), 1.0)
 
 
 def scaled(size: int) -> int:
@@ -69,7 +60,7 @@ def scaled(size: int) -> int:
 
 def ample(usual: int, large: int) -> int:
     """A size of a piece of work: the large one where memory is ample."""
-    return large if _in_force and all(one.is_ample for one in _in_force) else usual
+    return large if min(_in_force, default=0) >= AMPLE_BYTES else usual
 
 
 def threads(count: int) -> int:
@@ -77,74 +68,28 @@ def threads(count: int) -> int:
     return count if share() >= _SHARE_OF_ALL_THREADS else 1
 
 
-def keep_freed() -> None:
-    """Have this process keep memory that is freed for the next piece of work: each page that goes back to the system is
-    cleared before it is used again, which takes as long as to fill it. Other C libraries than that of GNU do as they do.
-    """
-    # Not loaded to print the version.
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for variable, (setting, value) in _OF_ALLOCATOR.items():
-            if variable not in os.environ:
-                mallopt(setting, value)
-
-
-def check_address_space() -> None:
-    """Refuse to start where the libraries can't work.
-
-    Raises
-    ------
-    LittleAddressSpace
-        When a limit of the process (`ulimit -v`, `ulimit -d`) is below `LEAST_ADDRESS_SPACE`.
-    """
-    # Not loaded to print the version.
-    import resource
-
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    least = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=LEAST_ADDRESS_SPACE)
-    if least < LEAST_ADDRESS_SPACE:
-        raise LittleAddressSpace(least, LEAST_ADDRESS_SPACE)
-
-
 @contextlib.contextmanager
-def limited(allotment: Allotment) -> Iterator[None]:
-    """What this process may take inside the block."""
-    most = None if allotment.most is None else allotment.most + max(_resident() - _LOADED_BYTES, 0)
-    own = replace(allotment, most=most)
-    _in_force.append(own)
+def limited(most: int) -> Iterator[None]:
+    """Bytes that this process may take inside the block."""
+    _in_force.append(most)
     try:
         yield
     finally:
-        _in_force.remove(own)
+        _in_force.remove(most)
 
 
-def limit_process(allotment: Allotment) -> None:
-    """What this process may take from now on."""
-    _in_force.append(allotment)
+def limit_process(most: int) -> None:
+    """Bytes that this process may take from now on."""
+    _in_force.append(most)
 
 
-def check() -> None:
-    """End the work where this process takes more than it may, by more than the tolerance.
-
-    Raises
-    ------
-    MemoryCapReached
-        When it does.
-    """
-    most = min((one.most for one in _in_force if one.most is not None), default=None)
-    if most is not None and (taken := _resident()) > most * _TOLERANCE:
-        raise MemoryCapReached(most, taken)
-
-
-def allotments(memory: int | None, workers: int) -> tuple[Allotment, Allotment]:
-    """What the first process and each of the workers may take.
+def bytes_of_process(cap: int | None, workers: int) -> int:
+    """Bytes that sizes of pieces are made for, in each of the processes that share the work.
 
     Parameters
     ----------
-    memory
-        Bytes that all processes may take together; None: what is free, without an end of the work above it.
+    cap
+        Bytes that all processes may take together; None: what is free.
     workers
         Number of workers; 0: the first process does the work.
 
@@ -153,22 +98,16 @@ def allotments(memory: int | None, workers: int) -> tuple[Allotment, Allotment]:
     UsageError
         When the cap is too low for so many processes.
     """
-    whole = free() if memory is None else memory
+    together = free() if cap is None else cap
     first = FIRST_PROCESS_BYTES if workers else 0
     least = first + LEAST_BYTES * max(workers, 1)
-    if memory is not None and memory < least:
+    if cap is not None and cap < least:
         who = f"{workers + 1} processes need" if workers else "one process needs"
         fewer = ", or fewer --workers" if workers else ""
-        raise UsageError(f"--memory {in_megabytes(memory)}: {who} at least {in_megabytes(least)}; give that{fewer}")
+        raise UsageError(f"--memory {in_megabytes(cap)}: {who} at least {in_megabytes(least)}; give that{fewer}")
     # As much for the first process as for the others, as far as these can work then.
-    of_first = max(min(whole // (workers + 1), whole - LEAST_BYTES * workers), first)
-    of_each = (whole - of_first) // workers if workers else of_first
-    share_of_each = (of_each - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES)
-    of_usual = min(max(share_of_each, _SMALLEST_SHARE), 1.0)
-    is_ample = of_each >= AMPLE_BYTES
-    if memory is None:
-        return Allotment(of_usual, is_ample=is_ample), Allotment(of_usual, is_ample=is_ample)
-    return Allotment(of_usual, of_first, is_ample), Allotment(of_usual, of_each, is_ample)
+    of_first = max(min(together // (workers + 1), together - LEAST_BYTES * workers), first)
+    return max((together - of_first) // workers if workers else of_first, _LEAST_SIZES)
 
 
 def in_megabytes(size: int) -> str:
@@ -176,10 +115,9 @@ def in_megabytes(size: int) -> str:
     return f"{-(-size // 10**6)}MB"
 
 
-def left() -> int:
-    """Bytes that this process may still take: what a cap leaves, else what is free."""
-    most = min((allotment.most for allotment in _in_force if allotment.most is not None), default=None)
-    return free() if most is None else max(most - _resident(), 0)
+def left(cap: int | None) -> int:
+    """Bytes that this process may still take, below a cap or of what is free."""
+    return free() if cap is None else max(cap - _LOADED_BYTES, 0)
 
 
 def free(root: Path = Path("/")) -> int:
@@ -187,9 +125,9 @@ def free(root: Path = Path("/")) -> int:
 
     `root` has the folders `proc` and `sys` of the system.
     """
-    found = [*_free_of_machine(root / "proc/meminfo"), *_free_of_groups(root)]
+    rooms = [*_free_of_machine(root / "proc/meminfo"), *_free_of_groups(root)]
     # Where the system does not say, there is enough.
-    return max(min(found), 0) if found else USUAL_BYTES * (os.cpu_count() or 1)
+    return max(min(rooms), 0) if rooms else USUAL_BYTES * (os.cpu_count() or 1)
 
 
 def _free_of_machine(meminfo: Path) -> Iterator[int]:
@@ -219,8 +157,8 @@ def _free_of_groups(root: Path) -> Iterator[int]:
 
 
 def _pages_of_files(statistics: Path) -> int:
-    found = dict(line.split()[:2] for line in _lines(statistics))
-    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+    values = dict(line.split()[:2] for line in _lines(statistics))
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
 
 
 def _lines(path: Path) -> list[str]:
@@ -230,7 +168,67 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _resident() -> int:
-    """Resident memory of this process, bytes; 0 where the system does not say."""
-    pages = _lines(Path("/proc/self/statm"))
-    return int(pages[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+# -- what the system refuses --------------------------------------------------------------------------------------------
+
+
+_BY_NUMBER = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "open files",
+    errno.ENFILE: "open files",
+    errno.EAGAIN: "threads or processes",
+}
+_BY_TEXT = {
+    "out of memory": "memory",
+    "cannot allocate memory": "memory",
+    "memory allocation": "memory",
+    "not enough memory": "memory",
+    "unable to allocate": "memory",
+    # Of the driver of SQLite, for whatever keeps a database that is there from being opened.
+    "failed to allocate memory": "memory or open files",
+    "malloc of size": "memory",
+    "failed to map segment": "memory",
+    "too many open files": "open files",
+    "can't start new thread": "threads",
+    "failed to spawn thread": "threads",
+    "resource temporarily unavailable": "threads or processes",
+}
+"""What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: they do not always pass on a number."""
+_BYTES_ASKED_FOR = re.compile(r"(?:malloc|realloc) of size ([0-9]+)")
+_MOST_BYTES = 2**44
+"""Nobody needs so much at once: a damaged file asks for it."""
+
+
+def check_address_space() -> None:
+    """Refuse to start where the libraries can't work.
+
+    Raises
+    ------
+    LittleAddressSpace
+        When a limit of the process (`ulimit -v`, `ulimit -d`) is below `LEAST_ADDRESS_SPACE`.
+    """
+    # Not loaded to print the version.
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    least = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=LEAST_ADDRESS_SPACE)
+    if least < LEAST_ADDRESS_SPACE:
+        raise LittleAddressSpace(least, LEAST_ADDRESS_SPACE)
+
+
+def resource_error_in(error: BaseException) -> NoResources | None:
+    """What the system refused, when that is the reason of an error; None when it is another."""
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, NoResources):
+            return reason
+        text = str(reason).lower()
+        if any(int(size) > _MOST_BYTES for size in _BYTES_ASKED_FOR.findall(text)):
+            return None
+        # Some libraries have other numbers in this place.
+        by_number = _BY_NUMBER.get(reason.errno or 0) if isinstance(reason, OSError) else None
+        refused = "memory" if isinstance(reason, MemoryError) else by_number
+        refused = refused or next((what for part, what in _BY_TEXT.items() if part in text), None)
+        if refused is not None:
+            return NoResources(refused)
+        reason = reason.__cause__ or reason.__context__
+    return None

@@ -1,28 +1,313 @@
-"""Files of a trace: staged in a temporary folder until all of them are complete. Disk errors become errors for the user."""
+"""Files are made in temporary folders, and get their names together when all of an output are complete.
+
+Only the user can enter a temporary folder, and its process holds a lock in it. It is removed at the end, also when the process
+is interrupted. When the process is killed it stays, without the lock: the next one that works for the same purpose removes it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import hashlib
+import itertools
 import os
+import platform
+import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import polars as pl
-import pyarrow as pa
-
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
-from nsys2prv.execution.lacks import lack_in
-from nsys2prv.execution.private_folders import is_utf8
-from nsys2prv.execution.publishing import ANOTHER_PLACE
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.signals import signals_held
 
 VIEWS = ".cfgs"
 """Suffix of the folder of views."""
-_SCRATCH = "another place with --scratch"
 SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
 """Files of a trace, and its folder of views."""
+PREFIX = ".nsys2prv."
+"""How names of temporary folders begin."""
+_LOCK = "nsys2prv-temporary"
+"""The file in a temporary folder that its process locks. A folder without it is none, whatever its name is."""
+_FORMER = "former"
+"""Folder in a temporary folder for what had the names of an output."""
+_ANOTHER_PLACE = "another place with -o"
+_TRIES = 100
+_folders: set[Path] = set()
+"""Temporary folders of this process."""
+_new_parents: list[Path] = []
+"""Folders that were made for outputs and may still be empty, outer ones first."""
+_leaving = threading.Event()
+_published = threading.Event()
+
+
+# -- temporary folders --------------------------------------------------------------------------------------------------
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """A folder and those above it that are not there, the outermost first."""
+    return list(itertools.takewhile(lambda parent: not parent.is_dir(), (folder, *folder.parents)))[::-1]
+
+
+def make_with_parents(folder: Path) -> None:
+    """Make a folder and those above it; `Path.mkdir` calls itself for each of them, and a path may have thousands."""
+    for missing in missing_folders(folder):
+        missing.mkdir(exist_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for intermediate files, with its parents, that only the user can enter.
+
+    Raises
+    ------
+    SystemExit
+        When the process is about to end: a folder that another thread makes now would not be removed.
+    """
+    if _leaving.is_set():
+        raise SystemExit
+    # Each of them private, not only the first: another process may have removed all of them meanwhile.
+    for missing in missing_folders(folder):
+        _make_private(missing, exist_ok=True)
+
+
+def _make_private(folder: Path, *, exist_ok: bool) -> None:
+    """Reports may be confidential, and what workers exchange is executed."""
+    folder.mkdir(0o700, exist_ok=exist_ok)
+    # A umask may take rights from the user too.
+    if folder.stat().st_mode & 0o700 != 0o700:
+        folder.chmod(0o700)
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) -> Iterator[Path]:
+    """A new folder in another one, private to the user, that is removed with its contents when the block ends.
+
+    Parameters
+    ----------
+    purpose
+        What is made in it, such as the name of an output. A folder that a killed process left there for the same is removed.
+    with_parents
+        Make the other folder, and those above it, where they are missing. They are removed when they are empty at the end.
+    """
+    missing = missing_folders(parent) if with_parents else []
+    _new_parents.extend(missing)
+    label = PREFIX + hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]
+    try:
+        if with_parents:
+            make_with_parents(parent)
+        # Other processes may work for the same purpose at the moment.
+        folder, lock = next(filter(None, (_locked(parent / f"{label}.{number}") for number in itertools.count())))
+        try:
+            _bring_back_folders(folder)
+            _clear(folder)
+            for abandoned in filter(None, map(_locked, set(parent.glob(f"{label}.*")) - {folder})):
+                _bring_back_folders(abandoned[0])
+                _remove(*abandoned)
+            yield folder
+        finally:
+            _remove(folder, lock)
+    finally:
+        _remove_empty(missing)
+
+
+def _locked(folder: Path) -> tuple[Path, int] | None:
+    """A temporary folder, made where it is missing, and its lock; None when it is of another process, user or program."""
+    with signals_held():
+        is_new = True
+        try:
+            _make_private(folder, exist_ok=False)
+        except FileExistsError:
+            is_new = False
+        try:
+            if not _is_ours(folder):
+                return None
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            if is_new:
+                folder.rmdir()
+                raise
+            return None
+        if not _has_lock(folder, lock):
+            os.close(lock)
+            return None
+        _folders.add(folder)
+        return folder, lock
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether nobody but this user can have changed what is in a temporary folder."""
+    status, names = folder.lstat(), os.listdir(folder)
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return is_private and (not names or _LOCK in names)
+
+
+def _has_lock(folder: Path, lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A file system without locks: nobody should write the same output twice at once.
+        pass
+    with contextlib.suppress(OSError):
+        # Not that of a folder that was removed meanwhile.
+        return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
+    return False
+
+
+def _bring_back_folders(folder: Path) -> None:
+    """A process that was killed while it published may have moved a folder of views, with files of the user among them."""
+    for former in (folder / _FORMER).glob("*"):
+        if former.is_dir() and not os.path.lexists(folder.parent / former.name):
+            os.replace(former, folder.parent / former.name)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what is in a temporary folder, as far as that is possible, but not its lock."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink()
+
+
+def _remove(folder: Path, lock: int) -> None:
+    # The lock is the last: without it nobody would know whose folder it is.
+    _clear(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+    os.close(lock)
+
+
+def remove_temporary() -> None:
+    """Remove all temporary folders; for a process that ends at once."""
+    _leaving.set()
+    for folder in tuple(_folders):
+        # Other threads may still write there.
+        for _ in range(_TRIES):
+            _clear(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            if not os.path.lexists(folder):
+                break
+    _remove_empty(_new_parents)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+@contextlib.contextmanager
+def staging_folder(base: Path) -> Iterator[Path]:
+    """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
+    try:
+        # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
+        with temporary_folder(_utf8(base.parent), base.name) as folder:
+            yield folder
+    except _library_errors() as error:
+        raise _disk_error(error, base) from error
+
+
+@contextlib.contextmanager
+def scratch_folder(requested: Path | None, purpose: str = "") -> Iterator[Path]:
+    """A folder for intermediate files, in the requested folder, else in the system's temporary folder.
+
+    Parameters
+    ----------
+    purpose
+        As of `temporary_folder`, of work with an output. By default it is the work of this machine.
+    """
+    with contextlib.ExitStack() as stack:
+        parent = requested or Path("temporary folder")
+        try:
+            parent = _utf8(requested or Path(tempfile.gettempdir()))
+            folder = stack.enter_context(temporary_folder(parent, purpose or platform.node()))
+        except OSError as error:
+            raise OutputError.not_writable(parent, error.strerror or str(error), "another place with --scratch") from error
+        if not purpose:
+            stack.enter_context(full_disk_named(parent))
+        yield folder
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether libraries that take paths for UTF-8 can open a path."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _utf8(parent: Path) -> Path:
+    """The absolute path of a folder; OSError when libraries could not open files in it."""
+    path = parent.absolute()
+    if not is_utf8(path):
+        raise OSError(errno.EILSEQ, "its path is not UTF-8", str(path))
+    return path
+
+
+# -- errors of disks ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def output_errors(path: Path, place: str = _ANOTHER_PLACE) -> Iterator[None]:
+    """Raise what is wrong with a path as an error of the output."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise resource_error_in(error) or OutputError.not_writable(path, why, place) from error
+
+
+@contextlib.contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise `DiskFull` when there is no space left for intermediate files in a folder."""
+    try:
+        yield
+    except _library_errors() as error:
+        if _is_full(error):
+            raise DiskFull(folder, has_output=False) from error
+        raise
+
+
+def _library_errors() -> tuple[type[BaseException], ...]:
+    # Loaded after a worker has said how many threads they may have.
+    import polars as pl
+    import pyarrow as pa
+
+    return OSError, pa.ArrowException, pl.exceptions.PolarsError
+
+
+def _disk_error(error: BaseException, base: Path) -> Exception:
+    if _is_full(error):
+        return DiskFull(base)
+    if (refused := resource_error_in(error)) is not None:
+        return refused
+    if isinstance(error, OSError):
+        return OutputError.not_writable(base, error.strerror or str(error))
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _is_full(error: BaseException) -> bool:
+    # Polars and Arrow do not always pass on the error number, but they pass on its text.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return getattr(error, "errno", None) in full or any(os.strerror(number) in str(error) for number in full)
+
+
+# -- names of outputs ---------------------------------------------------------------------------------------------------
+
+
+def without_suffix(out: Path) -> Path:
+    """The path of a trace without .prv or .prv.gz."""
+    for suffix in (".prv.gz", ".prv"):
+        if out.name.endswith(suffix) and out.name != suffix:
+            return out.with_name(out.name.removesuffix(suffix))
+    return out
 
 
 def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
@@ -57,95 +342,78 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def output_errors(path: Path, place: str = ANOTHER_PLACE) -> Iterator[None]:
-    """Raise what is wrong with a path as an error of the output."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise lack_in(error) or OutputError.not_writable(path, why, place) from error
+def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = True, place: str = _ANOTHER_PLACE) -> None:
+    """Give files and folders their names.
 
+    What had the names goes first, the last of them (a trace) before the others: at no time does it lie beside files of another
+    output. Ctrl-C and other signals have their effect afterwards.
 
-def without_suffix(out: Path) -> Path:
-    for suffix in (".prv.gz", ".prv"):
-        if out.name.endswith(suffix) and out.name != suffix:
-            return out.with_name(out.name.removesuffix(suffix))
-    return out
+    Parameters
+    ----------
+    staged
+        For each temporary folder, the names beside it, in the order in which they appear; each with what gets it, a path in the
+        folder. None: what has the name goes.
+    replace
+        Replace what has one of the names.
+    place
+        What the error says to give instead.
 
-
-@contextlib.contextmanager
-def staging_folder(base: Path) -> Iterator[Path]:
-    """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
-    try:
-        # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
-        with temporary_folder(_utf8(base.parent)) as folder:
-            yield folder
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-        raise _disk_error(error, base) from error
-
-
-@contextlib.contextmanager
-def scratch_folder(requested: Path | None, staging: Path) -> Iterator[Path]:
-    """A folder for intermediate files: in the requested folder, else in the staging folder."""
-    if requested is None:
-        yield staging / "runs"
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(temporary_folder(_utf8(requested)))
-        except OSError as error:
-            raise OutputError.not_writable(requested, error.strerror or str(error), _SCRATCH) from error
-        yield folder
-
-
-@contextlib.contextmanager
-def scratch_alone(requested: Path | None) -> Iterator[Path]:
-    """A folder for intermediate files of work without an output folder.
-
-    It is made in the requested folder, else in the temporary folder of the system.
+    Raises
+    ------
+    OutputExists
+        Without `replace`, when one of the names exists: another program may have made it meanwhile.
+    OutputError
+        When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
+    names = [(folder, name, path) for folder, names in staged.items() for name, path in names.items()]
+    moves_in = [(folder / path, folder.parent / name) for folder, name, path in names if path is not None]
+    # What is only removed goes first of all.
+    leaving = [entry for entry in names if entry[2] is None] + [entry for entry in reversed(names) if entry[2] is not None]
     with contextlib.ExitStack() as stack:
-        parent = requested or Path("temporary folder")
+        for parent in sorted({folder.parent for folder in staged}):
+            stack.enter_context(_alone_in(parent))
+        stack.enter_context(signals_held())
+        moves_out = [
+            (target, folder / _FORMER / name) for folder, name, _ in leaving if os.path.lexists(target := folder.parent / name)
+        ]
+        if moves_out and not replace:
+            raise OutputExists(moves_out[-1][0])
+        moved: list[tuple[Path, Path]] = []
+        target = next(iter(staged)).parent
         try:
-            parent = _utf8(requested or Path(tempfile.gettempdir()))
-            folder = stack.enter_context(temporary_folder(parent))
+            for source, target in moves_in:
+                if target.is_dir() and not target.is_symlink() and not source.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
+            for folder in staged:
+                (folder / _FORMER).mkdir()
+            for number, (source, new) in enumerate((*moves_out, *moves_in)):
+                target = source if number < len(moves_out) else new
+                os.replace(source, new)
+                moved.append((source, new))
         except OSError as error:
-            raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
-        stack.enter_context(full_disk_named(parent))
-        yield folder
+            for source, new in reversed(moved):
+                os.replace(new, source)
+            raise OutputError.not_writable(target, error.strerror or str(error), place) from error
+        _published.set()
 
 
-def _utf8(parent: Path) -> Path:
-    """The absolute path of a folder; OSError when libraries could not open files in it."""
-    path = parent.absolute()
-    if not is_utf8(path):
-        raise OSError(errno.EILSEQ, "its path is not UTF-8", str(path))
-    return path
+def is_in_use(folder: Path) -> bool:
+    """Whether a temporary folder was not removed: who still works in it may have made it again."""
+    return (folder / _LOCK).exists()
+
+
+def has_published() -> bool:
+    """Whether this process has given files their names."""
+    return _published.is_set()
 
 
 @contextlib.contextmanager
-def full_disk_named(folder: Path) -> Iterator[None]:
-    """Raise `DiskFull` when there is no space left for intermediate files in a folder."""
-    try:
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One program at a time gives names in a folder: files of two traces must not be mixed."""
+    with contextlib.ExitStack() as stack:
+        # Of a folder that can't be listed, and of a file system without locks.
+        with contextlib.suppress(OSError):
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, number)
+            fcntl.flock(number, fcntl.LOCK_EX)
         yield
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-        if _is_full(error):
-            raise DiskFull(folder, has_output=False) from error
-        raise
-
-
-def _disk_error(error: BaseException, base: Path) -> Exception:
-    if _is_full(error):
-        return DiskFull(base)
-    if (lack := lack_in(error)) is not None:
-        return lack
-    if isinstance(error, OSError):
-        return OutputError.not_writable(base, error.strerror or str(error))
-    return error if isinstance(error, Exception) else RuntimeError(str(error))
-
-
-def _is_full(error: BaseException) -> bool:
-    # Polars and Arrow do not always pass on the error number, but they pass on its text.
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return getattr(error, "errno", None) in full or any(os.strerror(one) in str(error) for one in full)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Protocol
 
 _DELAY = 0.5
@@ -29,47 +30,30 @@ class Bar(Protocol):
         """So much more is done."""
 
 
-class _NoBar:
-    """A bar that is not shown."""
-
-    def __init__(self, total: float | None) -> None:
-        self.total = total
-
-    def update(self, n: float = 1) -> None:
-        """Nothing is shown."""
-
-
 class _Screen:
     """The error stream, as long as there is one: a bar that raises while it holds its lock would stop all others for good."""
-
-    encoding = "utf-8"
 
     def __init__(self) -> None:
         # None when it was closed before the program started.
         self._stream = sys.stderr
-        self.encoding = getattr(self._stream, "encoding", None) or self.encoding
+        self.encoding = getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        self._try("write", text)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        self._try("flush")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._stream.flush()
 
     def isatty(self) -> bool:
-        return bool(self._try("isatty"))
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return self._stream.isatty()
+        return False
 
     def fileno(self) -> int:
-        if self._stream is None:
-            raise OSError("there is no error stream")
         return self._stream.fileno()
-
-    def _try(self, method: str, *arguments: str) -> object:
-        with contextlib.suppress(OSError, ValueError):
-            return None if self._stream is None else getattr(self._stream, method)(*arguments)
-        # Nobody sees it any more.
-        self._stream = None
-        return None
 
 
 @contextlib.contextmanager
@@ -87,7 +71,7 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     """
     screen = _Screen()
     if _hidden or not (screen.isatty() if shown is None else shown):
-        yield _NoBar(total)
+        yield SimpleNamespace(total=total, update=lambda n=1: None)
         return
     # Loaded where it is shown.
     from tqdm import tqdm
@@ -95,7 +79,15 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     style: dict[str, str] = {} if unit else {"bar_format": "{desc}: {elapsed}"}
     with tqdm(desc=what, total=total, unit=unit, unit_scale=True, file=screen, leave=False, delay=_DELAY, **style) as bar:
         ended = threading.Event()
-        ticking = threading.Thread(target=_tick, args=(bar.refresh, ended), daemon=True)
+
+        def tick() -> None:
+            # A long piece of work would leave the bar as it is, or not be seen at all.
+            pause = _DELAY
+            while not ended.wait(pause):
+                bar.refresh()
+                pause = _SECONDS_BETWEEN_TICKS
+
+        ticking = threading.Thread(target=tick, daemon=True)
         # Without a thread it moves only with the work.
         with contextlib.suppress(RuntimeError):
             ticking.start()
@@ -110,13 +102,5 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
                 bar.clear()
 
 
-def _tick(refresh: Callable[[], object], ended: threading.Event) -> None:
-    """Draw a bar again and again: a long piece of work would leave it as it is, or not be seen at all."""
-    pause = _DELAY
-    while not ended.wait(pause):
-        refresh()
-        pause = _SECONDS_BETWEEN_TICKS
-
-
-def no_progress(_done: int) -> None:
+def no_progress(_count: int) -> None:
     """Progress that is not shown."""

@@ -1,27 +1,30 @@
-"""Orders and choices of rows that depend on what is in them, not on where they are: tables of an export can be in any order."""
+"""Orders, keys and choices of rows that depend on what is in them, not where: tables of an export can be in any order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.execution import memory
 
-def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Rows that are sorted by some columns, with those that are equal in them in the order of all other columns."""
-    if rows.height < 2:
-        return rows
-    like_before = rows.select(pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in by)).to_series()
-    # Before the first row there is none, which equals a row of nulls.
-    like_before[0] = False
-    if not like_before.any():
-        return rows
-    places = (like_before | like_before.shift(-1, fill_value=False)).arg_true()
-    turn = (~like_before).cast(pl.UInt32).cum_sum().gather(places)
-    tied = rows[places].select(pl.arg_sort_by([turn, *(name for name in rows.columns if name not in by)])).to_series()
-    every = pl.int_range(rows.height, dtype=pl.UInt32, eager=True)
-    return rows[every.scatter(places, places.gather(tied))]
+_LARGEST_KEY = 2**62
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD, 0xD6E8FEB86659FD93)
+"""Each spreads numbers over the slots of a table in another way."""
+_TABLES = ((12, _MULTIPLIERS[0]), *((16, multiplier) for multiplier in _MULTIPLIERS))
+"""Bits of the number of a slot. For most columns a table is enough that stays in the fastest cache."""
+_FEW_KEYS = 1 << 16
+"""Smaller numbers are sorted by their digits, which takes a tenth of the time."""
+_MOST_IN_SLOTS = 1000
+"""Of more different numbers, some two are in one slot whatever the multiplier is."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+# -- orders -------------------------------------------------------------------------------------------------------------
 
 
 def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -30,6 +33,24 @@ def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     """
     values = rows[column].to_numpy()
     return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
+
+
+def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Rows that are sorted by some columns, with those that are equal in them in the order of all other columns."""
+    like_before = rows.select(pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in by)).to_series()
+    return _in_order_within(rows, like_before.to_numpy()[1:], [name for name in rows.columns if name not in by])
+
+
+def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Rows in the order of some columns, the first without nulls, and of all others, where null comes first.
+
+    It takes little time where rows are almost sorted by the first column and few are equal in it.
+    """
+    values = rows[by[0]].to_numpy()
+    if (values[1:] < values[:-1]).any():
+        order = np.argsort(values, kind="stable")
+        rows, values = rows[order], values[order]
+    return _in_order_within(rows, values[1:] == values[:-1], [*by[1:], *(name for name in rows.columns if name not in by)])
 
 
 def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
@@ -49,49 +70,39 @@ def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
         yield order_ties(waiting, [by])
 
 
-def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Rows of whole numbers in the order of some columns, which have no nulls, and of all others, where null comes first.
-
-    It takes little time where rows are almost sorted by the first column and few are equal in it.
+def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by: Sequence[str]) -> pl.DataFrame:
+    """Rows in the order of some columns within groups: `like_before` says which rows, from the second on, are of the group of
+    the one before.
     """
-    first, *others = (*by, *(name for name in rows.columns if name not in by))
-    values = rows[first].to_numpy()
-    if (values[1:] < values[:-1]).any():
-        by_first = np.argsort(values, kind="stable")
-        rows, values = rows[by_first], values[by_first]
-    like_before = values[1:] == values[:-1]
     if not like_before.any():
         return rows
     places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
-    tied, like_before = rows[places], np.append(False, like_before)[places]
-    order = _order_of_tied(tied, like_before, others)
-    if order is None:
+    tied, like_before = rows[places], np.append(False, like_before)[places][1:]
+    order = np.arange(len(places))
+    for values in (values for name in by for values in _sort_values(tied[name])):
+        ordered = values[order]
+        if (like_before & (ordered[1:] < ordered[:-1])).any():
+            turn = np.lexsort((ordered, np.cumsum(np.append(True, ~like_before))))
+            order, ordered = order[turn], ordered[turn]
+        like_before = like_before & (ordered[1:] == ordered[:-1])
+        if not like_before.any():
+            break
+    if (order[1:] > order[:-1]).all():
         return rows
-    every = np.arange(rows.height)
-    every[places] = places[order]
-    return rows[every]
-
-
-def _order_of_tied(rows: pl.DataFrame, like_before: np.ndarray, by: Sequence[str]) -> np.ndarray | None:
-    """Order of rows by some columns, in groups of rows that are equal otherwise; None where they are in order."""
-    order: np.ndarray | None = None
-    for name in by:
-        for values in _sort_values(rows[name]):
-            found = values if order is None else values[order]
-            if (like_before[1:] & (found[1:] < found[:-1])).any():
-                turn = np.lexsort((found, np.cumsum(~like_before)))
-                order, found = turn if order is None else order[turn], found[turn]
-            like_before[1:] &= found[1:] == found[:-1]
-            if not like_before.any():
-                return order
-    return order
+    all_places = np.arange(rows.height)
+    all_places[places] = places[order]
+    return rows[all_places]
 
 
 def _sort_values(column: pl.Series) -> Iterator[np.ndarray]:
+    """Numbers in whose order the values of a column are."""
     if column.null_count():
         yield column.is_not_null().to_numpy()
-        column = column.fill_null(0)
-    yield column.to_numpy()
+        column = column.fill_null(strategy="zero") if column.dtype.is_integer() else column.rank("dense").fill_null(0)
+    yield column.to_numpy() if column.dtype.is_integer() else column.rank("dense").to_numpy()
+
+
+# -- choices ------------------------------------------------------------------------------------------------------------
 
 
 def differ_from_before(*columns: np.ndarray) -> np.ndarray:
@@ -109,10 +120,115 @@ def is_constant(column: pl.Series) -> bool:
     return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
 
 
-def one_of_each(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:
+def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:
     """One row for each value of a key: of rows that differ only elsewhere the first in the order of their columns, where what
     is known comes before what is null.
     """
     if not rows.select(pl.struct(key).is_duplicated().any()).item():
         return rows
     return rows.sort(rows.columns, nulls_last=True).unique(key, keep="first", maintain_order=True)
+
+
+class Merging:
+    """Merges frames whose rows become fewer, such as distinct rows or sums, from time to time while they are added.
+
+    The merged rows are merged again when as many new rows are waiting, so each row is merged only a few times.
+
+    Parameters
+    ----------
+    merge
+        Merges the rows of a frame; the result may be merged again with further rows.
+    empty
+        A frame without rows, with the columns of all frames.
+    pending
+        Largest number of rows that wait to be merged.
+    """
+
+    def __init__(self, merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame, pending: int) -> None:
+        self._merge = merge
+        self._frames = [empty]
+        self._most_pending = memory.scaled(pending)
+        self._pending = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add rows."""
+        self._frames.append(frame)
+        self._pending += frame.height
+        if self._pending > max(self._most_pending, self.least):
+            _ = self.rows
+
+    @property
+    def least(self) -> int:
+        """Rows that were merged at last: there may be more by now."""
+        return self._frames[0].height
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """All rows, merged."""
+        if len(self._frames) > 1:
+            self._frames = [self._merge(pl.concat(self._frames))]
+            self._pending = 0
+        return self._frames[0]
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------------
+
+
+def one_key(columns: Sequence[Numbers]) -> Numbers:
+    """One number for each row, equal where some columns are; it is sorted and compared faster."""
+    key = columns[0]
+    if not len(key):
+        return key
+    size = 1
+    for place, column in enumerate(columns):
+        lowest = int(column.min())
+        span = int(column.max()) - lowest + 1
+        size *= span
+        if size > _LARGEST_KEY:
+            frame = pl.DataFrame({str(number): values for number, values in enumerate(columns)})
+            return frame.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+        key = key * span + (column - lowest) if place else column - lowest
+    return key
+
+
+def key_column(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+    """The same for columns of whole numbers of a frame."""
+    return pl.Series("key", one_key([frame[name].cast(pl.Int64).to_numpy() for name in columns]))
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The different numbers of a column, in their order; the place among them of each row; and how many rows have each."""
+
+    numbers: Numbers
+    place: Numbers
+    count: Numbers
+
+    def which(self, has: Callable[[int], bool]) -> npt.NDArray[np.bool_]:
+        """For each of the different numbers whether a condition holds for it."""
+        return np.array([has(number) for number in self.numbers.tolist()], dtype=bool)
+
+
+def distinct(column: Numbers) -> Distinct:
+    """The different numbers of a column, without sorting it where there are few of them."""
+    if not len(column):
+        return Distinct(column, column, column)
+    for bits, multiplier in _TABLES:
+        slot = (column.view(np.uint64) * np.uint64(multiplier) >> np.uint64(64 - bits)).view(np.int64)
+        in_slot = np.empty(1 << bits, np.int64)
+        in_slot[slot] = column
+        rows = np.bincount(slot, minlength=1 << bits)
+        used = np.flatnonzero(rows)
+        if np.array_equal(in_slot.take(slot), column):
+            used = used[np.argsort(in_slot[used])]
+            place_of_slot = np.empty(1 << bits, np.int64)
+            place_of_slot[used] = np.arange(len(used))
+            return Distinct(in_slot[used], place_of_slot.take(slot), rows[used])
+        if len(used) > _MOST_IN_SLOTS:
+            break
+    return Distinct(*np.unique(column, return_inverse=True, return_counts=True))
+
+
+def order_of_keys(key: Numbers) -> Numbers:
+    """A stable order of rows by a key that counts from 0."""
+    return np.argsort(key.astype(np.uint16) if key.max(initial=0) < _FEW_KEYS else key, kind="stable")

@@ -1,11 +1,14 @@
-"""Signals that end the program: which they are, when they wait, and when they have no effect."""
+"""Signals that end the program: which they are, and when they wait; and other programs that are called, which end with it."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import FrameType
 
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
@@ -14,36 +17,23 @@ _TO_ONE_PROCESS = {number for number in ENDING_SIGNALS if number.name in {"SIGTE
 """What workers leave by."""
 TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
 """What reaches all processes of a terminal: the first one ends its workers."""
-
-
-class _Ending:
-    """What is done when a signal comes."""
-
-    def __init__(self) -> None:
-        self.leave: Callable[[int], object] | None = None
-        self.held = 0
-        self.came: int | None = None
-
-    def __call__(self, number: int, _frame: object) -> None:
-        if self.held:
-            self.came = number
-            return
-        # Once: further signals would end the clean-up of the first.
-        leave, self.leave = self.leave, None
-        if leave is not None:
-            leave(number)
-
-
-_ending = _Ending()
+_running: set[subprocess.Popen[str]] = set()
+"""Programs that were called."""
 
 
 def end_by_signals(leave: Callable[[int], object]) -> None:
     """Call a function with the number of a signal that ends the program."""
-    _ending.leave = leave
+
+    def end(number: int, _: FrameType | None) -> None:
+        # Once: further signals would end the clean-up of the first.
+        for any_number in ENDING_SIGNALS:
+            signal.signal(any_number, signal.SIG_IGN)
+        leave(number)
+
     for number in ENDING_SIGNALS:
         # Ignored by who started the program, as nohup does: that stays.
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _ending)
+            signal.signal(number, end)
 
 
 @contextlib.contextmanager
@@ -55,31 +45,21 @@ def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _ending.held += 1
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    # None: set by another language, which can't be set again.
+    handlers = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, by_processes)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _ending.held -= 1
-        if not _ending.held and _ending.came is not None:
-            came, _ending.came = _ending.came, None
-            _ending(came, None)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Signals have no effect in the block."""
-    former = {}
-    if threading.current_thread() is threading.main_thread():
-        # None: set by another language, which can't be set again.
-        known = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
-        former = {number: signal.signal(number, signal.SIG_IGN) for number, handler in known.items() if handler is not None}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def leave_by_signals(leave: Callable[[], object]) -> None:
@@ -88,3 +68,40 @@ def leave_by_signals(leave: Callable[[], object]) -> None:
         signal.signal(number, (lambda *_: leave()) if number in _TO_ONE_PROCESS else signal.SIG_IGN)
     # They were held while the worker was started.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+
+
+def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Call a program and wait for its end; OSError when it can't be called."""
+    # A program that is not known yet would not be ended.
+    with signals_held():
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            # Signals of a terminal end this process, which ends the program with all that it started.
+            start_new_session=True,
+        )
+        _running.add(process)
+    try:
+        stdout, stderr = process.communicate()
+    except BaseException:
+        _kill(process)
+        process.wait()
+        raise
+    finally:
+        _running.discard(process)
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def kill_programs() -> None:
+    """End all programs that were called; for a process that ends at once."""
+    for process in tuple(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,28 +1,37 @@
-"""Work on threads of this process. The expensive steps are those of polars and Arrow, which release the interpreter lock."""
+"""Work on threads of this process. The expensive steps are those of polars, Arrow and zlib, which release Python's lock."""
 
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, BinaryIO, TypeVar
 
 from nsys2prv.execution import memory
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-_AT_ONCE = 2
+_MOST_THREADS = 2
 """Pieces of work at once, where memory and cores allow it; more would hold more memory than they save time."""
+_BLOCK_BYTES = 1 << 20
+"""Bytes of a block before compression: what repeats is found within 32 KiB, so larger blocks give no smaller file."""
+_LEVEL = 4
+"""Half the time of the default for a few percent more bytes."""
+_WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
+"""Its header has neither name nor time: the same content gives the same file."""
 
 
-def at_once() -> int:
+def max_threads() -> int:
     """Number of pieces of work that run at once; one, where polars may use one core, or memory is short."""
     # Read, not asked of polars, which takes long to load.
     cores = os.environ.get("POLARS_MAX_THREADS") or os.cpu_count() or 1
-    return memory.threads(_AT_ONCE) if str(cores) != "1" else 1
+    return memory.threads(_MOST_THREADS) if str(cores) != "1" else 1
 
 
 class Stopped(BaseException):
@@ -45,62 +54,106 @@ class Stop:
             raise Stopped
 
 
-def run_all(work: Iterable[Callable[[Stop], T]], threads: int | None = None) -> list[T]:
-    """Results of pieces of work, in the order of the pieces; on as many threads as `at_once` says, if no number is given.
+def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
+    """Results of pieces of work, in the order of the pieces; on as many threads as `max_threads` says.
 
     The first error of a piece ends the others and is raised.
     """
-    stop, threads = Stop(), threads or at_once()
+    stop, threads = Stop(), max_threads()
     if threads == 1:
         return [piece(stop) for piece in work]
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(piece, stop) for piece in work]
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            failed = next((future for future in futures if future in done and future.exception() is not None), None)
-            if failed is not None:
-                failed.result()
-            return [future.result() for future in futures]
+            ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in ended and future.exception() is not None]
+            return [future.result() for future in (*failed[:1], *futures)]
         finally:
             stop.set()
-            for future in futures:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
-def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ONCE, *, beyond: int = 1) -> Iterator[T]:
-    """Results of a function for each item, in order, computed on other threads while earlier results are in use: on as many
-    as `at_once` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS, *, beyond: int = 1) -> Iterator[T]:
+    """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
+    as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
 
-    So many items more (`beyond`) are begun or done, so that no thread waits while a result is in use; 2 where the next item
+    So many more (`beyond`) are begun or complete, so that no thread waits while a result is in use; 2 where the next argument
     takes long to get, too.
     """
-    if at_once() == 1:
-        yield from map(function, items)
+    if max_threads() == 1:
+        yield from map(function, arguments)
         return
     waiting: collections.deque[Future[T]] = collections.deque()
-    threads = min(at_once(), most)
+    threads = min(max_threads(), most)
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
+            for argument in arguments:
+                waiting.append(pool.submit(function, argument))
                 if len(waiting) >= threads + beyond:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, in order, each computed on another thread while the one before is in use, where `at_once` allows it."""
-    if at_once() == 1:
-        yield from items
-        return
-    source = iter(items)
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        coming: Future[T | object] = pool.submit(next, source, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, source, end)
-            yield item  # type: ignore[misc]
+def prefetch(values: Iterable[T]) -> Iterator[T]:
+    """The same values, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
+    source, end = iter(values), object()
+    coming: Iterator[Any] = map_ahead(lambda _: next(source, end), itertools.repeat(None), most=1)
+    yield from itertools.takewhile(lambda value: value is not end, coming)
+
+
+class GzipBlocks:
+    """A gzip file that several threads compress, in blocks of one size: each is a member of the file, and readers decompress
+    all of them as one stream (RFC 1952, 2.2).
+
+    The file depends on the bytes that are written alone, not on how they are divided, nor on the number of threads.
+
+    Parameters
+    ----------
+    file
+        The compressed file; it is not closed.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._content = bytearray()
+        self._threads = max_threads()
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._compressed: collections.deque[Future[bytes]] = collections.deque()
+
+    def __enter__(self) -> GzipBlocks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                self._compress(len(self._content))
+                self._write(0)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Append bytes."""
+        self._content += content
+        self._compress(len(self._content) // _BLOCK_BYTES * _BLOCK_BYTES)
+
+    def _compress(self, count: int) -> None:
+        """Compress the first bytes, and forget them."""
+        for start in range(0, count, _BLOCK_BYTES):
+            block = bytes(memoryview(self._content)[start : start + _BLOCK_BYTES])
+            self._compressed.append(self._pool.submit(_member, block))
+            # Each thread has a block to go on with while finished ones are written.
+            self._write(2 * self._threads)
+        del self._content[:count]
+
+    def _write(self, most: int) -> None:
+        """Write finished blocks, until so many are left."""
+        while len(self._compressed) > most:
+            self._file.write(self._compressed.popleft().result())
+
+
+def _member(block: bytes) -> bytes:
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WITH_GZIP_HEADER)
+    return compressor.compress(block) + compressor.flush()

@@ -7,50 +7,51 @@ arguments and results are sent between processes, so they must be picklable; lar
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import errno
+import functools
 import json
 import math
 import os
+import pickle
 import re
 import shutil
 import socket
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from nsys2prv.errors import NoResources, UsageError, WorkerDied
+from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
-from nsys2prv.execution.lacks import lack_in
-from nsys2prv.execution.programs import kill_programs
-from nsys2prv.execution.scratch import remove_temporary
-from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, leave_by_signals, signals_held
+from nsys2prv.execution.output_files import is_in_use, make_folder, remove_temporary
+from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, kill_programs, leave_by_signals, signals_held
 from nsys2prv.vocabulary.version import __version__
 
 if TYPE_CHECKING:
     # Most commands start no processes.
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from multiprocessing.connection import Connection
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-_TRIES = 3
-"""How often a piece of work is started when workers die during it."""
-_PIECES_PER_WORKER = 4
+_GROUPS_PER_WORKER = 4
 """Approximate number of groups for each worker; a worker with longer groups gets fewer."""
 _SECONDS_TO_LEAVE = 2.0
-"""How long a worker may take to clean up when it has to end."""
-_SECONDS_BETWEEN_LOOKS = 1.0
-"""How often it is looked whether a result can still come."""
-_LONGEST_SCHEDULER_FILE = 1_000_000
-"""Characters; it has the addresses of all workers."""
+"""How long workers may take to clean up when they have to end."""
+_SECONDS_BETWEEN_SIGNS = 5.0
+"""How often a worker on this machine gives a sign of life."""
+_LOOKS_IN_SILENCE = 40
+"""Looks (one each second) without a sign of life until a worker counts as dead. Time also passes while all are stopped."""
 _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_COME = 120
 """How long a scheduler may take to answer, and its first worker to connect."""
+_LONGEST_SCHEDULER_FILE = 1_000_000
+"""Characters; it has the addresses of all workers."""
 
 
 class Workers(ABC):
@@ -66,6 +67,55 @@ class Workers(ABC):
 
     count: int = 1
     is_here: bool = False
+
+    _died: tuple[type[Exception], ...] = ()
+    _timed_out: tuple[type[Exception], ...] = (TimeoutError, concurrent.futures.TimeoutError)
+    _seconds_between_looks = 1.0
+
+    @abstractmethod
+    def submit(self, function: Callable[[S], T], argument: S) -> Any:
+        """Have a piece of work done: a future, which `gather` takes."""
+
+    def gather(self, future: Any) -> Any:
+        """The result of a piece of work, or its error.
+
+        Raises
+        ------
+        WorkerDied
+            When a worker died, or is silent.
+        """
+        while True:
+            try:
+                return future.result(self._seconds_between_looks)
+            except self._died as error:
+                raise WorkerDied() from error
+            except self._timed_out:
+                # Of the work itself.
+                if future.done():
+                    raise
+                self._look()
+
+    def _look(self) -> None:  # noqa: B027  # only others can die
+        """Raise an error when the result that is waited for won't come."""
+
+    def close(self) -> None:  # noqa: B027  # this process goes on
+        """End the workers, or leave them, also during work."""
+
+    def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
+        """Have all workers load the module of a function, while the first ones may work already."""
+
+    def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
+        """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
+        `gather`.
+        """
+        waiting: collections.deque[Any] = collections.deque()
+        for argument in arguments:
+            waiting.append(self.submit(function, argument))
+            # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
+            if len(waiting) >= 2 * self.count:
+                yield self.gather(waiting.popleft())
+        while waiting:
+            yield self.gather(waiting.popleft())
 
     def groups(self, sizes: Sequence[int], most: int, largest: float = math.inf) -> list[range]:
         """Groups of neighbours as pieces of work: each of about the same size, and enough of them for all workers.
@@ -83,14 +133,14 @@ class Workers(ABC):
         [range(0, 3), range(3, 5)]
         """
         enough = self._enough(sizes, largest)
-        found: list[range] = []
+        groups: list[range] = []
         first = total = 0
         for index, size in enumerate(sizes):
             total += size
             if total >= enough or index - first + 1 >= most or index + 1 == len(sizes):
-                found.append(range(first, index + 1))
+                groups.append(range(first, index + 1))
                 first, total = index + 1, 0
-        return found
+        return groups
 
     def shares(self, sizes: Sequence[int], least: int, largest: float = math.inf) -> list[int]:
         """Into how many shares each item is divided: one, unless it is larger than a group (`groups`) need be. No share is
@@ -106,274 +156,11 @@ class Workers(ABC):
 
     def _enough(self, sizes: Sequence[int], largest: float) -> float:
         """Size of a group to which nothing need be added."""
-        return min(sum(sizes) / (1 if self.is_here else _PIECES_PER_WORKER * self.count), largest)
-
-    def for_pieces(self, count: int) -> Workers:
-        """Who does so many pieces of work best."""
-        return self
-
-    def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
-        """Name the folders where pieces of work write, which are removed when the work ends; UsageError when not all workers
-        see them.
-        """
-
-    def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
-        """Have all workers load the module of a function, while the first ones may work already."""
-
-    def finish(self) -> None:  # noqa: B027  # most need nothing
-        """No more work comes: who was made for it may end meanwhile."""
-
-    @abstractmethod
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        """Results of a function for each item, in order.
-
-        The first error of the function is raised in place of its result; work that has not started is then cancelled.
-
-        Raises
-        ------
-        WorkerDied
-            When workers died repeatedly during a piece of work.
-        """
-
-
-class InThisProcess(Workers):
-    """Runs one piece after the other, when its result is requested."""
-
-    is_here = True
-
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        return map(function, items)
-
-
-@dataclass
-class _Waiting(Generic[S, T]):
-    """A submitted piece of work."""
-
-    item: S
-    future: Future[T]
-    tries: int = 1
-
-
-class LocalWorkers(Workers):
-    """Some processes on this machine."""
-
-    def __init__(self, count: int, allotment: memory.Allotment = memory.USUAL) -> None:
-        self.count = count
-        self._allotment = allotment
-        threading.excepthook = _hide_end_of_manager
-        self._pool = self._new_pool()
-        self._ending: tuple[Any, tuple[Any, ...]] | None = None
-        _local.add(self)
-
-    def for_pieces(self, count: int) -> Workers:
-        # A worker has fewer threads than this process, and has to start first.
-        return InThisProcess() if count == 1 else self
-
-    def _new_pool(self) -> ProcessPoolExecutor:
-        import multiprocessing.resource_tracker
-        from concurrent.futures import ProcessPoolExecutor
-
-        # Polars threads do not survive a fork.
-        spawn = multiprocessing.get_context("spawn")
-        # Most threads are those of polars: all workers together have one per core.
-        threads = max((os.cpu_count() or 1) // self.count, 1)
-        # What counts semaphores ends when all others have ended. If it were started by what needs it, it would let signals
-        # through that are held here.
-        with signals_held(ENDING_SIGNALS):
-            multiprocessing.resource_tracker.ensure_running()
-        with signals_held(TO_ALL_PROCESSES):
-            return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads, self._allotment))
-
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        waiting: collections.deque[_Waiting[S, T]] = collections.deque()
-        left = iter(items)
-        try:
-            while True:
-                for item in left:
-                    waiting.append(_Waiting(item, self._submit(function, item)))
-                    # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
-                    if len(waiting) >= 2 * self.count:
-                        break
-                if not waiting:
-                    return
-                yield self._result(function, waiting)
-        finally:
-            for one in waiting:
-                one.future.cancel()
-
-    def prepare(self, function: Callable[..., object]) -> None:
-        # A process starts when there is work for it.
-        for _ in range(min(self.count, os.cpu_count() or 1)):
-            self._submit(_load, function)
-
-    def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
-        from concurrent.futures import Future
-        from concurrent.futures.process import BrokenProcessPool
-
-        try:
-            # It may start processes: a worker that is not known yet would not be ended, and say so.
-            with signals_held(TO_ALL_PROCESSES):
-                return self._pool.submit(function, item)
-        except (RuntimeError, OSError) as error:
-            if type(error) is RuntimeError:
-                raise NoResources(_THREADS) from error
-            # `_result` handles the error. While the pool breaks, its pipe may be closed already.
-            failed: Future[T] = Future()
-            failed.set_exception(BrokenProcessPool(str(error)))
-            return failed
-
-    def _result(self, function: Callable[[S], T], waiting: collections.deque[_Waiting[S, T]]) -> T:
-        import concurrent.futures
-        from concurrent.futures.process import BrokenProcessPool
-
-        first = waiting[0]
-        while True:
-            try:
-                result = first.future.result(_SECONDS_BETWEEN_LOOKS)
-            except (TimeoutError, concurrent.futures.TimeoutError) as error:
-                if first.future.done():
-                    # Of the work itself.
-                    raise
-                self._check_manager(error)
-                continue
-            except BrokenProcessPool as error:
-                # All pieces that the workers had are lost with the one that died.
-                self._pool.shutdown(wait=False, cancel_futures=True)
-                self._pool = self._new_pool()
-                for one in waiting:
-                    if one.future.done() and not one.future.cancelled() and one.future.exception() is None:
-                        continue
-                    one.tries += 1
-                    if one.tries > _TRIES:
-                        raise WorkerDied(_TRIES) from error
-                    one.future = self._submit(function, one.item)
-                continue
-            waiting.popleft()
-            return result
-
-    def _check_manager(self, error: BaseException) -> None:
-        """Raise NoResources when the thread has ended that gives work to the processes: nothing would ever come."""
-        manager: Any = self._pool._executor_manager_thread
-        if manager is not None and not manager.is_alive():
-            raise NoResources(_THREADS) from error
-
-    def finish(self) -> None:
-        # Afterwards the executor does not know them any more.
-        self._ending = self._pool._executor_manager_thread, tuple((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def close(self) -> None:
-        """End the processes, which have no work left."""
-        if self._ending is None:
-            self.finish()
-        _local.discard(self)
-        assert self._ending is not None
-        manager, _ = self._ending
-        # A thread that could not start can't be waited for.
-        if manager is not None and manager.is_alive():
-            manager.join()
-
-    def kill(self) -> None:
-        """End the processes at once, even during work: their files can be removed afterwards."""
-        _local.discard(self)
-        # The executor has no public access to its processes.
-        processes = self._ending[1] if self._ending is not None else tuple((self._pool._processes or {}).values())
-        for process in processes:
-            process.terminate()
-        until = time.monotonic() + _SECONDS_TO_LEAVE
-        for process in processes:
-            process.join(max(until - time.monotonic(), 0))
-            if process.is_alive():
-                process.kill()
-
-
-_THREADS = "threads or processes"
-
-
-def _hide_end_of_manager(arguments: threading.ExceptHookArgs) -> None:
-    """In place of a traceback of the thread that gives work to processes: `LocalWorkers` raises an error for its end."""
-    from concurrent.futures.process import _ExecutorManagerThread
-
-    if not isinstance(arguments.thread, _ExecutorManagerThread):
-        threading.__excepthook__(arguments)
-
-
-_local: set[LocalWorkers] = set()
-"""Running workers on this machine."""
-
-
-def kill_local_workers() -> None:
-    """End all workers on this machine; for a process that ends at once."""
-    if not _local:
-        return
-    # Threads of the executor need not report that their workers ended.
-    threading.excepthook = lambda _: None
-    for some in tuple(_local):
-        some.kill()
-    import multiprocessing.util
-
-    # Without it, a process that ends without its exit functions gets a warning about leaked semaphores.
-    multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
-
-
-class DaskCluster(Workers):
-    """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._folders: tuple[Path, ...] = ()
-        self.count = max(sum(client.nthreads().values()), 1)
-
-    def share(self, *folders: Path) -> None:
-        for folder in folders:
-            for worker, (there, host) in self._client.run(_look_for, folder).items():
-                if not there:
-                    raise UsageError(
-                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, "
-                        f"and the folder of --scratch must be on a file system that all workers share, and the workers must be "
-                        f"yours"
-                    )
-        for folder in folders:
-            (folder / _IN_USE).touch()
-        self._folders = folders
-
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        from distributed import KilledWorker
-
-        waiting: collections.deque[Any] = collections.deque()
-        most = 2 * self.count
-        left = iter(items)
-        try:
-            while True:
-                for item in left:
-                    # Not pure: the result depends on files, so it must not be cached by its arguments.
-                    # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
-                    waiting.append(self._client.submit(_inside, self._folders, function, item, pure=False))
-                    if len(waiting) >= most:
-                        break
-                if not waiting:
-                    return
-                try:
-                    result = waiting[0].result()
-                except KilledWorker as error:
-                    raise WorkerDied(_TRIES) from error
-                waiting.popleft().release()
-                yield result
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def close(self) -> None:
-        """Disconnect from the cluster, which keeps running."""
-        self._client.close()
-
-    def kill(self) -> None:
-        """Disconnect from the cluster at once: pieces that it works on still finish, and leave no files."""
-        self._client.close(timeout=_SECONDS_TO_LEAVE)
+        return min(sum(sizes) / (1 if self.is_here else _GROUPS_PER_WORKER * self.count), largest)
 
 
 @contextlib.contextmanager
-def workers(count: int = 0, scheduler: str = "", cap: int | None = None) -> Iterator[Workers]:
+def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders: Collection[Path] = ()) -> Iterator[Workers]:
     """Workers as the options request them.
 
     Parameters
@@ -384,89 +171,241 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None) -> Iter
         Address of a Dask scheduler (tcp://...), or its scheduler file; "": none.
     cap
         Bytes that all processes of this machine may take together; None: as much as is free.
+    folders
+        Temporary folders where pieces of work write.
 
     Raises
     ------
     UsageError
-        When count or cap are given with a scheduler, the cap is too low, Dask is not installed, or no scheduler answers.
+        When count or cap are given with a scheduler, the cap is too low, Dask is not installed, no scheduler answers, or not
+        all workers see the folders.
     """
     if count and scheduler:
         raise UsageError("--workers and --scheduler exclude each other: a cluster has its own workers")
     if cap is not None and scheduler:
         raise UsageError("--memory and --scheduler exclude each other: the workers of a cluster have separate limits")
-    own, of_worker = memory.allotments(cap, count)
-    with memory.limited(own):
-        if not count and not scheduler:
-            yield InThisProcess()
-            return
-        made: LocalWorkers | DaskCluster = _cluster(scheduler) if scheduler else LocalWorkers(count, of_worker)
+    most = memory.bytes_of_process(cap, count)
+    with memory.limited(most):
+        pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else InThisProcess()
         try:
-            yield made
-        except BaseException:
-            made.kill()
-            made.close()
-            raise
-        made.close()
+            yield pool
+        finally:
+            pool.close()
 
 
-def _cluster(scheduler: str) -> DaskCluster:
-    import asyncio
+class InThisProcess(Workers):
+    """Does a piece of work when its result is requested."""
 
-    client = _client(scheduler)
-    try:
+    is_here = True
+
+    def submit(self, function: Callable[[S], T], argument: S) -> Callable[[], T]:
+        return functools.partial(function, argument)
+
+    def gather(self, future: Callable[[], T]) -> T:
+        return future()
+
+
+# -- workers on this machine --------------------------------------------------------------------------------------------
+
+
+_running: set[LocalWorkers] = set()
+
+
+class LocalWorkers(Workers):
+    """Some processes on this machine.
+
+    A pipe brings signs of life from them, and its end when the last one has ended. They leave at the end of another one, which
+    comes also when this process is killed.
+    """
+
+    _died = (concurrent.futures.BrokenExecutor,)
+
+    def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
+        import multiprocessing.resource_tracker
+
+        self.count = count
+        self._signs, self._sign = multiprocessing.Pipe(duplex=False)
+        self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
+        # By process; 0 until the first one has started.
+        self._looks_in_silence = {0: 0}
+        self._refused: NoResources | None = None
+        self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
+        # Most threads are those of polars: all workers together have one per core.
+        threads = max((os.cpu_count() or 1) // count, 1)
+        # What counts semaphores ends when all others have ended. If it were started by what needs it, it would let signals
+        # through that are held here.
+        with signals_held(ENDING_SIGNALS):
+            multiprocessing.resource_tracker.ensure_running()
+        self._pool = concurrent.futures.ProcessPoolExecutor(
+            count,
+            # Polars threads do not survive a fork.
+            multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(threads, most_bytes, self._leave, self._sign),
+        )
+        _running.add(self)
+
+    def prepare(self, function: Callable[..., object]) -> None:
+        # A process starts when there is work for it.
+        for _ in range(min(self.count, os.cpu_count() or 1)):
+            self.submit(_load, function)
+
+    def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         try:
-            client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            raise UsageError(
-                f"--scheduler {scheduler}: no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
-            ) from error
+            # It may start processes, which have to know what to do when a signal comes.
+            with signals_held(TO_ALL_PROCESSES):
+                return self._pool.submit(function, argument)
+        except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
+            is_refused = memory.resource_error_in(error) is not None
+            raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
+
+    def _look(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        for process in self._looks_in_silence:
+            self._looks_in_silence[process] += 1
+        while self._signs.poll():
+            self._looks_in_silence[self._signs.recv()] = 0
+            self._looks_in_silence.pop(0, None)
+        if max(self._looks_in_silence.values()) > _LOOKS_IN_SILENCE:
+            raise WorkerDied("gave no sign of life for some time: it is stopped, or its machine is overloaded")
+
+    def _note_end_of_thread(self, arguments: threading.ExceptHookArgs) -> None:
+        """A thread of the executor that gets no further thread ends, and with it all work."""
+        refused = memory.resource_error_in(arguments.exc_value) if arguments.exc_value is not None else None
+        if refused is None:
+            self._excepthook(arguments)
+        else:
+            self._refused = NoResources("threads or processes")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.leave()
+        threading.excepthook = self._excepthook
+
+    def leave(self) -> None:
+        """End the processes, also during work: afterwards their files can be removed."""
+        import multiprocessing
+
+        _running.discard(self)
+        for end in (self._until_leave, self._leave, self._sign):
+            end.close()
+        until = time.monotonic() + _SECONDS_TO_LEAVE
+        with contextlib.suppress(EOFError, OSError):
+            while self._signs.poll(max(until - time.monotonic(), 0)):
+                self._looks_in_silence[self._signs.recv()] = 0
+            for process in multiprocessing.active_children():
+                if process.pid in self._looks_in_silence:
+                    process.kill()
+
+
+def end_local_workers() -> None:
+    """End all workers on this machine; for a process that ends at once."""
+    for pool in tuple(_running):
+        # Threads of the executor need not report that their workers ended.
+        threading.excepthook = lambda _: None
+        pool.leave()
+
+
+def _start_worker(threads: int, most_bytes: int, leave: Connection, sign: Connection) -> None:
+    memory.limit_process(most_bytes)
+    # Before polars is imported: it counts cores when it is loaded.
+    os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
+    leave_by_signals(_leave)
+    threading.Thread(target=_live, args=(leave, sign), daemon=True).start()
+
+
+def _live(leave: Connection, sign: Connection) -> None:
+    """Give signs of life until the first process has ended, or closes its end of the pipe."""
+    with contextlib.suppress(OSError):
+        sign.send(os.getpid())
+        while not leave.poll(_SECONDS_BETWEEN_SIGNS):
+            sign.send(os.getpid())
+    _leave()
+
+
+def _leave() -> NoReturn:
+    kill_programs()
+    remove_temporary()
+    os._exit(1)
+
+
+def _load(_function: Callable[..., object]) -> None:
+    """To get a function is to load its module."""
+
+
+# -- a cluster ----------------------------------------------------------------------------------------------------------
+
+
+class DaskCluster(Workers):
+    """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
+
+    _seconds_between_looks = 15.0
+
+    def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
+        import distributed
+
+        self._died = (distributed.KilledWorker, distributed.CancelledError)
+        self._timed_out = (distributed.TimeoutError,)
+        self._client = client
+        self._folders = tuple(folders)
+        self.count = max(sum(client.nthreads().values()), 1)
+        for folder in folders:
+            for worker, (is_there, host) in client.run(_look_for, folder).items():
+                if not is_there:
+                    raise UsageError(
+                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, "
+                        f"and the folder of --scratch must be on a file system that all workers share, and the workers must be "
+                        f"yours"
+                    )
+
+    def submit(self, function: Callable[[S], T], argument: S) -> Any:
+        # Not pure: the result depends on files, so it must not be looked up by its arguments.
+        # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
+        return self._client.submit(_inside, self._folders, function, argument, pure=False)
+
+    def _look(self) -> None:
         try:
-            versions = client.run(_version)
+            if not self._client.run(_version, on_error="ignore", callback_timeout=_SECONDS_TO_ANSWER):
+                # What started them may start others.
+                self._client.wait_for_workers(1, timeout=_SECONDS_TO_ANSWER)
         except Exception as error:
-            # Any error of the worker means that it can't run nsys2prv.
-            raise UsageError(
-                f"--scheduler {scheduler}: its workers can't run nsys2prv ({error}); start them in the environment in which it "
-                f"is installed"
-            ) from error
-        others = {worker: version for worker, version in versions.items() if version != __version__}
-        if others:
-            worker, version = next(iter(others.items()))
-            raise UsageError(
-                f"--scheduler {scheduler}: the worker {worker} has nsys2prv {version} and this is {__version__}; "
-                f"install the same on all machines"
-            )
-        return DaskCluster(client)
-    except BaseException:
-        client.close()
-        raise
+            # Each transport of Dask has its own errors.
+            raise WorkerDied("or the scheduler of the Dask cluster does not answer") from error
+
+    def close(self) -> None:
+        """Disconnect from the cluster, which keeps running: pieces that it works on still finish, and leave no files."""
+        self._client.close(timeout=_SECONDS_TO_LEAVE)
 
 
-def _client(scheduler: str) -> Any:
+def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
     try:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'") from error
-    is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdecimal()
-    address = scheduler if is_address else _address_in(scheduler)
+    address = scheduler if "://" in scheduler or scheduler.rpartition(":")[2].isdecimal() else _address_in(scheduler)
     # Its type hints are incomplete.
     client: Any = Client.__new__(Client)
+    why = "no Dask scheduler answers there"
     try:
         client.__init__(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
-        return client
-    except Exception as error:
-        # It is half made. When the interpreter collected it, perhaps while another one is made, both would wait for each other.
+        why = f"no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
+        client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
+        why = "its workers can't run nsys2prv; start them in the environment in which it is installed"
+        versions = client.run(_version)
+        if set(versions.values()) != {__version__}:
+            why = f"its workers have nsys2prv {', '.join(sorted(set(versions.values())))} and this is {__version__}"
+            raise UsageError(f"--scheduler {scheduler}: {why}; install the same on all machines")
+        return DaskCluster(client, folders)
+    except BaseException as error:
+        # When the interpreter collected one that is half made, perhaps while another is made, both would wait for each other.
         client.close()
-        # Whatever is wrong with an address, it is found out by many libraries, each with its own errors.
-        if (lack := lack_in(error)) is not None:
-            raise lack from error
-        if address.startswith("tls://") and isinstance(error, TypeError):
-            raise UsageError(
-                f"--scheduler {scheduler}: tls:// needs certificates, and Dask has none: name them in its configuration, "
-                f"distributed.comm.tls (docs/scale.md)"
-            ) from error
-        raise UsageError(
-            f"--scheduler {scheduler}: no Dask scheduler answers there ({' '.join(str(error).split())[:300]})"
-        ) from error
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        if isinstance(error, TypeError) and address.startswith("tls://"):
+            why = "tls:// needs certificates: name them in the configuration of Dask, distributed.comm.tls (docs/scale.md)"
+        why = f"{why} ({' '.join(str(error).split())[:300]})"
+        raise memory.resource_error_in(error) or UsageError(f"--scheduler {scheduler}: {why}") from error
 
 
 def _address_in(file: str) -> str:
@@ -486,20 +425,16 @@ def _address_in(file: str) -> str:
     )
 
 
-_IN_USE = ".in-use"
-"""File in a shared folder while the files of the folder are needed."""
-
-
-def _inside(folders: tuple[Path, ...], function: Callable[[S], T], item: S) -> T:
+def _inside(folders: tuple[Path, ...], function: Callable[[S], T], argument: S) -> T:
     """Do a piece of work for a process that may have ended: the worker keeps running, and may create removed folders again."""
-    left = [folder for folder in folders if not (folder / _IN_USE).exists()]
-    if left:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(left[0]))
+    for folder in folders:
+        if not is_in_use(folder):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     try:
-        return function(item)
+        return function(argument)
     finally:
         for folder in folders:
-            if not (folder / _IN_USE).exists():
+            if not is_in_use(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -511,30 +446,50 @@ def _version() -> str:
     return __version__
 
 
-def _start_worker(threads: int, allotment: memory.Allotment) -> None:
-    memory.limit_process(allotment)
-    memory.keep_freed()
-    # Before polars is imported: it counts cores when it is loaded.
-    os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
-    leave_by_signals(_leave)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+# -- what pieces of work share ------------------------------------------------------------------------------------------
 
 
-def _load(_function: Callable[..., object]) -> None:
-    """To get a function is to load its module."""
+class Shared(Generic[T]):
+    """A value that many pieces of work need, and that is too large to be sent with each of them: in this process the object,
+    in other processes read once from a file.
+
+    Who writes a pickle decides what is executed when it is read: nobody else may be able to.
+
+    Parameters
+    ----------
+    value
+        The value; it must not be changed.
+    path
+        File for other processes, on a disk that they see; None when the work stays in this process.
+    """
+
+    def __init__(self, value: T, path: Path | None = None) -> None:
+        self.value = value
+        self._path = path
+        if path is not None:
+            make_folder(path.parent)
+            with open(path, "xb", opener=_only_for_user) as file:
+                pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        assert self._path is not None, "it has no file for other processes"
+        return _shared_at, (self._path,)
 
 
-def _leave_with_parent() -> None:
-    """End the worker when the main process has ended: it may have been killed."""
-    import multiprocessing.connection
+# Of one translation at a time; a process that is reused for others holds few of them.
+@functools.lru_cache(maxsize=2)
+def _shared_at(path: Path) -> Shared[Any]:
+    with path.open("rb") as file:
+        # The open file, which nobody can replace after it was looked at.
+        for place, status in ((path, os.fstat(file.fileno())), (path.parent, path.parent.stat())):
+            if status.st_uid != os.geteuid():
+                raise NotPrivate(place, "it belongs to another user")
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise NotPrivate(place, "other users can write to it")
+        shared: Shared[Any] = Shared(pickle.load(file))
+    shared._path = path
+    return shared
 
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    _leave()
 
-
-def _leave() -> NoReturn:
-    kill_programs()
-    remove_temporary()
-    os._exit(1)
+def _only_for_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
-from nsys2prv.execution.private_folders import is_utf8
+from nsys2prv.execution.output_files import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS, in_type
 from nsys2prv.exports.tables import BATCH_ROWS, NO_SELECTION, Schema, Selection, Stretch, Tables, read_error, selected_rows
 from nsys2prv.vocabulary.limits import (

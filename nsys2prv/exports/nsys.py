@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError
-from nsys2prv.execution.programs import run_program
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution.output_files import temporary_folder
+from nsys2prv.execution.signals import run_program
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
@@ -79,7 +79,7 @@ class NsysExport:
         help_text = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in help_text]
         try:
-            with temporary_folder(target.parent.absolute()) as folder:
+            with temporary_folder(target.parent.absolute(), target.name) as folder:
                 # Without the suffix of a report: nobody takes it for one.
                 partial = folder / "export"
                 identification = _identification(report)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from nsys2prv.errors import KeptFile, NotAReport, ReportError, ReportNotFound, SameReportTwice, UsageError
-from nsys2prv.execution.lacks import lack_in
-from nsys2prv.execution.private_folders import PREFIX
+from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.output_files import PREFIX
 from nsys2prv.exports.folder_tables import ArrowTables, ParquetTables, form_of_folder
 from nsys2prv.exports.nsys import RAW_SUFFIXES, is_export_of
 from nsys2prv.exports.sqlite_tables import SQLITE_START
@@ -73,7 +73,7 @@ def _reports_of(argument: str | Path) -> list[tuple[Path, Path]]:
         # Of names that no file can have, of folders that can't be entered, and of links that lead in a circle.
         why = getattr(error, "strerror", None) or str(error)
         at = getattr(error, "filename", None) or argument
-        raise lack_in(error) or ReportNotFound(at, f"it can't be read ({why})") from error
+        raise resource_error_in(error) or ReportNotFound(at, f"it can't be read ({why})") from error
 
 
 def _expand(argument: str | Path) -> list[Path]:

@@ -15,8 +15,8 @@ import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.execution import memory
-from nsys2prv.execution.lacks import lack_in
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of, pid_of
 from nsys2prv.exports.folder_tables import form_of_folder
 from nsys2prv.exports.nsys import RAW_SUFFIXES, NsysExport
@@ -287,7 +287,7 @@ def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Repo
 
 @once
 def _strings(report: Report) -> pl.DataFrame:
-    return one_of_each(report.read("StringIds", ("id", Text("value"))), "id")
+    return drop_duplicates(report.read("StringIds", ("id", Text("value"))), "id")
 
 
 @once
@@ -303,7 +303,7 @@ def _devices_of_contexts(report: Report) -> pl.DataFrame:
 @once
 def _labels(report: Report, table: str) -> dict[int, str]:
     entries = report.read(table, optional=("id", Text("name"), Text("label")))
-    return dict(one_of_each(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())
+    return dict(drop_duplicates(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())
 
 
 def enum_labels(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
@@ -341,7 +341,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     try:
         tables = _open_tables(path, nsys or NsysExport())
     except OSError as error:
-        raise lack_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+        raise resource_error_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
     names = tables.names()
     if not names:
         raise EmptyReport(path, "there is no table in it")

@@ -270,8 +270,9 @@ class _Connection:
     def driver(self) -> adbc_driver_manager.AdbcConnection:
         # Not by way of its DB-API module, which takes as long to load as a small report to translate.
         database = self._opened.enter_context(adbc_driver_sqlite.connect(self._uri))
-        connection: adbc_driver_manager.AdbcConnection = adbc_driver_manager.AdbcConnection(database)
-        return self._opened.enter_context(connection)
+        connection: adbc_driver_manager.AdbcConnection
+        connection = self._opened.enter_context(adbc_driver_manager.AdbcConnection(database))
+        return connection
 
 
 _MOST_IDLE = 4

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from nsys2prv.errors import NoResources, ReportError
 from nsys2prv.execution import memory
+from nsys2prv.execution.memory import ROWS_OF_PART
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.scratch import make_folder
-from nsys2prv.execution.sizes import ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
 from nsys2prv.exports.sqlite_tables import SqliteTables, quoted
@@ -193,7 +193,6 @@ class StoredTables(SqliteTables):
         try:
             for rows in self._rows(part):
                 stop.check()
-                memory.check()
                 batches.append(append(rows))
         except (ReportError, NoResources):
             # Who needs a table that can't be read finds out why.

@@ -20,7 +20,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
-from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.row_order import is_constant
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
@@ -207,7 +207,7 @@ def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Map
 
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
     """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
-    return lack_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
+    return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
 
 
 def selected_rows(rows: pl.DataFrame, only: Selection) -> pl.DataFrame:

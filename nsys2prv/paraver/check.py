@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,19 @@ from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.header import Header, parse_header, read_first_line
-from nsys2prv.paraver.own_checks import OWN_CHECKS, CompleteStates
-from nsys2prv.paraver.pcf import PcfLabels, read_pcf
+from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
+from nsys2prv.paraver.own_checks import own_checks
 from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
-from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
-from nsys2prv.paraver.summary_file import read_summary
-from nsys2prv.paraver.trace_files import companion, raw_lines, shown
-from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.paraver.trace_files import Header, companion, parse_header, raw_lines, read_first_line, shown
+from nsys2prv.paraver.trace_reader import read_summary
+
+_SINGLE = {"WORKLOAD": 1, "APPL": 1, "SYSTEM": 1}
+"""Levels with one object."""
+_NEEDED = ("NODE", "TASK", "THREAD")
 
 
-def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = None) -> CheckResult:
+def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
     """Check a trace: its .prv or .prv.gz, and the .pcf and .row beside it.
 
     Parameters
@@ -36,8 +37,6 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
         The .prv or .prv.gz.
     limit
         Violations to report of each rule; the others are counted.
-    block_bytes
-        Bytes of text that are read at a time; None: as many as usual.
 
     Raises
     ------
@@ -51,20 +50,18 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
     except ValueError as error:
         log.add(TraceRule.HEADER, path, 1, str(error))
         return log.result({})
-    _check_header(path, header, log)
+    for problem in _problems_of_header(header):
+        log.add(TraceRule.HEADER, path, 1, problem)
     if header.beyond_limits:
         return log.result({})
     labels = _read_labels(companion(path, ".pcf"), log)
     names = _read_names(companion(path, ".row"), header, log)
-    trace = CheckedTrace(path, header, labels, names, _read_summary(path, log))
+    trace = CheckedTrace(path, header, labels or PcfLabels(), names, labels is not None, _read_summary(path, log))
     counts = Counter(dict.fromkeys(("states", "event_lines", "events", "messages", "intervals", "backward_messages"), 0))
     checks = [kind(trace, log, counts) for kind in _kinds_of_checks(trace)]
-    records = Trace(path, header, labels or PcfLabels(), names, labels is not None)
     try:
-        on_malformed = partial(log.add, TraceRule.RECORDS, path)
-        of_process, _ = memory.allotments(None, 0)
-        with memory.limited(of_process), progress_bar("checking", "record") as bar:
-            for block in records.read(_with_columns, on_malformed, block_bytes):
+        with memory.limited(memory.bytes_of_process(None, 0)), progress_bar("checking", "record") as bar:
+            for block in trace.read(_with_edges, partial(log.add, TraceRule.RECORDS, path)):
                 for check in checks:
                     check.update(block)
                 bar.update(len(block))
@@ -76,75 +73,63 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
     return log.result({"rows": header.rows, **counts})
 
 
-def _with_columns(block: Block) -> Block:
-    """The block with all columns that checks need, which so are read on other threads."""
-    _ = block.line, block.cpu, block.task, block.thread, block.time
-    _ = block.state_column("end"), block.message_column("tag"), block.pair_value, block.edge_pairs
+def _with_edges(block: Block) -> Block:
+    """The block, with what is made of it on other threads."""
+    _ = block.edge_pairs
     return block
 
 
 def _kinds_of_checks(trace: CheckedTrace) -> list[type[RecordCheck]]:
-    return [
-        *RECORD_CHECKS,
-        *([CompleteStates, *OWN_CHECKS] if trace.is_own else [StateOrder]),
-        *(LABEL_CHECKS if trace.labels is not None else ()),
-    ]
+    of_tool = own_checks(trace) if trace.is_own else [StateOrder]
+    return [*RECORD_CHECKS, *of_tool, *(LABEL_CHECKS if trace.has_labels else [])]
 
 
-def _why(path: Path, error: TraceError) -> str:
-    """What is wrong with a file, without its name and what to do."""
+def _why(path: Path, error: TraceError, missing: str = "") -> str:
+    """What is wrong with a file, without its name and what to do; of a file that does not exist, what that means."""
+    if missing and not os.path.exists(path):
+        return f"there is no such file, so {missing}"
     return str(error).removeprefix(f"{path}: ").partition("; give the .prv")[0]
 
 
-def _check_header(path: Path, header: Header, log: ViolationLog) -> None:
-    def violation(problem: str) -> None:
-        log.add(TraceRule.HEADER, path, 1, problem)
-
+def _problems_of_header(header: Header) -> Iterator[str]:
     if header.moment is None:
-        violation(f"the date {shown(header.date)} is not a date of the form DD/MM/YYYY at HH:MM")
+        yield f"the date {shown(header.date)} is not a date of the form DD/MM/YYYY at HH:MM"
     if not header.cpus_per_node:
-        violation("the header has no nodes, so views of nodes and CPUs don't load")
-    for problem in header.beyond_limits:
-        violation(problem)
+        yield "the header has no nodes, so views of nodes and CPUs don't load"
+    yield from header.beyond_limits
     for node, cpus in enumerate(header.cpus_per_node, start=1):
         if cpus < 1:
-            violation(f"node {node} has no CPU, and Paraver crashes")
+            yield f"node {node} has no CPU, and Paraver crashes"
     for number, task in enumerate(header.tasks, start=1):
         if task.threads < 1:
-            violation(f"task {number} has no thread")
+            yield f"task {number} has no thread"
         if header.cpus_per_node and not 1 <= task.node <= len(header.cpus_per_node):
-            violation(f"task {number} is on node {task.node}, and the nodes are 1 to {len(header.cpus_per_node)}")
+            yield f"task {number} is on node {task.node}, and the nodes are 1 to {len(header.cpus_per_node)}"
 
 
 def _read_labels(pcf: Path, log: ViolationLog) -> PcfLabels | None:
     try:
         _check_tabs(TraceRule.PCF, pcf, log)
-        return read_pcf(pcf, lambda line, problem: log.add(TraceRule.PCF, pcf, line, problem))
+        return read_pcf(pcf, partial(log.add, TraceRule.PCF, pcf))
     except TraceError as error:
-        why = _why(pcf, error) if os.path.exists(pcf) else "there is no such file, so nothing in the trace has a label"
-        log.add(TraceRule.PCF, pcf, None, why)
+        log.add(TraceRule.PCF, pcf, None, _why(pcf, error, "nothing in the trace has a label"))
         return None
 
 
 def _read_names(row: Path, header: Header, log: ViolationLog) -> dict[str, tuple[str, ...]]:
+    violation = partial(log.add, TraceRule.ROW, row)
     try:
         _check_tabs(TraceRule.ROW, row, log)
-        names = read_row(row, lambda line, problem: log.add(TraceRule.ROW, row, line, problem))
+        names = read_row(row, violation)
     except TraceError as error:
-        why = _why(row, error) if os.path.exists(row) else "there is no such file, so the rows have no names"
-        log.add(TraceRule.ROW, row, None, why)
+        violation(None, _why(row, error, "the rows have no names"))
         return {}
-    for level, size in {**header.sizes, **_ONE_EACH}.items():
+    for level, size in {**header.sizes, **_SINGLE}.items():
         if level in names and len(names[level]) != size:
-            log.add(TraceRule.ROW, row, None, f"level {level} has {len(names[level])} names, and the header has {size}")
+            violation(None, f"level {level} has {len(names[level])} names, and the header has {size}")
         elif level not in names and level in _NEEDED:
-            log.add(TraceRule.ROW, row, None, f"level {level} has no names")
+            violation(None, f"level {level} has no names")
     return names
-
-
-_ONE_EACH = {"WORKLOAD": 1, "APPL": 1, "SYSTEM": 1}
-"""Levels with one object."""
-_NEEDED = ("NODE", "TASK", "THREAD")
 
 
 def _read_summary(path: Path, log: ViolationLog) -> Mapping[str, Any] | None:

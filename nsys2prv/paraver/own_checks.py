@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise
 from typing import Any
 
@@ -43,7 +43,7 @@ class CompleteStates(StateOrder):
         self._gaps = pl.DataFrame(schema=dict.fromkeys(("previous", "begin", "rows", "line", *ROW), pl.Int64))
         # Time of the last record so far, and of the last one before that time, ns.
         self._before = (0, 0)
-        self._windows, self._known_until = _windows(self.trace.summary)
+        self._windows, self._listed_until = _windows(self.trace.summary)
 
     def follow(self, states: FollowedStates) -> None:
         super().follow(states)
@@ -56,7 +56,7 @@ class CompleteStates(StateOrder):
         if self._windows is not None:
             if gaps is not None:
                 listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")
-                unlisted = pl.col("previous") >= self._known_until if self._known_until is not None else pl.lit(False)
+                unlisted = pl.col("previous") >= self._listed_until if self._listed_until is not None else pl.lit(False)
                 self._report(gaps.join(listed, on="line", how="anti").filter(~unlisted))
         elif len(block):
             if gaps is not None:
@@ -74,8 +74,8 @@ class CompleteStates(StateOrder):
         self._report(empty.filter(~is_empty))
         common = empty.filter(is_empty).group_by("previous", "begin", maintain_order=True)
         counted = common.agg(pl.len().cast(pl.Int64).alias("rows"), *(pl.col(name).first() for name in ("line", *ROW)))
-        both = pl.concat([self._gaps, counted]).group_by("previous", "begin", maintain_order=True)
-        self._gaps = both.agg(pl.col("rows").sum(), *(pl.col(name).first() for name in ("line", *ROW)))
+        by_times = pl.concat([self._gaps, counted]).group_by("previous", "begin", maintain_order=True)
+        self._gaps = by_times.agg(pl.col("rows").sum(), *(pl.col(name).first() for name in ("line", *ROW)))
         if self._gaps.height > _MOST_GAPS:
             self._report(self._gaps)
             self._gaps = self._gaps.clear()
@@ -131,15 +131,14 @@ class MessageTimes(RecordCheck):
     """Messages have one time when they are sent, and their receivers wait before they arrive."""
 
     def update(self, block: Block) -> None:
-        sent, arrived = (block.message_column(name) for name in ("physical_send", "physical_recv"))
-        if (block.time[block.of_messages] != sent).any():
-            two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
-            problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
-            self.violations(TraceRule.MESSAGES, two_sends, problem)
-        if (block.message_column("logical_recv") > arrived).any():
-            late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
-            problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
-            self.violations(TraceRule.MESSAGES, late, problem)
+        for is_wrong, problem in (
+            (pl.col("logical_send") != pl.col("physical_send"), "is sent at {logical_send} ns and at {physical_send} ns"),
+            (
+                pl.col("logical_recv") > pl.col("physical_recv"),
+                "arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns",
+            ),
+        ):
+            self.violations(TraceRule.MESSAGES, block.messages.filter(is_wrong), f"a message {problem}")
 
 
 class Account(RecordCheck):
@@ -149,152 +148,130 @@ class Account(RecordCheck):
         self._starts: Counter[int] = Counter()  # starts of intervals by type
         self._points: Counter[int] = Counter()  # events by type
         self._path_lines = self._path_time = 0  # lines and time (ns) of the critical path
-        self._path = companion(self.trace.path, ".json")
+        self._summary = self.trace.summary or {}
 
     def update(self, block: Block) -> None:
-        if self.trace.summary is None:
-            return
         types, pairs = block.pair_types, block.edge_pairs
         starts = np.bincount(types.place[pairs[block.pair_value[pairs] != 0]], minlength=len(types.numbers))
         self._points.update(dict(zip(types.numbers.tolist(), types.count.tolist(), strict=True)))
-        self._starts.update(
-            {number: count for number, count in zip(types.numbers.tolist(), starts.tolist(), strict=True) if count}
-        )
-        if _PATH in self.trace.summary:
-            self._path_lines += int((block.message_column("tag") == TAG_CRITICAL_PATH).sum())
+        self._starts.update(dict(zip(types.numbers.tolist(), starts.tolist(), strict=True)))
+        if _PATH in self._summary:
+            self._path_lines += int((block.message_columns["tag"] == TAG_CRITICAL_PATH).sum())
             of_path = block.pairs_of(types.numbers == CRITICAL_PATH.number)
             ends = np.where(block.pair_value[of_path] == 0, 1, -1)
             self._path_time += int((ends * block.time[block.pair_record[of_path]]).sum())
 
     def finish(self) -> None:
-        if self.trace.summary is None:
-            return
+        path = companion(self.trace.path, ".json")
         for problem in chain(
-            _objects(
-                self.trace, self.trace.summary, self.counts["states"] + self.counts["event_lines"] + self.counts["messages"]
-            ),
-            _names(self.trace, self.trace.summary),
-            _rows_of_tables(self.trace.summary),
-            self._events(self.trace.summary),
-            self._critical_path(self.trace.summary.get(_PATH, {})),
-            self._types(self.trace.summary),
+            self._objects(), self._names(), self._rows_of_tables(), self._events(), self._critical_path(), self._types()
         ):
-            self.log.add(TraceRule.ACCOUNT, self._path, None, problem)
+            self.log.add(TraceRule.ACCOUNT, path, None, problem)
 
-    def _events(self, summary: Mapping[str, Any]) -> Iterator[str]:
+    def _objects(self) -> Iterator[str]:
+        header, counts = self.trace.header, self._summary["trace"]
+        numbers = {
+            "records": self.counts["states"] + self.counts["event_lines"] + self.counts["messages"],
+            "length_ns": header.end,
+            "nodes": len(header.cpus_per_node),
+            "tasks": len(header.tasks),
+            "rows": header.rows,
+        }
+        for name, number in numbers.items():
+            if counts.get(name, number) != number:
+                yield f"trace.{name} is {counts[name]}, and that of the trace {number}"
+        nodes, tasks = self._summary.get("nodes"), self._summary.get("tasks")
+        if nodes is not None and [node.get("cpus") for node in nodes] != list(header.cpus_per_node):
+            yield "the CPUs of its nodes are not those of the header"
+        threads = [task.threads for task in header.tasks]
+        if tasks is not None and [len(task.get("threads", ())) for task in tasks] != threads:
+            yield "the numbers of threads of its tasks are not those of the header"
+
+    def _names(self) -> Iterator[str]:
+        tasks = self._summary.get("tasks", ())
+        levels: dict[str, list[str]] = {
+            "NODE": [node.get("name", "") for node in self._summary.get("nodes", ())],
+            "TASK": [task.get("name", "") for task in tasks],
+            "THREAD": [name for task in tasks for name in task.get("threads", ())],
+        }
+        for level, names in levels.items():
+            if names and level in self.trace.names and tuple(map(readable, names)) != self.trace.names[level]:
+                yield f"its names of level {level} are not those of the .row"
+        if self.trace.has_labels and "event_types" in self._summary:
+            listed = [(entry.get("number"), entry.get("label")) for entry in self._summary["event_types"]]
+            labels = {number: label for number, label in listed if number is not None and number <= LARGEST_LABELLED_NUMBER}
+            if labels != {number: kind.label for number, kind in self.trace.labels.types.items()}:
+                yield "its event types are not those of the .pcf"
+
+    def _tables(self) -> Iterator[Mapping[str, Any]]:
+        return (table for report in self._summary.get("reports", ()) for table in report.get("tables", ()))
+
+    def _rows_of_tables(self) -> Iterator[str]:
+        """Rows that were read are written or left out, with a reason."""
+        for table in self._tables():
+            sources = table.get("sources", ())
+            for source in sources:
+                rows, written, left_out = source.get("rows", 0), source.get("written", 0), _total(source, "left_out")
+                if rows != written + left_out:
+                    yield f"source {shown(source.get('title', ''))} has {rows} rows, {written} written and {left_out} left out"
+            rows, read, left_out = (
+                table.get("rows", 0),
+                sum(source.get("rows", 0) for source in sources),
+                _total(table, "left_out"),
+            )
+            if rows != read + left_out:
+                yield f"table {shown(table.get('table', ''))} has {rows} rows, {read} read and {left_out} left out"
+
+    def _events(self) -> Iterator[str]:
         """Events that were written against those in the trace."""
-        entries = [entry for table in _tables(summary) for kind in ("sources", "derived") for entry in table.get(kind, ())]
+        entries = [entry for table in self._tables() for kind in ("sources", "derived") for entry in table.get(kind, ())]
         if any("events" not in entry for entry in entries):
             # Versions before 0.2 did not count them.
             return
         written: Counter[int] = Counter()
         for entry in entries:
-            if sum(entry["events"].values()) < entry.get("written", 0):
+            if _total(entry, "events") < entry.get("written", 0):
                 yield f"source {shown(entry.get('title', ''))} has {entry['written']} rows written in fewer events"
             written.update({int(number): count for number, count in entry["events"].items() if _NUMBER.fullmatch(number)})
-        if (segments := summary.get(_PATH, {}).get("segments")) is not None:
-            written[CRITICAL_PATH.number] = segments
-        roles = {number: _role(number) for number in {*written, *self._starts}}
-        # Attributes that last as long as an interval of another source are counted there, and are on the lines of others, too.
-        written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})
-        found = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
-        found |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
-        if "for_dimemas" in summary.get("options", {}):
-            # Calls that Dimemas does not know get another type.
-            written, found = Counter({0: written.total()}), {0: sum(found.values())}
-        for number in sorted({*found, *written}):
-            there = found.get(number, 0)
-            if there != written[number]:
-                what = f"of type {number} " if number else ""
-                yield f"{written[number]} events {what}were written, and the trace has {there}"
+        written.update({CRITICAL_PATH.number: self._summary.get(_PATH, {}).get("segments", 0)})
+        for number in sorted({*written, *self._starts}):
+            kind = type_of(number)
+            role = kind.role if kind is not None else None
+            if role is Role.INTERVAL:
+                in_trace = self._starts[number]
+            elif role is Role.ATTRIBUTE or number not in written:
+                # What lasts as long as an interval of another source is counted there, and is on the lines of others, too.
+                continue
+            else:
+                in_trace = self._points[number]
+            if in_trace != written[number]:
+                yield f"{written[number]} events of type {number} were written, and the trace has {in_trace}"
 
-    def _critical_path(self, path: Mapping[str, Any]) -> Iterator[str]:
+    def _critical_path(self) -> Iterator[str]:
+        path = self._summary.get(_PATH, {})
         if path.get("lines", self._path_lines) != self._path_lines:
             yield f"{_PATH}.lines is {path['lines']}, and the trace has {self._path_lines}"
-        total = sum(path.get("total_ns", {}).values())
+        total = _total(path, "total_ns")
         if "total_ns" in path and total != self._path_time:
             yield f"the times of {_PATH}.total_ns add up to {total} ns, and those in the trace to {self._path_time} ns"
 
-    def _types(self, summary: Mapping[str, Any]) -> Iterator[str]:
+    def _types(self) -> Iterator[str]:
         """Event types that occur, and rows."""
-        said = summary["trace"].get("types")
-        if said is not None and (differing := self._points.keys() ^ set(said)):
+        trace, rows = self._summary["trace"], self.trace.header.rows
+        if differing := self._points.keys() ^ set(trace.get("types", self._points)):
             yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"
-        rows = self.trace.header.rows
-        on_rows = from_json(summary["trace"].get("rows_of_types", ()), rows)
-        if on_rows is None or ranges_from_json(summary["trace"].get("rows_of_messages", ()), rows) is None:
+        on_rows = from_json(trace.get("rows_of_types", ()), rows)
+        if on_rows is None or ranges_from_json(trace.get("rows_of_messages", ()), rows) is None:
             yield f"trace.rows_of_types or trace.rows_of_messages has other rows than 1 to {rows}"
         elif absent := on_rows.keys() - self._points.keys():
             yield f"trace.rows_of_types has {min(absent)}, which is not in the trace"
 
 
-def _role(number: int) -> Role | None:
-    kind = type_of(number)
-    return None if kind is None else kind.role
+def _total(entry: Mapping[str, Any], key: str) -> int:
+    """Sum of the numbers of an object in another one."""
+    return sum(entry.get(key, {}).values())
 
 
-def _objects(trace: CheckedTrace, summary: Mapping[str, Any], records: int) -> Iterator[str]:
-    header, said = trace.header, summary["trace"]
-    there = {
-        "records": records,
-        "length_ns": header.end,
-        "nodes": len(header.cpus_per_node),
-        "tasks": len(header.tasks),
-        "rows": header.rows,
-    }
-    for name, number in there.items():
-        if said.get(name, number) != number:
-            yield f"trace.{name} is {said[name]}, and that of the trace {number}"
-    if "nodes" in summary and [node.get("cpus") for node in summary["nodes"]] != list(header.cpus_per_node):
-        yield "the CPUs of its nodes are not those of the header"
-    if "tasks" in summary and [len(task.get("threads", ())) for task in summary["tasks"]] != [
-        task.threads for task in header.tasks
-    ]:
-        yield "the numbers of threads of its tasks are not those of the header"
-
-
-def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
-    tasks = summary.get("tasks", ())
-    levels: dict[str, list[str]] = {
-        "NODE": [node.get("name", "") for node in summary.get("nodes", ())],
-        "TASK": [task.get("name", "") for task in tasks],
-    }
-    if "for_dimemas" not in summary.get("options", {}):
-        # prv2dim needs other names there.
-        levels["THREAD"] = [name for task in tasks for name in task.get("threads", ())]
-    for level, names in levels.items():
-        given = trace.names.get(level)
-        if given is not None and names and tuple(map(readable, names)) != given:
-            yield f"its names of level {level} are not those of the .row"
-    if trace.labels is not None and "event_types" in summary:
-        said = {one.get("number"): one.get("label") for one in summary["event_types"]}
-        labelled = {number: label for number, label in said.items() if _is_labelled(number)}
-        if labelled != {number: kind.label for number, kind in trace.labels.types.items()}:
-            yield "its event types are not those of the .pcf"
-
-
-def _is_labelled(number: int | None) -> bool:
-    return number is not None and number <= LARGEST_LABELLED_NUMBER
-
-
-def _tables(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return [table for report in summary.get("reports", ()) for table in report.get("tables", ())]
-
-
-def _rows_of_tables(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Rows that were read are written or left out, with a reason."""
-    for table in _tables(summary):
-        sources = table.get("sources", ())
-        for source in sources:
-            rows, written = source.get("rows", 0), source.get("written", 0)
-            left_out = sum(source.get("left_out", {}).values())
-            if rows != written + left_out:
-                yield f"source {shown(source.get('title', ''))} has {rows} rows, {written} written and {left_out} left out"
-        rows, read = table.get("rows", 0), sum(source.get("rows", 0) for source in sources)
-        left_out = sum(table.get("left_out", {}).values())
-        if rows != read + left_out:
-            yield f"table {shown(table.get('table', ''))} has {rows} rows, {read} read and {left_out} left out"
-
-
-OWN_CHECKS = (MessageTimes, Account)
-"""Further checks of a trace of nsys2prv; `CompleteStates` is in the place of `StateOrder`."""
+def own_checks(trace: CheckedTrace) -> list[type[RecordCheck]]:
+    """Checks of a trace of nsys2prv; `CompleteStates` is in the place of `StateOrder`."""
+    return [CompleteStates, MessageTimes, *([Account] if trace.summary is not None else [])]

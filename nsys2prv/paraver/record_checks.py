@@ -7,20 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.keys import distinct, one_key, one_number, order_of_keys
-from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.fields import Flags, Indices
-from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.execution.row_order import differ_from_before, distinct, key_column, one_key, order_of_keys
+from nsys2prv.paraver.blocks import Block, Flags, Indices
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
+from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 ROW = ("task", "thread")
@@ -31,37 +27,20 @@ LARGEST_TYPE = 2**32 - 1
 NO_STATE = -1
 """End of the state before the first one of a row, ns."""
 _NOT_OPEN = (0, 0)
-_SEEN = 1 << 16
 MOST_OPEN = 2_000_000
 """Intervals that may be open at once: more are not kept."""
 
 
 @dataclass(frozen=True)
-class CheckedTrace:
-    """What is known of a trace before its records are read.
+class CheckedTrace(Trace):
+    """A trace with the content of its .json; None: there is none, or it is damaged."""
 
-    Attributes
-    ----------
-    path, header
-        The .prv, and its header.
-    labels
-        The content of its .pcf; None: there is none.
-    names
-        Names of its .row by level.
-    summary
-        The content of its .json; None: there is none, or it is damaged.
-    """
-
-    path: Path
-    header: Header
-    labels: PcfLabels | None
-    names: Mapping[str, tuple[str, ...]]
     summary: Mapping[str, Any] | None
 
     @property
     def is_own(self) -> bool:
         """Whether nsys2prv wrote it: other tools do not guarantee as much."""
-        return self.summary is not None or (self.labels is not None and self.labels.is_own)
+        return self.summary is not None or self.labels.is_own
 
 
 @dataclass
@@ -121,10 +100,10 @@ class _Order(RecordCheck):
         columns = {"line": line, "time": time, "previous": previous}
         self.violations_where(TraceRule.SORTED, time < previous, lambda: columns, problem)
         self._last = int(time[-1])
-        arrivals = [block.message_column(name) for name in ("physical_send", "logical_recv", "physical_recv")]
+        arrivals = [block.message_columns[name] for name in ("physical_send", "logical_recv", "physical_recv")]
         for kind, places, last in (
             ("an event", block.of_events, time[block.of_events]),
-            ("a state", block.of_states, block.state_column("end")),
+            ("a state", block.of_states, block.state_columns["end"]),
             ("a message", block.of_messages, np.maximum.reduce([time[block.of_messages], *arrivals])),
         ):
             problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
@@ -148,8 +127,8 @@ class _Places(RecordCheck):
         nodes = dict(enumerate(zip([0, *last_cpus], last_cpus, strict=False), start=1))
         self._tasks = pl.DataFrame(
             [
-                (task, each.threads, *nodes.get(each.node, (None, None)))
-                for task, each in enumerate(self.trace.header.tasks, start=1)
+                (number, task.threads, *nodes.get(task.node, (None, None)))
+                for number, task in enumerate(self.trace.header.tasks, start=1)
             ],
             schema=dict.fromkeys(("task", "threads", "cpus_before", "last_cpu"), pl.Int64),
             orient="row",
@@ -162,14 +141,13 @@ class _Places(RecordCheck):
         self.counts["messages"] += len(block.of_messages)
         # Paraver draws the line of a message to the later of the two times of its receiver: a receiver that waits before the
         # send does not make it backward.
-        arrived = block.message_column("physical_recv")
-        is_backward = np.maximum(block.message_column("logical_recv"), arrived) < block.time[block.of_messages]
-        is_backward |= arrived < block.message_column("physical_send")
+        arrived = block.message_columns["physical_recv"]
+        is_backward = np.maximum(block.message_columns["logical_recv"], arrived) < block.time[block.of_messages]
+        is_backward |= arrived < block.message_columns["physical_send"]
         self.counts["backward_messages"] += int(is_backward.sum())
-        header = self.trace.header
-        if self._any_off(block.rows(header), block.cpu, block.task):
+        if self._any_off(block.row, block.cpu, block.task):
             self._check(block.records.select("line", "cpu", "task", "thread"))
-        if self._any_off(block.rows_of_receivers(header), block.message_column("recv_cpu"), block.message_column("recv_task")):
+        if self._any_off(block.receiver_row, block.message_columns["recv_cpu"], block.message_columns["recv_task"]):
             self._check(block.messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread"))
 
     def _any_off(self, row: Indices, cpu: Indices, task: Indices) -> bool:
@@ -181,7 +159,7 @@ class _Places(RecordCheck):
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
-        places = places.with_columns(key=one_number(places, ("cpu", "task", "thread")))
+        places = places.with_columns(key=key_column(places, ("cpu", "task", "thread")))
         distinct = places.unique("key").join(self._tasks, on="task", how="left")
         off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
         off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)
@@ -221,11 +199,11 @@ class StateOrder(RecordCheck):
 
     def update(self, block: Block) -> None:
         places = block.of_states
-        begin, end = block.time[places], block.state_column("end")
+        begin, end = block.time[places], block.state_columns["end"]
         problem = "a state starts at {begin} ns and ends at {end} ns"
         self.violations_where(TraceRule.STATES, end <= begin, FollowedStates(block, places, begin, end, end).columns, problem)
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
-        row = block.rows(self.trace.header)[places]
+        row = block.row[places]
         if (row < 0).any():
             places, begin, end, row = (values[row >= 0] for values in (places, begin, end, row))
         order = order_of_keys(row)
@@ -301,7 +279,7 @@ class _Intervals(RecordCheck):
 
     def finish(self) -> None:
         problem = "type {type} of task {task} thread {thread} starts here, and {depth} interval(s) of it never end"
-        rows = [(*key, *found) for key, found in self._open.items()]
+        rows = [(*key, *depth_and_line) for key, depth_and_line in self._open.items()]
         schema = dict.fromkeys((*self.KEY, "depth", "line"), pl.Int64)
         still_open = pl.DataFrame(rows, schema=schema, orient="row").sort("line", maintain_order=True)
         self.violations(TraceRule.CLOSED, still_open, problem)
@@ -324,7 +302,7 @@ class _Numbers(RecordCheck):
             inexact = block.pairs.filter(~within(pl.col("value")))
             problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
             self.violations(TraceRule.NUMBERS, block.located(inexact), problem)
-        if not _all_within(block.message_column("size")) or not _all_within(block.message_column("tag")):
+        if not _all_within(block.message_columns["size"]) or not _all_within(block.message_columns["tag"]):
             of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
             problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
             self.violations(TraceRule.NUMBERS, of_message, problem)
@@ -339,69 +317,42 @@ class _Labelled(RecordCheck):
     """Each state, each type, and each value of a type whose values have labels, is in the .pcf; each is reported once."""
 
     def __post_init__(self) -> None:
-        assert self.trace.labels is not None
         types = self.trace.labels.types
         valued = [(number, value) for number, label in types.items() for value in label.values or ()]
-        self._known = {
+        self._labelled = {
             ("state",): pl.DataFrame({"state": list(self.trace.labels.states)}, schema={"state": pl.Int64}),
             ("type",): pl.DataFrame({"type": list(types)}, schema={"type": pl.Int64}),
             ("type", "value"): pl.DataFrame(valued, schema={"type": pl.Int64, "value": pl.Int64}, orient="row"),
         }
         self._with_values = [number for number, label in types.items() if label.values is not None]
-        self._seen = _SeenValues()
 
     def update(self, block: Block) -> None:
-        if not self._has_all("state", distinct(block.state_column("state")).numbers):
+        if not self._has_all("state", distinct(block.state_columns["state"]).numbers):
             self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
         types = block.pair_types
         if not self._has_all("type", types.numbers):
-            self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
+            self._check(
+                ("type",), block.located(block.pairs.unique("type", keep="first").sort("record", "type")), "type {type}"
+            )
         pairs = block.pairs_of(np.isin(types.numbers, self._with_values))
         if len(pairs):
-            unknown = pairs[~self._seen.has(types.numbers, types.place[pairs], block.pair_value[pairs])]
-            if len(unknown):
-                of_block = block.pairs[unknown]
-                values = of_block.filter(one_number(of_block, ("type", "value")).is_first_distinct())
-                self._check(("type", "value"), block.located(values), "value {value} of type {type}")
-                self._seen.add(values.join(self._known["type", "value"], on=["type", "value"], how="semi"))
+            values = distinct(one_key([types.place[pairs], block.pair_value[pairs]]))
+            first = np.empty(len(values.numbers), np.int64)
+            # Of several, numpy keeps what is written last.
+            first[values.place[::-1]] = pairs[::-1]
+            of_block = block.pairs[np.sort(first)]
+            self._check(("type", "value"), block.located(of_block), "value {value} of type {type}")
 
     def _has_all(self, name: str, numbers: Indices) -> bool:
         """Whether there are labels of all of some states or types."""
-        return bool(np.isin(numbers, self._known[name,][name].to_numpy()).all())
+        return bool(np.isin(numbers, self._labelled[name,][name].to_numpy()).all())
 
     def _check(self, key: tuple[str, ...], first: pl.DataFrame, name: str) -> None:
         """Check what a block has, of each only the first."""
-        unlabelled = first.join(self._known[key], on=key, how="anti", maintain_order="left")
+        unlabelled = first.join(self._labelled[key], on=key, how="anti", maintain_order="left")
         self.violations(TraceRule.LABELLED, unlabelled, f"{name} has no label in the .pcf")
         # What is reported counts as known from now on. Beyond the limit it is counted once per block, which bounds memory.
-        self._known[key] = pl.concat([self._known[key], unlabelled.head(self.log.limit).select(key)])
-
-
-class _SeenValues:
-    """Values of types that were looked up before: some of them, as many as a table has slots."""
-
-    def __init__(self) -> None:
-        self._type: Indices = np.full(_SEEN, -1)
-        self._value: Indices = np.zeros(_SEEN, np.int64)
-
-    def has(self, numbers: Indices, place: Indices, value: Indices) -> Flags:
-        """Whether each pair is here: its value, and the place of its type among some numbers."""
-        slot = value + _spread(numbers)[place] & _SEEN - 1
-        found: Flags = self._value[slot] == value
-        found &= self._type[slot] == numbers[place]
-        return found
-
-    def add(self, pairs: pl.DataFrame) -> None:
-        """Add pairs (type, value), in place of what is in their slots."""
-        number, value = pairs["type"].to_numpy(), pairs["value"].to_numpy()
-        slot = value + _spread(number) & _SEEN - 1
-        self._type[slot], self._value[slot] = number, value
-
-
-def _spread(numbers: Indices) -> Indices:
-    """Where values of each type begin in the table: values of a type mostly follow each other."""
-    spread: Indices = (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)).view(np.int64)
-    return spread
+        self._labelled[key] = pl.concat([self._labelled[key], unlabelled.head(self.log.limit).select(key)])
 
 
 RECORD_CHECKS: tuple[type[RecordCheck], ...] = (_Order, _Places, _Intervals, _Numbers)

@@ -1,77 +1,152 @@
-"""Records as lines of a .prv: what each line consists of, and where it belongs; the text is made in its place."""
+"""Records as lines of a .prv: what each line consists of, where it belongs, and its text, which is made in its place.
+
+Lines are columns of texts and numbers. The digits of a column are written for all lines at once, four at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.paraver.line_text import Cells, LineText, Same, Words, both, numbers, word
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
 from nsys2prv.timeline.survey import CPU
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
+
+STATE, EVENT, MESSAGE = (1, 2, 3)
+"""Paraver's kinds of records: the first number of a line."""
 
 # On one row and at one time come: the state; ends, the inner interval before the outer one; starts, the outer interval before
 # the inner one; intervals without length, marks, samples; messages.
 _STATES, _ENDS, _STARTS, _POINTS, _MESSAGES = range(5)
 _STAGES = 5
-_LONGEST = 2**44 - 1
-"""Intervals above this length (almost five hours) count as equally long."""
 
-STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
-"""Paraver's kinds of records: the first number of a line."""
-
-_LINE_END = Same(b"\n")
+_DIGITS = {size: np.array([b"%0*d" % (size, number) for number in range(10**size)]).view(f"<u{size}") for size in (4, 2, 1)}
+"""The digits of all numbers of so many digits, each as one number of as many bytes."""
 
 
-class _Columns:
-    """Columns of records as arrays.
+class Cell(NamedTuple):
+    """A part of each line: a text, and a number behind it where there are `values`. Lines that are not `present` have neither;
+    None: all have them.
+    """
+
+    text: bytes
+    values: np.ndarray | None
+    present: np.ndarray | None
+
+
+def cell(text: str, values: np.ndarray | None = None, present: np.ndarray | None = None) -> Cell:
+    """A part of each line; a number that is the same in all of them is text."""
+    if values is not None and (least := int(values.min())) == values.max():
+        return Cell(f"{text}{least}".encode(), None, present)
+    return Cell(text.encode(), values, present)
+
+
+class LineText:
+    """Lines, or pieces of lines, that are made of cells.
 
     Parameters
     ----------
-    records
-        The records.
-    places
-        Those of them that count; None: all.
+    rows
+        Number of lines; not 0.
+    cells
+        What is in a line, one after the other.
+
+    Attributes
+    ----------
+    lengths
+        Bytes of each line.
     """
 
-    def __init__(self, records: pl.DataFrame, places: np.ndarray | None = None) -> None:
-        self._series = {column.name: column for column in records.get_columns()}
-        self._places = places
-        self._arrays: dict[str, np.ndarray] = {}
-        self.rows = records.height if places is None else len(places)
+    def __init__(self, rows: int, cells: Sequence[Cell]) -> None:
+        self._columns = [_Column(joined) for joined in _joined(cells)]
+        self.lengths = np.zeros(rows, np.int64)
+        for column in self._columns:
+            self.lengths += column.widths
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._series
+    def write(self, text: np.ndarray, begins: np.ndarray) -> None:
+        """Write the lines to where they begin in a text."""
+        for column in self._columns:
+            column.write(text, begins)
+            begins = begins + column.widths
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = self._chosen(self._series[name])
-        return self._arrays[name]
 
-    def pair(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Numbers of a column, and where they are (None: everywhere); elsewhere is any number of the column."""
-        present = self.present(name)
-        if present is None:
-            return self[name], None
-        column = self._series[name]
-        return self._chosen(column.fill_null(column.min() or 0)), present
+def _joined(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """The same cells; a text without a number becomes part of what follows it in the same lines."""
+    before = cells[0]
+    for part in cells[1:]:
+        if before.values is None and before.present is part.present:
+            before = part._replace(text=before.text + part.text)
+        else:
+            yield before
+            before = part
+    yield before
 
-    def present(self, name: str) -> np.ndarray | None:
-        """Where a column has numbers; None: everywhere."""
-        column = self._series[name]
-        return self._chosen(column.is_not_null()) if column.null_count() else None
 
-    def attributes(self) -> list[str]:
-        """Attributes that some of the events have."""
-        return [name for name, one in self._series.items() if name.isdigit() and one.null_count() < len(one)]
+class _Column:
+    """A cell of all lines; `widths` has its bytes in each of them."""
 
-    def _chosen(self, column: pl.Series) -> np.ndarray:
-        array = column.to_numpy()
-        return array if self._places is None else array.take(self._places)
+    def __init__(self, part: Cell) -> None:
+        self._text, values, self._present = part
+        self._values, self._digits, self._negative = None, np.zeros(1, np.uint8), np.zeros(0, np.int64)
+        if values is not None:
+            # As unsigned numbers also the least of all numbers has a positive counterpart.
+            self._values = np.abs(values.astype(np.int64)).view(np.uint64)
+            self._digits, self._negative = _digits(self._values), np.flatnonzero(values < 0)
+        self.widths = self._digits + np.int64(len(self._text))
+        self.widths[self._negative] += 1
+        if self._present is not None:
+            self.widths = self.widths * self._present
+
+    def write(self, text: np.ndarray, begins: np.ndarray) -> None:
+        """Write the cells to where they begin in a text."""
+        rows = slice(None) if self._present is None else np.flatnonzero(self._present)
+        if not len(begins[rows]):
+            return
+        _write_text(text, begins[rows], self._text)
+        if self._values is not None:
+            negative = self._negative if self._present is None else self._negative[self._present[self._negative]]
+            text[begins[negative] + len(self._text)] = ord("-")
+            _write_numbers(text, (begins + self.widths)[rows], self._values[rows], self._digits[rows])
+
+
+def _digits(values: np.ndarray) -> np.ndarray:
+    """Number of digits of each number."""
+    fewest, most = len(str(values.min())), len(str(values.max()))
+    digits = np.full(len(values), fewest, np.uint8)
+    for more in range(fewest, most):
+        digits += values >= np.uint64(10**more)
+    return digits
+
+
+def _write_text(text: np.ndarray, begins: np.ndarray, content: bytes) -> None:
+    while content:
+        size = next(size for size in (8, 4, 2, 1) if size <= len(content))
+        _numbers_in(text, size)[begins] = int.from_bytes(content[:size], "little")
+        begins, content = begins + size, content[size:]
+
+
+def _write_numbers(text: np.ndarray, ends: np.ndarray, values: np.ndarray, digits: np.ndarray) -> None:
+    """Write numbers to where they end."""
+    widths = np.flatnonzero(np.bincount(digits)).tolist()
+    for width in widths:
+        rows = slice(None) if len(widths) == 1 else np.flatnonzero(digits == width)
+        behind, higher = ends[rows], values[rows]
+        while width:
+            size = next(size for size in _DIGITS if size <= width)
+            behind, width = behind - size, width - size
+            number, higher = higher, higher // 10**size
+            _numbers_in(text, size)[behind] = _DIGITS[size].take(number - higher * 10**size)
+
+
+def _numbers_in(text: np.ndarray, size: int) -> np.ndarray:
+    """A text as numbers of so many bytes, of which one begins at each byte."""
+    numbers: np.ndarray = np.ndarray(len(text) - size + 1, f"<u{size}", text, 0, (1,))
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -80,32 +155,37 @@ class _Lines:
 
     Attributes
     ----------
-    columns
-        What is in a line, or in a piece of one.
+    text
+        The lines, or their pieces.
     time, row
         Of each line: time (ns of the trace), row of the trace.
     stage
         What comes first on one row and at one time: of each line, or of all.
     rank
-        What comes first of that; None: all the same.
+        What comes first of that, in the same way.
     firsts
         The first piece of each line; None: each is one.
-    pieces
-        Number of pieces, where they are not lines.
     """
 
-    columns: Sequence[Cells]
+    text: LineText
     time: np.ndarray
     row: np.ndarray
     stage: int | np.ndarray
-    rank: np.ndarray | None = None
+    rank: int | np.ndarray = 0
     firsts: np.ndarray | None = None
-    pieces: int | None = None
 
     @property
-    def rows(self) -> int:
-        """Number of lines, or of their pieces."""
-        return len(self.time) if self.pieces is None else self.pieces
+    def lengths(self) -> np.ndarray:
+        """Bytes of each line."""
+        return self.text.lengths if self.firsts is None else np.add.reduceat(self.text.lengths, self.firsts)
+
+    def write(self, text: np.ndarray, begins: np.ndarray) -> None:
+        """Write the lines to where they begin in a text."""
+        if self.firsts is not None:
+            before = np.cumsum(self.text.lengths) - self.text.lengths
+            pieces = np.diff(self.firsts, append=len(before))
+            begins = before + np.repeat(begins - before[self.firsts], pieces)
+        self.text.write(text, begins)
 
 
 class RecordText:
@@ -118,172 +198,129 @@ class RecordText:
     """
 
     def __init__(self, rows: pl.DataFrame) -> None:
-        # With application 1.
-        self._places = Words(rows.select(pl.format("1:{}:{}", "task", "thread")).to_series())
-        # With CPU 0 (any).
-        self._places_of_any = Words(rows.select(pl.format("0:1:{}:{}", "task", "thread")).to_series())
+        self._task, self._thread = rows["task"].to_numpy(), rows["thread"].to_numpy()
 
     def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
         """Lines of the records of one window, in their order."""
         # What comes first of lines that are equal in all else: the collections as they come, and their records as they come.
-        shapes = [list(self._shapes(batch)) for batch in batches]
+        shapes = [shape for batch in batches for shape in self._shapes(batch)]
+        if not shapes:
+            return EncodedRecords(b"", 0)
         order = _order(shapes)
-        every = [(shape, *_text(shape)) for of_batch in shapes for shape in of_batch]
-        lengths = np.concatenate([np.zeros(0, np.int64), *(of_lines for _, _, of_lines in every)])
-        ordered = lengths.take(order)
-        behind = np.cumsum(ordered)
-        begins = np.empty(len(order), np.int64)
-        begins[order] = behind - ordered
-        text = np.empty(behind[-1] if len(behind) else 0, np.uint8)
-        done = 0
-        for shape, lines, of_lines in every:
-            own = begins[done : done + len(of_lines)]
-            done += len(of_lines)
-            lines.write(text, own if shape.firsts is None else _of_pieces(own, shape.firsts, lines.lengths))
+        lengths = np.concatenate([shape.lengths for shape in shapes]).take(order)
+        begins = np.empty_like(lengths)
+        begins[order] = np.cumsum(lengths) - lengths
+        text = np.empty(lengths.sum(), np.uint8)
+        for shape, of_lines in zip(shapes, np.split(begins, np.cumsum([len(shape.time) for shape in shapes])), strict=False):
+            shape.write(text, of_lines)
         return EncodedRecords(text.data, len(order))
 
     def _shapes(self, batch: RecordBatch) -> Iterator[_Lines]:
+        if batch.ended is not None:
+            ended = batch.ended.filter(_has_end_line(batch.behind))
+            if ended.height:
+                length = (ended["end"] - ended["start"]).to_numpy()
+                yield self._lines(ended, EVENT, "end", _ENDS, _closing(ended), length)
+        if not batch.started.height:
+            return
         if batch.kind is RecordKind.INTERVALS:
-            assert batch.ended is not None
-            ends = self._ends(batch.ended, batch.behind)
-            if ends is not None:
-                yield ends
-            if batch.started.height:
-                yield self._starts(batch.started)
-        elif batch.started.height:
-            started = _Columns(batch.started)
-            if batch.kind is RecordKind.STATES:
-                cells = [numbers(started[name], ":") for name in ("end", "state")]
-                yield self._lines(started, STATE, "start", _STATES, cells)
-            elif batch.kind is RecordKind.MESSAGES:
-                yield self._messages(started)
-            else:
-                yield self._points(started)
+            yield self._starts(batch.started)
+        elif batch.kind is RecordKind.STATES:
+            cells = [cell(":", batch.started[name].to_numpy()) for name in ("end", "state")]
+            yield self._lines(batch.started, STATE, "start", _STATES, cells)
+        elif batch.kind is RecordKind.MESSAGES:
+            yield self._messages(batch.started)
+        else:
+            yield self._points(batch.started)
 
     def _lines(
         self,
-        records: _Columns,
+        records: pl.DataFrame,
         kind: int,
         time: str,
         stage: int | np.ndarray,
-        cells: Sequence[Cells],
-        rank: np.ndarray | None = None,
+        cells: Sequence[Cell],
+        rank: int | np.ndarray = 0,
     ) -> _Lines:
-        columns = [*self._head(records, kind), numbers(records[time], ":"), *cells, _LINE_END]
-        return _Lines(columns, records[time], records["row"], stage, rank)
+        text = LineText(records.height, [*self._head(records, kind, time), *cells, cell("\n")])
+        return _Lines(text, records[time].to_numpy(), records["row"].to_numpy(), stage, rank)
 
-    def _head(self, records: _Columns, kind: int, present: np.ndarray | None = None) -> list[Cells]:
-        """What comes before the time."""
-        if CPU in records:
-            cpu, has_cpu = records.pair(CPU)
-            cpu = np.maximum(cpu, 0) if has_cpu is None else np.maximum(cpu, 0) * has_cpu
-            if cpu.any():
-                return [numbers(cpu, f"{kind}:", present), Same(b":", present), word(self._places, records["row"], present)]
-        return [Same(f"{kind}:".encode(), present), word(self._places_of_any, records["row"], present)]
+    def _head(self, records: pl.DataFrame, kind: int, time: str, present: np.ndarray | None = None) -> list[Cell]:
+        """What comes first in a line, up to the time."""
+        row = records["row"].to_numpy()
+        cpu = records[CPU].fill_null(0).clip(0).to_numpy() if CPU in records.columns else np.zeros(1, np.int64)
+        columns = {f"{kind}:": cpu, ":1:": self._task.take(row), ":": self._thread.take(row)}
+        return [cell(text, values, present) for text, values in [*columns.items(), (":", records[time].to_numpy())]]
 
-    def _starts(self, records: pl.DataFrame) -> _Lines:
+    def _starts(self, intervals: pl.DataFrame) -> _Lines:
         """Lines where intervals start; an interval without length has one line for both ends."""
-        intervals = _Columns(records)
-        longest = _longest_ordered(intervals["start"], intervals["end"], intervals["end"])
-        if longest is not None:
-            intervals = _Columns(records, longest)
-        length = intervals["end"] - intervals["start"]
-        cells: list[Cells] = _opening(intervals)
-        stage: int | np.ndarray = _STARTS
+        length = (intervals["end"] - intervals["start"]).to_numpy()
         is_point = length == 0
+        cells, stage = _opening(intervals), np.where(is_point, _POINTS, _STARTS)
         if is_point.any():
             cells += _closing(intervals, is_point)
-            stage = np.where(is_point, _POINTS, _STARTS)
-        return self._lines(intervals, EVENT, "start", stage, cells, -np.minimum(length, _LONGEST))
+        return self._lines(intervals, EVENT, "start", stage, cells, -length)
 
-    def _ends(self, records: pl.DataFrame, behind: int | None) -> _Lines | None:
-        """Lines where intervals end, before a time; none for those without length."""
-        start, end = records["start"].to_numpy(), records["end"].to_numpy()
-        has_line = end > start if behind is None else (end > start) & (end < behind)
-        places = None if has_line.all() else np.flatnonzero(has_line)
-        intervals = _Columns(records, places)
-        if not intervals.rows:
-            return None
-        longest = _longest_ordered(intervals["start"], intervals["end"], intervals["start"])
-        if longest is not None:
-            intervals = _Columns(records, longest if places is None else places[longest])
-        length = np.minimum(intervals["end"] - intervals["start"], _LONGEST)
-        return self._lines(intervals, EVENT, "end", _ENDS, _closing(intervals), length)
-
-    def _points(self, points: _Columns) -> _Lines:
+    def _points(self, points: pl.DataFrame) -> _Lines:
         """Lines of marks and samples, which are sorted by time and row; all of one time, row and CPU go on one line."""
-        is_first = differ_from_before(*(points[name] for name in ("start", "row", CPU) if name in points))
+        is_first = differ_from_before(*(points[name].to_numpy() for name in ("start", "row", CPU) if name in points.columns))
         if is_first.all():
             return self._lines(points, EVENT, "start", _POINTS, _opening(points))
         firsts = np.flatnonzero(is_first)
-        head = [*self._head(points, EVENT, is_first), numbers(points["start"], ":", is_first)]
-        columns = [*head, *_opening(points), Same(b"\n", np.append(is_first[1:], True))]
-        return _Lines(columns, points["start"][firsts], points["row"][firsts], _POINTS, None, firsts, points.rows)
+        head, end = self._head(points, EVENT, "start", is_first), cell("\n", None, np.append(is_first[1:], True))
+        text = LineText(points.height, [*head, *_opening(points), end])
+        return _Lines(text, points["start"].to_numpy()[firsts], points["row"].to_numpy()[firsts], _POINTS, 0, firsts)
 
-    def _messages(self, messages: _Columns) -> _Lines:
-        time, has_begin = messages["to_time"], "to_begin" in messages
-        cells = [
-            numbers(messages["time"], ":"),
-            Same(b":0:"),
-            word(self._places, messages["to_row"]),
-            numbers(messages["to_begin"] if has_begin else time, ":"),
-            numbers(time, ":"),
-            *(numbers(_possible(*messages.pair(name)), ":") for name in ("size", "tag")),
-        ]
+    def _messages(self, messages: pl.DataFrame) -> _Lines:
+        # 0 where a report has no number, or one that no message can have.
+        possible = [pl.when(pl.col(name).is_between(0, LARGEST_EXACT)).then(name).otherwise(0) for name in ("size", "tag")]
+        columns = messages.with_columns(*possible)
+        begin = "to_begin" if "to_begin" in messages.columns else "to_time"
+        to_row = messages["to_row"].to_numpy()
+        receiver = [cell(":0:1:", self._task.take(to_row)), cell(":", self._thread.take(to_row))]
+        numbers = {name: cell(":", columns[name].to_numpy()) for name in ("time", begin, "to_time", "size", "tag")}
+        cells = [numbers["time"], *receiver, *(numbers[name] for name in (begin, "to_time", "size", "tag"))]
         return self._lines(messages, MESSAGE, "time", _MESSAGES, cells)
 
 
-def _text(shape: _Lines) -> tuple[LineText, np.ndarray]:
-    """The lines of a shape, or their pieces, and the length of each line."""
-    pieces = LineText(shape.rows, shape.columns)
-    return pieces, pieces.lengths if shape.firsts is None else np.add.reduceat(pieces.lengths, shape.firsts)
+def _has_end_line(behind: int | None) -> pl.Expr:
+    """Which intervals have a line where they end, before a time; not those without length."""
+    has_length = pl.col("end") > pl.col("start")
+    return has_length if behind is None else has_length & (pl.col("end") < behind)
 
 
-def _of_pieces(begins: np.ndarray, firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Where pieces begin, of lines that begin at some places."""
-    before = np.cumsum(lengths) - lengths
-    line = np.zeros(len(lengths), np.int64)
-    line[firsts[1:]] = 1
-    of_piece: np.ndarray = before + (begins - before[firsts])[np.cumsum(line)]
-    return of_piece
+def _attributes(events: pl.DataFrame) -> list[str]:
+    """Attributes that some of the events have."""
+    return [name for name in events.columns if name.isdigit() and events[name].null_count() < events.height]
 
 
-def _possible(values: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-    """Numbers of messages, 0 where a report has none or one that no message can have."""
-    if present is not None:
-        values = values * present
-    return np.where((values >= 0) & (values <= LARGEST_EXACT), values, 0)
-
-
-def _longest_ordered(start: np.ndarray, end: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Order of intervals by their other end, the last first, where some are above _LONGEST and have no order by length."""
-    return None if int((end - start).max()) <= _LONGEST else np.argsort(-other, kind="stable")
-
-
-def _opening(events: _Columns) -> list[Cells]:
+def _opening(events: pl.DataFrame) -> list[Cell]:
     """Type and value, and the attributes that an event has."""
-    before = {"number": ":", "value": ":"} | {name: f":{name}:" for name in events.attributes()}
-    return [_numbers(events, name, text) for name, text in before.items()]
+    columns = {"number": ":", "value": ":"} | {name: f":{name}:" for name in _attributes(events)}
+    return [_cell_of(events[name], text) for name, text in columns.items()]
 
 
-def _numbers(events: _Columns, name: str, before: str) -> Cells:
-    values, present = events.pair(name)
-    return numbers(values, before, present)
+def _cell_of(column: pl.Series, text: str) -> Cell:
+    if not column.null_count():
+        return cell(text, column.to_numpy())
+    return cell(text, column.fill_null(column.min()).to_numpy(), column.is_not_null().to_numpy())
 
 
-def _closing(events: _Columns, present: np.ndarray | None = None) -> list[Cells]:
+def _closing(events: pl.DataFrame, present: np.ndarray | None = None) -> list[Cell]:
     """0 for the type and for each attribute that an event has; of events that are `present`."""
-    cells = [numbers(events["number"], ":", present), Same(b":0", present)]
-    return [*cells, *(Same(f":{name}:0".encode(), both(events.present(name), present)) for name in events.attributes())]
+    cells = [cell(":", events["number"].to_numpy(), present), cell(":0", None, present)]
+    for name in _attributes(events):
+        has_attribute = events[name].is_not_null().to_numpy() if events[name].null_count() else None
+        if present is not None and has_attribute is not None:
+            has_attribute = has_attribute & present
+        cells.append(cell(f":{name}:0", None, present if has_attribute is None else has_attribute))
+    return cells
 
 
-def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
+def _order(shapes: Sequence[_Lines]) -> np.ndarray:
     """Numbers of lines, which are counted over all shapes, in the order of the trace."""
-    lines = [shape for of_batch in shapes for shape in of_batch]
-    if not lines:
-        return np.zeros(0, np.int64)
-    time = np.concatenate([shape.time for shape in lines])
-    place = np.concatenate([shape.row * _STAGES + shape.stage for shape in lines])
+    time = np.concatenate([shape.time for shape in shapes])
+    place = np.concatenate([shape.row * _STAGES + shape.stage for shape in shapes])
     begin, places = int(time.min()), int(place.max()) + 1
     if (int(time.max()) - begin + 1) * places > np.iinfo(np.int64).max:
         # The times by their number: a window can be long, but has few of them.
@@ -294,14 +331,6 @@ def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
     like_before = ordered[1:] == ordered[:-1]
     if like_before.any():
         tied = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
-        of_line = order[tied]
-        order[tied] = of_line[np.lexsort([*(one[of_line] for one in _order_of_ties(shapes)), ordered[tied]])]
+        rank = np.concatenate([np.broadcast_to(shape.rank, len(shape.time)) for shape in shapes])
+        order[tied] = order[tied][np.lexsort([rank[order[tied]], ordered[tied]])]
     return order
-
-
-def _order_of_ties(shapes: Sequence[Sequence[_Lines]]) -> Iterator[np.ndarray]:
-    """What lines that are equal in time, row and stage are sorted by, the last first."""
-    counted = [(number, shape, len(shape.time)) for number, of_batch in enumerate(shapes) for shape in of_batch]
-    yield np.concatenate([np.arange(count) for _, _, count in counted])
-    yield np.concatenate([np.full(count, number) for number, _, count in counted])
-    yield np.concatenate([np.zeros(count, np.int64) if shape.rank is None else shape.rank for _, shape, count in counted])

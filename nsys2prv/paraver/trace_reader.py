@@ -1,4 +1,4 @@
-"""A strict reader of Paraver traces: OUT.prv (or .prv.gz) in blocks of bounded size, OUT.pcf, OUT.row.
+"""A strict reader of Paraver traces: OUT.prv (or .prv.gz) in blocks of bounded size, OUT.pcf, OUT.row; and OUT.json.
 
 Strict: each line is understood, or reported by its number where Paraver may drop it without a message. Whether the records make
 sense together is for `check`.
@@ -7,30 +7,49 @@ sense together is for `check`.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import NoneType
+from typing import Any, TypeVar
+
+import numpy as np
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
-from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block
-from nsys2prv.paraver.fields import LINE_END
-from nsys2prv.paraver.header import Header, read_header
-from nsys2prv.paraver.pcf import PcfLabels, read_pcf
-from nsys2prv.paraver.row import read_row
-from nsys2prv.paraver.trace_files import NO_LINE_END, Bytes, OnMalformed, companion, raising, text_blocks
+from nsys2prv.paraver.blocks import LINE_END, Block
+from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
+from nsys2prv.paraver.trace_files import (
+    NO_LINE_END,
+    Bytes,
+    Header,
+    OnMalformed,
+    companion,
+    open_prv,
+    raising,
+    read_errors,
+    read_header,
+    read_line,
+    shown,
+)
+from nsys2prv.vocabulary.input_files import read_ordinary
 
 T = TypeVar("T")
 
-BLOCK_BYTES, LARGE_BLOCK_BYTES = 4 << 20, 8 << 20
+LONGEST_LINE = 16 << 20
+"""Bytes of a line of a .prv. Of the lines of real traces the header is the longest, with 1 MiB for all objects that Paraver
+takes."""
+BLOCK_BYTES = 4 << 20, 8 << 20
 """Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some
 blocks are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
+MOST_SUMMARY_BYTES = 128 << 20
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -55,14 +74,8 @@ class Trace:
     names: Mapping[str, tuple[str, ...]]
     has_labels: bool
 
-    def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int | None = None) -> Iterator[Block]:
-        """Read the records, in the order of the file, some megabytes at a time; parameters and errors are those of `read`."""
-        return self.read(_unchanged, on_malformed, block_bytes)
-
-    def read(
-        self, work: Callable[[Block], T], on_malformed: OnMalformed | None = None, block_bytes: int | None = None
-    ) -> Iterator[T]:
-        """What `work` makes of each block, in the order of the file.
+    def read(self, work: Callable[[Block], T], on_malformed: OnMalformed | None = None) -> Iterator[T]:
+        """What `work` makes of each block of records, in the order of the file; blocks are some megabytes.
 
         Parameters
         ----------
@@ -70,8 +83,6 @@ class Trace:
             Called on other threads, for some blocks ahead; it depends on no other block, and raises no error.
         on_malformed
             Called for each malformed line, which is then skipped; without it the first one raises.
-        block_bytes
-            Bytes of text of a block; None: as many as memory allows, at most `LARGE_BLOCK_BYTES`.
 
         Raises
         ------
@@ -80,55 +91,57 @@ class Trace:
         """
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
-        announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        texts = _Texts(self.path, memory.scaled(block_bytes or memory.ample(BLOCK_BYTES, LARGE_BLOCK_BYTES)))
+        at_end: list[int | TraceError] = []
 
-        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, list[int], T]:
-            block = Block(*numbered)
-            return block, block.pair_types.numbers.tolist(), work(block)
+        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, T]:
+            block = Block(*numbered, self.header)
+            return block, work(block)
 
-        for block, numbers, result in map_ahead(parsed, texts, beyond=2):
-            for line, problem in block.malformed(announced):
+        for block, result in map_ahead(parsed, _texts(self.path, at_end), beyond=2):
+            for line, problem in block.malformed():
                 on_malformed(line, problem)
-            types.update(numbers)
+            types.update(block.pair_types.numbers.tolist())
             if len(types) > MOST_TYPES:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
             yield result
-        texts.report_end(on_malformed)
+        for cut_line in at_end:
+            if isinstance(cut_line, TraceError):
+                raise cut_line
+            on_malformed(cut_line, NO_LINE_END)
 
 
-class _Texts:
-    """The lines of a .prv in blocks, each with the number of its first line.
+def _texts(path: Path, at_end: list[int | TraceError]) -> Iterator[tuple[int, Bytes]]:
+    """Lines of a .prv from line 2 on, in blocks: number of the first line, and text.
 
-    What is wrong with the end of the file is reported when all blocks are read.
+    What ends the reading is put into `at_end`, to be handled after all blocks: the error, or the number of a line that is cut
+    off.
     """
-
-    def __init__(self, path: Path, block_bytes: int) -> None:
-        self._path = path
-        self._block_bytes = block_bytes
-        self._cut_line: int | None = None
-        self._error: TraceError | None = None
-
-    def __iter__(self) -> Iterator[tuple[int, Bytes]]:
-        try:
-            for first_line, text in text_blocks(self._path, self._block_bytes):
-                if text[-1] == LINE_END:
-                    yield first_line, text
-                else:
-                    self._cut_line = first_line
-        except TraceError as error:
-            self._error = error
-
-    def report_end(self, on_malformed: OnMalformed) -> None:
-        """Report a line that is cut off, or raise the error that ended the reading."""
-        if self._error is not None:
-            raise self._error
-        if self._cut_line is not None:
-            on_malformed(self._cut_line, NO_LINE_END)
-
-
-def _unchanged(block: Block) -> Block:
-    return block
+    block_bytes = memory.scaled(memory.ample(*BLOCK_BYTES))
+    first_line = 2
+    begun: Bytes = np.zeros(0, np.uint8)  # of a line whose end is not read yet
+    try:
+        with read_errors(path), open_prv(path) as file:
+            read_line(path, file, 1, LONGEST_LINE)
+            while True:
+                # Behind what was begun: nothing is copied twice.
+                text = np.empty(len(begun) + block_bytes, np.uint8)
+                text[: len(begun)] = begun
+                size = file.readinto(text[len(begun) :].data)  # type: ignore[attr-defined]
+                if not size:
+                    break
+                text = text[: len(begun) + size]
+                ends = np.flatnonzero(text == LINE_END)
+                behind = int(ends[-1]) + 1 if len(ends) else 0
+                begun = text[behind:].copy()
+                if behind:
+                    yield first_line, text[:behind]
+                    first_line += len(ends)
+                elif len(begun) > LONGEST_LINE:
+                    raise TraceError(path, f"line {first_line}: it has more than {LONGEST_LINE:,} bytes")
+        if len(begun):
+            at_end.append(first_line)
+    except TraceError as error:
+        at_end.append(error)
 
 
 def _limited(path: Path, on_malformed: OnMalformed) -> OnMalformed:
@@ -169,3 +182,88 @@ def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Tra
         read_row(names_path, on_malformed) if os.path.isfile(names_path) else {},
         has_labels,
     )
+
+
+# What may be read: a key may be missing, as versions differ, but what is there has this form. A tuple is a choice.
+_COUNTS = {"": int}
+_SOURCE = {"source": str, "title": str, "rows": int, "written": int, "left_out": _COUNTS, "events": _COUNTS, "derived": bool}
+_TABLE = {"table": str, "rows": int, "sources": [_SOURCE], "derived": [_SOURCE], "left_out": _COUNTS}
+_FORM: Mapping[str, Any] = {
+    "nsys2prv": str,
+    "options": {"": object},
+    "trace": {
+        **dict.fromkeys(("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows"), int),
+        "windows_ns": [[int]],
+        "types": [int],
+        "rows_of_types": [{"types": [int], "rows": [[int]]}],
+        "rows_of_messages": [[int]],
+    },
+    "messages": {"written": int},
+    "run": {"size": int},
+    "nodes": [{"name": str, "cpus": int}],
+    "tasks": [{"name": str, "threads": [str], "report": (str, NoneType)}],
+    "event_types": [{"number": int, "label": str}],
+    "reports": [
+        {
+            "path": str,
+            "nsys": (str, NoneType),
+            "gpus": [{"name": (str, NoneType)}],
+            "alignment": {"": object},
+            "tables": [_TABLE],
+        }
+    ],
+    "critical_path": {"segments": int, "lines": int, "total_ns": _COUNTS},
+    "clocks": [{"": object}],
+    "clock_check": [{"text": str}],
+}
+
+
+def read_summary(prv: Path) -> Mapping[str, Any] | None:
+    """Content of the OUT.json beside a trace; None where there is none, or it is of another program.
+
+    Raises
+    ------
+    TraceError
+        When it is damaged, or can't be read.
+    """
+    path = companion(prv, ".json")
+    try:
+        content = json.loads(read_ordinary(path, MOST_SUMMARY_BYTES).decode())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TraceError(path, f"it can't be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise TraceError(path, "it is no JSON") from error
+    if not isinstance(content, dict) or not {"nsys2prv", "trace"} <= content.keys():
+        return None
+    if problem := _problem(content, _FORM, ""):
+        raise TraceError(path, problem)
+    return content
+
+
+def _problem(value: object, form: Any, place: str) -> str | None:
+    """What is not of its form, or None."""
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return _sentence(place, value, "a list")
+        return next(filter(None, (_problem(entry, form[0], f"{place}[{at}]") for at, entry in enumerate(value))), None)
+    if isinstance(form, Mapping):
+        if not isinstance(value, dict):
+            return _sentence(place, value, "an object")
+        # The form of all values where "" is a key.
+        of_key = [(key, form.get(key, form.get(""))) for key in value]
+        problems = (_problem(value[key], expected, f"{place}.{key}") for key, expected in of_key if expected is not None)
+        return next(filter(None, problems), None)
+    kinds = form if isinstance(form, tuple) else (form,)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if int in kinds and is_number:
+        return None if -_LARGEST <= value <= _LARGEST else _sentence(place, value, "a number of 64 bits")  # type: ignore[operator]
+    if (int in kinds and isinstance(value, bool)) or not isinstance(value, kinds):
+        names = {int: "a whole number", str: "a text", bool: "true or false", NoneType: "null"}
+        return _sentence(place, value, " or ".join(names.get(kind, "anything") for kind in kinds))
+    return None
+
+
+def _sentence(place: str, value: object, expected: str) -> str:
+    return f"{place.lstrip('.')} is {shown(json.dumps(value, ensure_ascii=True))} and not {expected}"

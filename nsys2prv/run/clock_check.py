@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsys2prv.clocks.self_check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
+from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import time
 

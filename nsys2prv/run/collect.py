@@ -18,9 +18,8 @@ import polars as pl
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.rank_message_ends import add_message_ends
 from nsys2prv.sources.source import RowKind

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.clocks.session_placement import UTC_READINGS_APART_NS
+from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
-from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
@@ -75,8 +75,11 @@ def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], op
     Nsys2prvError
         With one sentence for the user.
     """
-    with scratch_alone(options.scratch) as folder, workers(options.workers, options.scheduler, options.memory) as some:
-        session = RunSession(arguments, SOURCES, options, folder, some)
+    with (
+        scratch_folder(options.scratch) as folder,
+        workers(options.workers, options.scheduler, options.memory, [folder]) as pool,
+    ):
+        session = RunSession(arguments, SOURCES, options, folder, pool)
     plan = session.plan
     of_report = {}
     for opened, alignment in zip(plan.reports, plan.alignment, strict=True):

@@ -18,12 +18,10 @@ import polars as pl
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportError, SameReportTwice
-from nsys2prv.execution import memory
+from nsys2prv.execution.memory import REPORTS_AT_ONCE
 from nsys2prv.execution.progress import Bar, no_progress
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import InThisProcess, Shared, Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.exports.nsys import NsysExport
@@ -186,7 +184,8 @@ def open_reports(
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     found = workers.groups([1] * len(paths), REPORTS_AT_ONCE)
-    workers = workers.for_pieces(len(found))
+    # A worker has fewer threads than this process, and has to start first.
+    workers = InThisProcess() if len(found) == 1 else workers
     options = Shared(
         _SurveyOptions(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
         None if workers.is_here else folder / "survey.pickle",
@@ -323,7 +322,6 @@ def _survey_all(
 
     def look(one: _Unsurveyed, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
-        memory.check()
         try:
             return survey(one.view, source, folder / f"{number}")
         except ReportError as error:

@@ -12,7 +12,6 @@ import polars as pl
 from nsys2prv.clocks.align import Axis, align
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import ClocksDisagree, InconsistentRun, NothingToTranslate, first_of
-from nsys2prv.execution import memory
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.nvtx_names import names_of_ranges
@@ -118,12 +117,11 @@ def make_plan(
         options.align,
         folder,
         workers=workers,
-        known=[one.sync_points for one in opened],
     )
     if options.strict and axis.disagreements:
         raise ClocksDisagree(map(disagreement_text, axis.disagreements))
     # Of a report alone no sync points were looked for.
-    sync_points: Sequence[SyncPoints | None] = axis.sync_points or tuple(one.sync_points for one in opened)
+    sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
     reports = tuple(
         replace(one, identity=identity, sync_points=points)
         for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
@@ -133,7 +131,6 @@ def make_plan(
     rows = arrange(run.identities, surveys, options.ranks)
     if rows.table.is_empty():
         raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
-    memory.check()
     labels = Labels((survey for of_report in surveys for survey in of_report), earlier, families)
     timeline = TimelinePlan(axis.placements, selection, fit(rows) if fit is not None else rows, labels)
     return RunPlan(reports, run, axis, timeline)

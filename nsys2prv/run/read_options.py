@@ -13,12 +13,14 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.errors import UsageError
 from nsys2prv.run.option_values import TimeRange, check_utf8, memory_size, rank_list, time_range
 from nsys2prv.vocabulary.limits import MOST_WORKERS
 from nsys2prv.vocabulary.wording import short
 
+SELECT, REPORTS, SPEED, MEASURE, TRACE = "Select", "Reports and clocks", "Speed", "Measure", "Trace"
+"""Groups of options: what is taken of reports, how reports become one run, where and how the work is done, and what is made."""
 _KEY = "option"
 _LONGEST_VALUE = 200
 """Characters of a value that a message shows."""
@@ -35,6 +37,7 @@ class OptionText:
     least: int | None = None
     most: int | None = None
     names: Callable[[], Iterable[str]] | None = None  # values that a shell can complete
+    group: str | None = None  # of options, in help
 
 
 def option(default: Any, help: str, metavar: str | None = None, read: Callable[[Any], Any] | None = None, **more: Any) -> Any:
@@ -96,52 +99,73 @@ class ReadOptions(OptionSet):
     """
 
     time: TimeRange | None = option(
-        None, "Time range to keep, counted from the first event: 1.5s:2s, 200ms:, :30s.", "START:END", time_range
+        None, "Time range to keep, counted from the first event: 1.5s:2s, 200ms:, :30s.", "START:END", time_range, group=SELECT
     )
-    ranks: frozenset[int] | None = option(None, "Ranks to keep: 0-7,12.", "LIST", rank_list)
+    ranks: frozenset[int] | None = option(None, "Ranks to keep: 0-7,12.", "LIST", rank_list, group=SELECT)
     align: AlignMethod = option(
         AlignMethod.AUTO,
         "Clock synchronization method: auto, none, utc, monotonic (per host), messages, mpi or nccl (collectives).",
         "METHOD",
         one_of(AlignMethod),
+        group=REPORTS,
     )
     rank_pattern: str | None = option(
         None,
         r"Regular expression whose group is the rank in the path of a report: 'rank(\d+)'. Takes precedence over ranks that "
         r"reports contain.",
         "REGEX",
+        group=REPORTS,
     )
     host_pattern: str | None = option(
         None,
         r"Regular expression whose group is the host in the path of a report: '/(node\d+)/'; or host names: node01,node02.",
-        "REGEX|NAMES",
+        "PATTERN",
+        group=REPORTS,
     )
     strict: bool = option(
         False,
         "Fail on duplicate or missing ranks, on reports of different runs or versions, and on clocks that "
         "contradict each other.",
+        group=REPORTS,
     )
     unrelated: bool = option(
         False,
         "Take reports together that are of different jobs, or were recorded minutes to years apart, rather than refuse them.",
+        group=REPORTS,
     )
-    keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.")
+    keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.", group=REPORTS)
     kernel_families: Path | None = option(
-        None, "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.", "FILE", Path
+        None,
+        "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.",
+        "FILE",
+        Path,
+        group=REPORTS,
     )
-    nsys: Path | None = option(None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path)
+    nsys: Path | None = option(
+        None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path, group=REPORTS
+    )
     scratch: Path | None = option(
-        None, "Folder for intermediate files (default: beside the trace, or the system's temporary folder).", "DIR", Path
+        None,
+        "Folder for intermediate files (default: beside the trace, or the system's temporary folder).",
+        "DIR",
+        Path,
+        group=SPEED,
     )
     workers: int = option(
-        0, "Processes on this machine that share the work (default: only this one).", "N", least=0, most=MOST_WORKERS
+        0,
+        "Processes on this machine that share the work (default: only this one).",
+        "N",
+        least=0,
+        most=MOST_WORKERS,
+        group=SPEED,
     )
-    scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS|FILE")
+    scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS", group=SPEED)
     memory: int | None = option(
         None,
         "Memory that all processes together may take: 2GB, 500MB (default: what is free; long reports need 400 MB in each).",
         "SIZE",
         memory_size,
+        group=SPEED,
     )
     progress: bool | None = None
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nsys2prv.errors import ReportError, UnrelatedReports
+from nsys2prv.execution.memory import REPORTS_AT_ONCE, ROWS_OF_PART
+from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import Bar, progress_bar
-from nsys2prv.execution.scratch import make_folder
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP, ROWS_OF_PART
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
@@ -37,6 +36,9 @@ from nsys2prv.vocabulary.kernel_families import read_rules
 
 R = TypeVar("R", bound=ReadOptions)
 C = TypeVar("C", bound=Collected[Any])
+
+_ROWS_OF_GROUP = 400_000
+"""Rows of tables above which a group gets no more reports: launch lines of all of them wait for the last."""
 
 
 def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[str | Path], R]:
@@ -186,12 +188,12 @@ class RunSession:
         is_here, reports = self._workers.is_here, self.plan.reports
         shared = Shared(self.plan.timeline, None if is_here else folder / "plan.pickle")
         of_reports = [rows(opened) for opened in reports]
-        shares = self._workers.shares(of_reports, ROWS_OF_PART, ROWS_OF_GROUP)
+        shares = self._workers.shares(of_reports, ROWS_OF_PART, _ROWS_OF_GROUP)
         parts = [
             ReportPart(index, reports[index], Share(number, of)) for index, of in enumerate(shares) for number in range(of)
         ]
         sizes = [of_reports[part.index] // part.share.of for part in parts]
-        places = self._workers.groups(sizes, REPORTS_AT_ONCE, ROWS_OF_GROUP)
+        places = self._workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
         groups = [
             ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._keep_going)
             for of_group in places

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
-from nsys2prv.execution.row_order import one_of_each, rows_in_order
-from nsys2prv.execution.sizes import HELD_ROWS, PIECE_ROWS
+from nsys2prv.execution.memory import PIECE_ROWS
+from nsys2prv.execution.row_order import drop_duplicates, rows_in_order
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 
@@ -21,6 +21,8 @@ CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callSt
 """Columns of the table of calls, and what they are called beside an event."""
 
 _PROCESS, _ID = "process", "correlationId"
+_HELD_ROWS = 30_000
+"""Rows few enough to stay in memory while a table is read a second time."""
 _MOST_CALLS = 4 * PIECE_ROWS
 """Calls that are held for one piece of events."""
 
@@ -59,12 +61,12 @@ def with_calls(
     tables = frames_of if isinstance(frames_of, Sequence) else [frames_of]
     pieces = (piece.with_columns(columns_of_event) for frame_of in tables for piece in report.pieces(frame_of, PIECE_ROWS))
     first: list[pl.DataFrame] = []
-    while sum(map(len, first)) <= HELD_ROWS and (piece := next(pieces, None)) is not None:
+    while sum(map(len, first)) <= _HELD_ROWS and (piece := next(pieces, None)) is not None:
         first.append(piece)
     if not any(map(len, first)):
         return
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
-    few = pl.concat(first).select(_PROCESS, _ID) if sum(map(len, first)) <= HELD_ROWS else None
+    few = pl.concat(first).select(_PROCESS, _ID) if sum(map(len, first)) <= _HELD_ROWS else None
     calls = ExternalSort([_ID], folder / "calls")
     for piece in report.pieces(partial(_calls, read), PIECE_ROWS):
         with_id = piece.filter(pl.col(_ID) > 0)
@@ -120,7 +122,7 @@ def places_of_calls(events: pl.DataFrame, calls: pl.DataFrame, start: str) -> tu
     ids = calls[_ID].to_numpy()
     if (ids[1:] == ids[:-1]).any():
         # A call of the driver inside one of the runtime may carry the same id: the outer one counts, which starts first.
-        calls = rows_in_order(one_of_each(calls.select(start, pl.exclude(start)), [_PROCESS, _ID]), _ID)
+        calls = rows_in_order(drop_duplicates(calls.select(start, pl.exclude(start)), [_PROCESS, _ID]), _ID)
         ids = calls[_ID].to_numpy()
     if not len(ids) or not _of_one_process(events, calls):
         places = calls.select(_PROCESS, _ID).with_row_index("place")

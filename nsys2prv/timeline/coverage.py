@@ -22,7 +22,7 @@ NO_OTHER_EVENTS = "its thread has no other events"
 SAME_CALL = "another row of the same MPI call"
 TOO_SHORT = "shorter than --min-duration"
 OUTSIDE = "outside the chosen time"
-NOT_SELECTED = "its source was left out with --only, --skip or --for-dimemas"
+NOT_SELECTED = "its source was left out with --only or --skip"
 NOT_TRANSLATED = "no source translates this table"
 NAMES_OF_NVTX = "names of threads, domains and categories, not events"
 

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.row_order import Merging
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
 from nsys2prv.timeline.network_pairing import CONNECTION, pair_connections
 from nsys2prv.timeline.selection import TimeSelection

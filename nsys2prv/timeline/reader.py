@@ -18,9 +18,9 @@ import polars as pl
 
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.memory import ROWS_OF_PART
 from nsys2prv.execution.row_order import in_turns
-from nsys2prv.execution.sizes import LARGE_READER_PIECE_ROWS, MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
-from nsys2prv.execution.threads import Stop, ahead, run_all
+from nsys2prv.execution.threads import Stop, prefetch, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, StreamedSource, TableSource, count_rows
@@ -34,6 +34,12 @@ from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.stream_lanes import StreamLanes
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, complete
 from nsys2prv.timeline.time_axis import Placement
+
+_PIECE_ROWS, _LARGE_PIECE_ROWS = 50_000, 75_000
+"""Events that one thread places on the timeline at once; more where memory is ample, as threads hand over the interpreter for
+each step of a piece."""
+_MOST_PARTS = 4
+"""Threads that read one table at most."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class EventReader:
         self._folder = folder
         self._numbers = itertools.count()
         self._ordered = ExternalSort(["start"], folder / "ordered")
-        self._rows_of_piece = memory.ample(READER_PIECE_ROWS, LARGE_READER_PIECE_ROWS)
+        self._rows_of_piece = memory.ample(_PIECE_ROWS, _LARGE_PIECE_ROWS)
 
     def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]], share: Share = WHOLE) -> ReadEvents[S]:
         """Read what is requested of the events of a report, or a share of it; `index` is the report's number in the plan.
@@ -159,7 +165,7 @@ class EventReader:
         parts: list[tuple[Request[S], Stretch | None, int]] = []
         for request in requests:
             survey = request.survey
-            most = 1 if _is_whole(request) else min(survey.rows // ROWS_OF_PART, max(MOST_PARTS, share.of))
+            most = 1 if _is_whole(request) else min(survey.rows // ROWS_OF_PART, max(_MOST_PARTS, share.of))
             stretches = report.view.tables.stretches(survey.source.table, most)
             parts += [(request, stretch, survey.rows // len(stretches)) for stretch in stretches]
         work: list[Callable[[Stop], _Part[S]]] = []
@@ -201,9 +207,8 @@ class EventReader:
         of_pieces = SourceCoverage.of(part.request.survey.source)
         pieces = self._pieces(report, part.request, stretch, of_pieces)
         # A long table that one thread has to read in its order: another thread places its events meanwhile.
-        for piece in ahead(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
+        for piece in prefetch(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
             stop.check()
-            memory.check()
             for placed in part.events.place(piece, part.coverage, part.launches):
                 part.sink.add(placed)
             self._progress(piece.height)

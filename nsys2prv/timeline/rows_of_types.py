@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.row_order import Merging
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary.event_types import Role
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.sizes import PIECE_ROWS
+from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import RowKind, Source

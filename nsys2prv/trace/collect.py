@@ -12,8 +12,7 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.workers import Workers
+from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished, call
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
@@ -25,8 +24,8 @@ from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.rows_of_types import RowsOfTypes
 from nsys2prv.timeline.survey import CPU, Survey
-from nsys2prv.trace.merge import TraceStore
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.trace.write import TraceStore
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 PATH, PATH_LINES = "critical path", "lines of the critical path"

@@ -19,7 +19,7 @@ from nsys2prv.run.session import RunSession
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.rows_of_types import RowsOfTypes
-from nsys2prv.trace.merge import record_sort
+from nsys2prv.trace.write import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
 
 _OF_KIND = {
@@ -65,12 +65,11 @@ class CriticalPathRecords:
     on_rows: RowsOfTypes
 
     @property
-    def used_type(self) -> UsedType | None:
-        """Its event type, with the labels of the values that it has; None without a path."""
-        if not self.total_ns:
-            return None
+    def used_types(self) -> list[UsedType]:
+        """Its event type, with the labels of the values that it has; none without a path."""
         values = {part + 1: CRITICAL_PATH_PARTS[part] for part in sorted(self.total_ns)}
-        return UsedType(CRITICAL_PATH.number, CRITICAL_PATH.label, CRITICAL_PATH, {0: END_LABEL, **values})
+        used = UsedType(CRITICAL_PATH.number, CRITICAL_PATH.label, CRITICAL_PATH, {0: END_LABEL, **values})
+        return [used] if self.total_ns else []
 
     @property
     def warnings(self) -> list[str]:

@@ -1,7 +1,11 @@
-"""From reports to one Paraver trace: the whole data flow, read from top to bottom."""
+"""From reports to one Paraver trace: the whole data flow, read from top to bottom; and what OUT.json says of it."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,39 +14,38 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.output_files import (
-    SUFFIXES,
-    VIEWS,
-    final_paths,
-    scratch_folder,
-    staging_folder,
-    without_suffix,
-)
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.output_files import final_paths, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_kept
-from nsys2prv.paraver.dimemas import DimemasFormat, account_of
-from nsys2prv.paraver.pcf import read_earlier_labels
+from nsys2prv.paraver.label_files import read_earlier_labels
+from nsys2prv.paraver.trace_files import without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
-from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
+from nsys2prv.run.clock_check import disagreement_json, disagreement_text
+from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
+from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
+from nsys2prv.timeline import rows_of_types
 from nsys2prv.timeline.records import TimelineHead
+from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.rows_of_types import row_ranges
+from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.task_groups import communicators_of
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
-from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
-from nsys2prv.trace.write import pair_messages, write_trace
+from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
 from nsys2prv.vocabulary.printable import safe_json
+from nsys2prv.vocabulary.version import __version__
 
-_ONLY_FOR_DIMEMAS = ("mpi",)
-PARAVER_LARGE_BYTES = 500_000_000
-"""wxParaver asks to cut traces above this size."""
+FORMAT = 1
+"""Version of the form of OUT.json: it changes when something in it changes its meaning."""
+SUMMARY = ".json"
+"""Suffix of OUT.json."""
+_MOST_WINDOWS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,35 +80,28 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     """
     started = time.monotonic()
     arguments, options = seen_by_workers(arguments, options or TranslateOptions())
-    if options.for_dimemas and any((options.only, options.skip, options.min_duration, options.gzip)):
-        raise UsageError("--for-dimemas selects what is written: leave out --only, --skip, --min-duration and --gzip")
-    if options.critical_path and any((options.fold_streams, options.nvtx, options.for_dimemas)):
-        raise UsageError(
-            "--critical-path needs all streams and one stretch of time: leave out --fold-streams, --nvtx and --for-dimemas"
-        )
+    if options.critical_path and (options.fold_streams or options.nvtx):
+        raise UsageError("--critical-path needs all streams and one stretch of time: leave out --fold-streams and --nvtx")
+    trace_format: TraceFormat = ParaverFormat(compressed=options.gzip, with_views=not options.no_views)
     base = without_suffix(out.absolute() if options.scheduler else out)
     final = final_paths(base, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
     check_kept(final.values(), [*arguments, *options.files_read])
-    with (
-        staging_folder(base) as staging,
-        scratch_folder(options.scratch, staging) as scratch,
+    with contextlib.ExitStack() as stack:
+        staging = scratch = stack.enter_context(staging_folder(base))
+        if options.scratch is not None:
+            scratch = stack.enter_context(scratch_folder(options.scratch, os.path.abspath(base)))
         # Within the folders: nobody writes there any more when they are removed.
-        workers(options.workers, options.scheduler, options.memory) as some,
-    ):
-        make_folder(scratch)
-        some.share(staging, scratch)
-        some.prepare(write_trace)
-        staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
-        trace_format = DimemasFormat() if options.for_dimemas else ParaverFormat(compressed=options.gzip)
+        pool = stack.enter_context(workers(options.workers, options.scheduler, options.memory, {staging, scratch}))
+        pool.prepare(write_trace)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
-        sources = select_sources(_ONLY_FOR_DIMEMAS if options.for_dimemas else options.only, options.skip)
+        sources = select_sources(options.only, options.skip)
         session = RunSession(
             arguments,
             sources,
             options,
             scratch,
-            some,
+            pool,
             nvtx=options.nvtx,
             fold_streams=options.fold_streams,
             earlier=read_earlier_labels(options.labels) if options.labels else None,
@@ -120,62 +116,73 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             path = critical_path_records(session, arguments, collected.folder)
             collected.sorts[PATH].absorb(path.intervals)
             collected.sorts[PATH_LINES].absorb(path.lines)
-            if path.used_type is not None:
-                collected.types.add(path.used_type.number)
+            collected.types.update(used_type.number for used_type in path.used_types)
             collected.on_rows.add(path.on_rows.rows)
         plan = session.plan
         with session.bar("pairing messages"):
-            messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
+            messages, paired = pair_messages(collected.messages, plan.timeline.selection, pool, collected.folder)
             collected.sorts[MESSAGES].absorb(paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
         head = _head(plan)
         for opened in plan.reports:
             # All events were read: what is written next can have the place.
             opened.report.tables.delete_kept()
-        prv = staged[trace_format.suffix]
+        prv = staging / f"trace{trace_format.suffix}"
         with session.bar("writing", collected.store.weight, "record") as bar:
-            records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)
-        used = plan.timeline.labels.used_with(collected.lanes)
-        if path is not None and path.used_type is not None:
-            used.append(path.used_type)
+            records = write_trace(prv, trace_format, collected.store, head, pool, collected.folder, bar.update)
+        used = plan.timeline.labels.used_with(collected.lanes) + (path.used_types if path is not None else [])
         used.sort(key=attrgetter("number"))
-        trace_format.write_names(staging / "trace", head, used, base.name)
         on_rows, senders = collected.on_rows.ranges(), row_ranges(sorted(messages.senders))
-        content = TraceSummary(
-            options=_changed(options),
-            plan=plan,
-            left_out=session.left_out,
-            tables=collected.accounts,
-            used_types=used,
-            # Dimemas gets calls that it does not know under another type.
-            types=None if options.for_dimemas else collected.types,
-            on_rows=on_rows,
-            senders=senders,
-            messages=messages.as_json(),
-            critical_path=path.as_json() if path is not None else None,
-            trace_bytes=prv.stat().st_size,
-            trace_records=records,
-            seconds=time.monotonic() - started,
-            warnings=[*(path.warnings if path is not None else []), *_size_warnings(prv.stat().st_size)],
-        ).as_json()
-        if options.for_dimemas:
-            with session.bar("reading the trace"):
-                account = account_of(prv, head.communicators, content["messages"]["written"])
-            content["dimemas"] = account.as_json()
-            content["warnings"] += account.warnings
-        if not options.no_views:
-            with session.bar("writing views"):
-                content["views"] = _write_views(staged, final, trace_format.suffix, Occurring(on_rows, senders))
-        if final[VIEWS].exists():
-            _keep_own_files(final[VIEWS], staged[VIEWS])
-        order = [*([VIEWS] if staged[VIEWS].exists() else []), ".pcf", ".row", ".json", trace_format.suffix]
-        staged[".json"].write_text(safe_json(content, indent=1) + "\n", encoding="utf-8")
+        trace_bytes, trace_path = prv.stat().st_size, final[trace_format.suffix]
+        with session.bar("writing views"):
+            beside = trace_format.finish(prv, trace_path, head, used, on_rows, senders)
+        content = {
+            "format": FORMAT,
+            "nsys2prv": __version__,
+            "python": platform.python_version(),
+            "polars": pl.__version__,
+            "options": _changed(options),
+            "trace": {
+                "bytes": trace_bytes,
+                "records": records,
+                **_extent(plan.timeline.selection, plan.timeline.rows),
+                "types": sorted(collected.types),
+                "rows_of_types": rows_of_types.as_json(on_rows),
+                "rows_of_messages": rows_of_types.ranges_as_json(senders),
+            },
+            "messages": messages.as_json(),
+            **({} if path is None else {"critical_path": path.as_json()}),
+            "run": _run(plan.run),
+            "left_out": [{"path": str(broken.path), "error": str(broken.error)} for broken in session.left_out],
+            "seconds": round(time.monotonic() - started, 3),
+            "clocks": [clock.as_json() for clock in plan.axis.clocks],
+            "clock_check": list(map(disagreement_json, plan.axis.disagreements)),
+            "reports": [
+                _report(opened, alignment, collected.accounts[index])
+                for index, (opened, alignment) in enumerate(zip(plan.reports, plan.alignment, strict=True))
+            ],
+            "nodes": [{"name": node.name, "cpus": node.cpus} for node in plan.timeline.rows.nodes],
+            "tasks": _tasks(plan.timeline.rows, plan.reports),
+            "event_types": [{"number": used_type.number, "label": used_type.label} for used_type in used],
+            "warnings": [
+                *(f"left out: {broken.error}" for broken in session.left_out),
+                *(issue.text for issue in plan.run.issues),
+                *plan.axis.warnings,
+                *map(disagreement_text, plan.axis.disagreements),
+                *(path.warnings if path is not None else []),
+                *trace_format.warnings(trace_bytes),
+            ],
+            **beside,
+        }
+        staging.joinpath(f"trace{SUMMARY}").write_text(safe_json(content, indent=1) + "\n", encoding="utf-8")
+        suffixes = (*trace_format.companions, SUMMARY, trace_format.suffix)
+        order = [suffix for suffix in suffixes if staging.joinpath(f"trace{suffix}").exists()]
         # What is not in the order belongs to a former output: its views, and the other form of its trace, which would be read
         # with these labels.
-        names: dict[str, str | None] = {final[suffix].name: None for suffix in SUFFIXES if suffix not in order}
-        names |= {final[suffix].name: staged[suffix].name for suffix in order}
-        publish(Staged(staging, names), replace=options.force)
-    return Summary(final[trace_format.suffix], content)
+        names: dict[str, str | None] = {former.name: None for suffix, former in final.items() if suffix not in order}
+        names |= {final[suffix].name: f"trace{suffix}" for suffix in order}
+        publish({staging: names}, replace=options.force)
+    return Summary(trace_path, content)
 
 
 def _head(plan: RunPlan) -> TimelineHead:
@@ -186,34 +193,72 @@ def _head(plan: RunPlan) -> TimelineHead:
     return TimelineHead(rows, plan.timeline.selection.length, min(starts, default=None), communicators)
 
 
-def _write_views(
-    staged: Mapping[str, Path], final: Mapping[str, Path], suffix: str, occurring: Occurring
-) -> list[dict[str, str]]:
-    """Write the views of a trace; the result is what OUT.json has of them."""
-    # Templates are not loaded where no views are written.
-    from nsys2prv.paraver.views.render import write_views
-
-    found = TraceContent.of(open_trace(staged[suffix]), occurring)
-    views = write_views(staged[VIEWS], found, final[suffix], final[VIEWS])
-    return [{"path": one.path, "title": one.title} for one in views]
-
-
-def _keep_own_files(former: Path, new: Path) -> None:
-    from nsys2prv.paraver.views.own_files import keep_own_files
-
-    keep_own_files(former, new)
-
-
-def _changed(options: TranslateOptions) -> dict[str, Any]:
+def _changed(options: TranslateOptions) -> Any:
     """Options that are not the default."""
     usual = asdict(TranslateOptions())
-    return {name: value for name, value in asdict(options).items() if value != usual[name]}
+    changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
+    return json.loads(json.dumps(changed, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value)))
 
 
-def _size_warnings(size: int) -> list[str]:
-    if size <= PARAVER_LARGE_BYTES:
-        return []
+def _extent(selection: TimeSelection, rows: Rows) -> dict[str, Any]:
+    """Times and numbers of objects of a trace."""
+    return {
+        "length_ns": selection.length,
+        "origin_ns": selection.origin,
+        "windows_ns": [list(window) for window in zip(selection.starts, selection.ends, strict=True)][:_MOST_WINDOWS],
+        "nodes": len(rows.nodes),
+        "tasks": len(rows.tasks),
+        "rows": rows.table.height,
+    }
+
+
+def _run(run: RanksAndHosts) -> dict[str, Any]:
+    return {
+        "ranks": list(run.ranks),
+        "size": run.size,
+        "missing": list(run.missing),
+        "findings": [
+            {
+                "about": issue.kind.value[0],
+                "is_error_with_strict": issue.kind.is_error,
+                "text": issue.text,
+                "reports": list(map(str, issue.reports)),
+            }
+            for issue in run.issues
+        ],
+    }
+
+
+def _report(opened: OpenedReport, alignment: dict[str, Any], tables: list[dict[str, Any]]) -> dict[str, Any]:
+    identity = opened.identity
+    return {
+        "path": str(opened.report.path),
+        "form": opened.report.tables.form,
+        "host": identity.host,
+        "nsys": identity.tool,
+        "schema": list(identity.schema) if identity.schema else None,
+        "host_source": identity.host_source or None,
+        "ranks": identity.known_ranks,
+        "rank_source": identity.known_ranks_source,
+        "gpus": [asdict(gpu) for gpu in identity.gpus],
+        "nics": [nic.as_json() for nic in identity.nics],
+        "alignment": alignment,
+        "tables": tables,
+        "warnings": list(identity.warnings),
+    }
+
+
+def _tasks(rows: Rows, opened: Sequence[OpenedReport]) -> list[dict[str, Any]]:
     return [
-        f"the trace has {size / 1e6:.0f} MB and Paraver asks to cut traces above {PARAVER_LARGE_BYTES / 1e6:.0f} MB: "
-        f"--time, --nvtx, --ranks, --skip and --min-duration make it smaller"
+        {
+            "name": task.name,
+            "node": rows.nodes[task.node].name,
+            "rank": task.rank,
+            "pid": task.pid,
+            "report": str(opened[task.report].report.path) if task.report is not None else None,
+            "threads": [thread.name for thread in task.threads],
+            # By the number of the thread in the trace.
+            "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
+        }
+        for task in rows.tasks
     ]

@@ -1,23 +1,234 @@
-"""The file of a trace, in parts that are made independently: windows of sorted records come in; what a format writes leaves."""
+"""The file of a trace: records as numbers come in, until they leave in the order of time as what a format makes of them.
+
+Numbers take a fraction of the memory of the text that they become: only a few windows of text exist at any time. Windows are
+independent, so that other processes can write parts of the file.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from nsys2prv.execution.external_sort import ExternalSort, Window
-from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import WINDOWS_OF_PART
-from nsys2prv.execution.workers import Workers
+import numpy as np
+import polars as pl
+
+from nsys2prv.execution import memory
+from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
+from nsys2prv.execution.row_order import in_content_order
+from nsys2prv.execution.threads import map_ahead, max_threads
+from nsys2prv.execution.workers import Shared, Workers
+from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rank_messages import Messages
-from nsys2prv.timeline.records import RecordKind, TimelineHead
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind, TimelineHead
+from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.rows_of_types import RowRanges
 from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.trace.collect import MESSAGES
-from nsys2prv.trace.merge import TraceStore, record_sort
-from nsys2prv.trace.output_format import RecordWriter, TraceFormat
+
+T = TypeVar("T")
+
+_LONGER, _LONGER_ON_THREADS = 2, 3
+"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
+Where threads share the interpreter, they hand it over some hundred times for each window: it is still longer where memory is
+ample."""
+
+_WINDOWS_OF_PART = 4
+"""Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
+memory of the system, and all workers end at about the same time."""
+
+
+class RecordWriter(Protocol):
+    """Writes records to one file.
+
+    Attributes
+    ----------
+    records
+        How many it has written.
+    """
+
+    records: int
+
+    def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
+        """The records of one window of time as they are written. Called on several threads."""
+
+    def write(self, encoded: EncodedRecords) -> None:
+        """Append what `encode` made of a window; called in the order of time."""
+
+
+class TraceFormat(Protocol):
+    """An output format of traces, as `paraver.trace_format.ParaverFormat`. It can be pickled: records may be encoded in other
+    processes, in parts that are joined.
+    """
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Suffixes of what lies beside the file of records, in the order in which it gets its name."""
+
+    @property
+    def suffix(self) -> str:
+        """Suffix of the file of records, which gets its name last."""
+
+    def fit(self, rows: Rows) -> Rows:
+        """Rows within the limits of the format; raises TooManyRows when there are more than it takes."""
+
+    def writer(self, path: Path, head: TimelineHead, *, is_first: bool) -> AbstractContextManager[RecordWriter]:
+        """What writes a file: that of the trace, or a part of it that is not the first."""
+
+    def join(self, first: Path, parts: Iterable[Path]) -> None:
+        """Append parts to the first file, in their order, and remove them."""
+
+    def finish(
+        self,
+        staged: Path,
+        final: Path,
+        head: TimelineHead,
+        used: Sequence[UsedType],
+        on_rows: Mapping[int, RowRanges],
+        senders: RowRanges,
+    ) -> dict[str, Any]:
+        """Write what belongs to the records: names of rows, event types and values, and more.
+
+        Parameters
+        ----------
+        staged, final
+            The complete file of records, and the path that it gets.
+        used
+            Event types, in the order of their numbers.
+        on_rows, senders
+            Rows that show each of the event types that occur, and rows that send messages to other ranks.
+
+        Returns
+        -------
+        dict[str, Any]
+            What OUT.json has of it.
+        """
+
+    def warnings(self, size: int) -> list[str]:
+        """What a trace of a size (bytes) does not go well with."""
+
+
+def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
+    """What sorts records of a kind."""
+    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None, kind.wide)
+
+
+@dataclass(frozen=True)
+class _Collection:
+    """Records of one kind and one set of columns.
+
+    Those that are equal in row and time come in the order of what is in them, or, with `keeps_order`, as they were added.
+    """
+
+    kind: RecordKind
+    records: ExternalSort
+    keeps_order: bool
+
+    def joined(self, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+        """Records of several frames in their order; None when there are none."""
+        if not frames:
+            return None
+        rows = pl.concat(frames)
+        return rows if self.keeps_order else in_content_order(rows, self.kind.place)
+
+
+class TraceStore:
+    """All records of a trace, in collections."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._collections: dict[str, _Collection] = {}
+
+    def add_collection(self, name: str, kind: RecordKind, *, keeps_order: bool = False) -> None:
+        """Add an empty collection, unless it exists. Records that are equal in row and time come in the order of these calls;
+        those of one collection in the order of what is in them, or, with `keeps_order`, as they were added.
+        """
+        if name not in self._collections:
+            records = record_sort(kind, self._folder / f"{len(self._collections)}")
+            self._collections[name] = _Collection(kind, records, keeps_order)
+
+    @property
+    def sorts(self) -> dict[str, ExternalSort]:
+        """What sorts the records of each collection."""
+        return {name: collection.records for name, collection in self._collections.items()}
+
+    def windows(self, *, on_disk: bool = False) -> list[Window]:
+        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory: other
+        processes merge."""
+        for records in self.sorts.values():
+            records.finish(on_disk=on_disk)
+        weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
+        on_threads = max_threads() > 1 and not on_disk
+        return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
+
+    @property
+    def weight(self) -> int:
+        """About how many lines or events the trace gets, for progress."""
+        return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
+
+    def drop_ended(self, time: int) -> None:
+        """Take what is over before a time (ns of the trace) off the disk; others may still merge later windows."""
+        for records in self.sorts.values():
+            records.drop_ended(time)
+
+    def delete(self) -> None:
+        """Take all off the disk."""
+        for records in self.sorts.values():
+            records.delete()
+
+    def merge(self, windows: Sequence[Window], encode: Callable[[Sequence[RecordBatch]], T]) -> Iterator[T]:
+        """Records in the order of time, window by window; they are taken off the disk meanwhile.
+
+        Parameters
+        ----------
+        windows
+            Some of `windows()`, one after the other.
+        encode
+            Called, on several threads, with the records of each window: a batch of each collection that has some.
+
+        Yields
+        ------
+        What `encode` makes of each window.
+        """
+        if windows:
+            # One thread reads, window after window: what is open goes from one to the next.
+            reader = _WindowReader(list(self._collections.values()), windows[0])
+            yield from map_ahead(encode, map_ahead(reader.load, windows, most=1))
+
+
+class _WindowReader:
+    """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
+
+    def __init__(self, collections: list[_Collection], first: Window) -> None:
+        self._collections = collections
+        self._still_open = [
+            collection.joined(collection.records.load_open(first.begin))
+            if collection.kind is RecordKind.INTERVALS and first.begin is not None
+            else None
+            for collection in collections
+        ]
+
+    def load(self, window: Window) -> list[RecordBatch]:
+        batches = []
+        for index, collection in enumerate(self._collections):
+            started, before = collection.joined(collection.records.load(window)), self._still_open[index]
+            if started is None:
+                if before is None:
+                    continue
+                started = before.clear()
+            collection.records.drop_before(window.end)
+            if collection.kind is not RecordKind.INTERVALS:
+                batches.append(RecordBatch(collection.kind, started))
+                continue
+            ended = started if before is None else pl.concat([before, started])
+            self._still_open[index] = None
+            if window.end is not None and (is_open := ended["end"].to_numpy() >= window.end).any():
+                self._still_open[index] = ended[np.flatnonzero(is_open)]
+            batches.append(RecordBatch(collection.kind, started, ended, window.end))
+        return batches
 
 
 @dataclass(frozen=True)
@@ -28,12 +239,12 @@ class TracePart:
     head: Shared[TimelineHead]
     windows: tuple[Window, ...]
     folder: Path
-    format: TraceFormat[RecordWriter]
+    format: TraceFormat
 
 
 def write_trace(
     path: Path,
-    format: TraceFormat[RecordWriter],
+    format: TraceFormat,
     store: TraceStore,
     head: TimelineHead,
     workers: Workers,
@@ -49,7 +260,7 @@ def write_trace(
                 progress(encoded.records)
             return writer.records
     shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
-    groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)
+    groups = workers.groups([1] * len(windows), _WINDOWS_OF_PART)
     work = [TracePart(*shared, tuple(windows[index] for index in group), folder, format) for group in groups]
     records = 0
 
@@ -64,7 +275,7 @@ def write_trace(
                 store.drop_ended(end)
 
     format.join(path, parts(workers.map(write_part, work)))
-    workers.finish()
+    workers.close()
     store.delete()
     return records
 
@@ -93,7 +304,7 @@ def pair_messages(
 def _pair(messages: Messages, selection: TimeSelection, folder: Path, on_disk: bool) -> tuple[Messages, ExternalSort]:
     attempt = folder / f"pairs-{secrets.token_hex(4)}"
     paired = messages.in_folder(attempt)
-    inside = record_sort(RecordKind.MESSAGES, attempt / MESSAGES)
+    inside = record_sort(RecordKind.MESSAGES, attempt / "inside")
     for lines in paired.messages(selection):
         inside.add(lines)
     if on_disk:

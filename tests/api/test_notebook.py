@@ -16,7 +16,7 @@ import nsys2prv as np
 from nsys2prv.demo import write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.meters.memory_in_use import MEMORY_BINS, MEMORY_IN_USE
-from nsys2prv.efficiency.outputs.page.first_screen import NAMES
+from nsys2prv.efficiency.outputs.page.content import NAMES
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import UsageError
 

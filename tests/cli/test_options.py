@@ -10,7 +10,7 @@ from support.command_line import CommandLine
 
 from nsys2prv.cli.app import app
 from nsys2prv.cli.options import completion
-from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions, NcclPolicy
 from nsys2prv.errors import UsageError
 from nsys2prv.run.option_values import TimeRange

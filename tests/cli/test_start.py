@@ -21,7 +21,6 @@ HEAVY = {
     "pandas",
     "pyarrow.dataset",
     "pyarrow.parquet",
-    "pydantic",
     "rich",
     "tqdm",
 }

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support.clock_truth import alignment_error
 from support.command_line import CommandLine
 
-from nsys2prv.clocks.collective_matching import match_collectives
+from nsys2prv.clocks.anchors import SharedEvents
+from nsys2prv.clocks.collective_matching import Matching
 from nsys2prv.clocks.estimate import fit
 from nsys2prv.clocks.sequence_matching import CollectiveSequence, SequenceMatch, match_sequences
-from nsys2prv.clocks.shared_events import SharedEvents
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.errors import UsageError
 
@@ -163,10 +163,9 @@ def test_hosts_without_shared_events_keep_their_clocks_and_are_separate_groups()
     assert (clocks[1].offset, clocks[1].drift) == (0, 0)
 
 
-def _sequence(owner: int, times: np.ndarray, names: np.ndarray | None = None) -> CollectiveSequence:
-    return CollectiveSequence(
-        owner, owner, "nccl", times.astype(np.int64), np.zeros(len(times), dtype=np.int64) if names is None else names
-    )
+def _sequence(owner: int, times: np.ndarray) -> CollectiveSequence:
+    nothing = np.zeros(len(times), dtype=np.int64)
+    return CollectiveSequence(owner, owner, "nccl", (times - 5e6).astype(np.int64), times.astype(np.int64), nothing, nothing)
 
 
 def test_regular_iterations_are_not_mistaken_for_each_other() -> None:
@@ -184,7 +183,7 @@ def test_communicators_of_equal_shape_are_distinguished_by_their_times() -> None
     random = np.random.default_rng(4)
     groups = [np.cumsum(random.normal(1, 0.05, 300) * 20e6) for _ in range(2)]
     sequences = [_sequence(rank, groups[rank // 2] + rank * 1e8 + random.exponential(2_000, 300)) for rank in range(4)]
-    events = match_collectives(sequences).events
+    events = Matching(sequences).events
 
     assert all((first == second).mean() > 0.99 for first, second in (events[:2], events[2:]))
     assert not set(events[0].tolist()) & set(events[2].tolist()) - {-1}
@@ -192,7 +191,7 @@ def test_communicators_of_equal_shape_are_distinguished_by_their_times() -> None
 
 def test_nothing_is_matched_where_there_is_nothing() -> None:
     assert match_sequences(_sequence(0, np.arange(3) * 1e6), _sequence(1, np.arange(3) * 1e6)) is None
-    assert match_collectives([]).events == ()
+    assert Matching([]).events == []
     nothing = np.zeros(0, dtype=np.int64)
     assert fit(SharedEvents(nothing, nothing, nothing), 2).corrections[0].anchors == 0
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
-from nsys2prv.clocks.causality import enforce_bounds
+from nsys2prv.clocks.bounds import enforce_bounds
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.clocks.report_agreement import report_agreement
-from nsys2prv.clocks.self_check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement, check_axis
-from nsys2prv.clocks.session_placement import ReportClock, SessionTie
+from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement, check_axis, report_agreement
+from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS, ReportClock
 from nsys2prv.timeline.time_axis import ClockError
 
 MS = 1_000_000
@@ -21,7 +20,8 @@ def collectives(*ends: tuple[int, ...], begin: int = 0) -> pl.DataFrame:
         for event, of_event in enumerate(ends)
         for report, end in enumerate(of_event)
     ]
-    return pl.DataFrame(rows, schema=["event", "report", "clock", "start", "end", "rule"], orient="row")
+    numbers = dict.fromkeys(("event", "report", "clock", "start", "end"), pl.Int64)
+    return pl.DataFrame(rows, schema={**numbers, "rule": pl.String}, orient="row")
 
 
 def messages(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
@@ -54,27 +54,26 @@ def test_hosts_that_disagree_by_more_than_their_intervals_are_found() -> None:
     assert (found.what, found.hosts, found.size) == (BETWEEN_HOSTS, NAMES, 250_000)
 
 
-def _clocks(tie: SessionTie) -> list[ReportClock]:
-    return [ReportClock(NAMES[report // 2], tie) for report in range(4)]
+def _clocks(of_report: float) -> list[ReportClock]:
+    return [ReportClock(NAMES[report // 2], of_report) for report in range(4)]
 
 
 def test_reports_that_tell_only_utc_agree_as_well_as_their_collectives_show() -> None:
     ends = [(MS, MS + 30_000, MS, MS + 50_000 + number) for number in range(20)]
-    found = report_agreement(collectives(*ends), _clocks(SessionTie.UTC))
+    widths, off = report_agreement(collectives(*ends), _clocks(UTC_READINGS_APART_NS))
 
-    assert found.off == ()
-    assert found.widths.max() < 40_000
-    one = report_agreement(collectives(*ends[:1]), _clocks(SessionTie.UTC))
-    assert one.widths.tolist() == [100_000] * 4
-    assert report_agreement(collectives(*ends), _clocks(SessionTie.MONOTONIC)).widths.tolist() == [0] * 4
+    assert off == []
+    assert widths.max() < 40_000
+    assert report_agreement(collectives(*ends[:1]), _clocks(UTC_READINGS_APART_NS))[0].tolist() == [100_000] * 4
+    assert report_agreement(collectives(*ends), _clocks(0.0))[0].tolist() == [0] * 4
 
 
 def test_a_report_that_is_far_off_its_host_is_found() -> None:
-    names = [ReportClock("node01", SessionTie.UTC)] * 3
+    names = [ReportClock("node01", UTC_READINGS_APART_NS)] * 3
     rows = [
         (event, report, 0, event * 100 * MS + off, event * 100 * MS + 2 * MS + off, "all")
         for event in range(8)
         for report, off in enumerate((0, 10_000, 30 * MS))
     ]
     placed = pl.DataFrame(rows, schema=["event", "report", "clock", "start", "end", "rule"], orient="row")
-    assert report_agreement(placed, names).off == (2,)
+    assert report_agreement(placed, names)[1] == [2]

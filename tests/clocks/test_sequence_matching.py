@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from nsys2prv.clocks.collective_matching import match_collectives
+from nsys2prv.clocks.collective_matching import Matching
 from nsys2prv.clocks.sequence_matching import Ambiguous, CollectiveSequence, SequenceMatch, match_by_count, match_sequences
 
 MS = 1_000_000
@@ -25,14 +27,16 @@ class Run:
             end = (moment * (1 + drift) + offset + random.uniform(0, 10_000, count))[kept]
             begin = (end - random.uniform(200_000, MS, len(kept))).astype(np.int64)
             names = (np.arange(count) % 5 == 4).astype(np.int64)[kept]
-            self.sequences.append(CollectiveSequence(host, host, "nccl", end.astype(np.int64), names, None, begin))
+            self.sequences.append(
+                CollectiveSequence(host, host, "nccl", begin, end.astype(np.int64), names, np.zeros_like(begin))
+            )
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lost", [0.1, 0.2, 0.3])
 def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -> None:
     run = Run(seed, 4, lost=lost)
-    events = match_collectives(run.sequences).events
+    events = Matching(run.sequences).events
 
     assert all((numbers >= 0).mean() > 0.6 for numbers in events)
     of_place: dict[int, set[int]] = {}
@@ -45,7 +49,7 @@ def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -
 
 def test_regular_collectives_that_fit_in_many_ways_are_not_matched() -> None:
     first, second = Run(1, 2, jitter=1e-5, lost=0.1).sequences
-    matching = match_collectives([first, second])
+    matching = Matching([first, second])
 
     assert isinstance(match_sequences(first, second), Ambiguous)
     assert all((numbers < 0).all() for numbers in matching.events)
@@ -54,9 +58,8 @@ def test_regular_collectives_that_fit_in_many_ways_are_not_matched() -> None:
 
 def test_a_clock_that_jumps_is_followed() -> None:
     first, second = Run(2, 2).sequences
-    jumped = second.time + np.where(np.arange(200) >= 90, 2 * MS, 0)
-    begin = None if second.start is None else second.start + np.where(np.arange(200) >= 90, 2 * MS, 0)
-    found = match_sequences(first, CollectiveSequence(1, 1, "nccl", jumped, second.name, None, begin))
+    jump = np.where(np.arange(200) >= 90, 2 * MS, 0)
+    found = match_sequences(first, replace(second, start=second.start + jump, time=second.time + jump))
 
     assert isinstance(found, SequenceMatch)
     assert (found.first == found.second).all()
@@ -66,9 +69,7 @@ def test_a_clock_that_jumps_is_followed() -> None:
 def test_keys_decide_where_they_are_known() -> None:
     first, second = Run(3, 2).sequences
     keys = np.arange(1, 201)
-    one = CollectiveSequence(0, 0, "nccl", first.time, first.name, keys)
-    other = CollectiveSequence(1, 1, "nccl", second.time[5:], second.name[5:], keys[5:])
-    found = match_sequences(one, other)
+    found = match_sequences(replace(first, key=keys), replace(second, key=keys).at(slice(5, None)))
 
     assert isinstance(found, SequenceMatch)
     assert (found.first - found.second == 5).all()
@@ -77,12 +78,12 @@ def test_keys_decide_where_they_are_known() -> None:
 
 def few(process: int, *times: float, name: int = 0) -> CollectiveSequence:
     end = np.array(times, dtype=np.int64)
-    return CollectiveSequence(process, process, "nccl", end, np.full(len(end), name), None, end - 5 * MS)
+    return CollectiveSequence(process, process, "nccl", end - 5 * MS, end, np.full(len(end), name), np.zeros_like(end))
 
 
 def test_a_few_collectives_are_counted() -> None:
     first, second = few(0, 1000 * MS, 3000 * MS), few(1, 4001 * MS, 5996 * MS)
-    found = match_collectives([first, second]).events
+    found = Matching([first, second]).events
 
     assert found[0].tolist() == found[1].tolist()
     assert (found[0] >= 0).all()
@@ -98,5 +99,5 @@ def test_a_few_collectives_that_cannot_be_the_same_are_not_counted() -> None:
 
 
 def test_which_of_two_sequences_of_a_process_it_is_cannot_be_counted() -> None:
-    matching = match_collectives([few(0, 1000 * MS), few(0, 1010 * MS), few(1, 1000 * MS), few(1, 1010 * MS)])
+    matching = Matching([few(0, 1000 * MS), few(0, 1010 * MS), few(1, 1000 * MS), few(1, 1010 * MS)])
     assert all((numbers < 0).all() for numbers in matching.events)

@@ -28,16 +28,14 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, MASKS
+from nsys2prv.efficiency.measured_run import CAUSES
 from nsys2prv.efficiency.metrics import (
     DEVICE_TREE,
     EFFICIENCIES,
     HOST_TREE,
     TREES,
-    DeviceTimes,
     EfficiencyTree,
-    HostTimes,
-    uses,
+    at_length,
     with_ideal_network,
 )
 from nsys2prv.efficiency.outputs.export import as_talp
@@ -152,12 +150,19 @@ def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
 times = st.integers(0, 10**15)
 
 
-def device_times(elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> DeviceTimes:
-    """Of devices with these U and C, ns."""
-    return DeviceTimes(elapsed, np.array(useful), np.array(communication), np.zeros((len(useful), MASKS), dtype=np.int64))
+NO_TIMES: dict[str, Any] = {
+    **{column.name: 0 for tree in TREES for column in tree.columns}, "ideal_network_ns": None, "mpi_parallel_efficiency": None
+}  # fmt: skip
 
 
-def assert_products(tree: EfficiencyTree[Any], row: Mapping[str, Any]) -> None:
+def device_row(elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> dict[str, Any]:
+    """The row of a run whose devices have these U and C, ns."""
+    active = [u + c for u, c in zip(useful, communication, strict=True)]
+    times = {"devices": len(useful), "useful_ns": sum(useful), "max_useful_ns": max(useful), "max_active_ns": max(active)}
+    return at_length({**NO_TIMES, **times}, elapsed)
+
+
+def assert_products(tree: EfficiencyTree, row: Mapping[str, Any]) -> None:
     """Each efficiency with a meaning is the product of its factors."""
     for one in tree.efficiencies:
         for names in (tree.factors(one), one.product_of):
@@ -166,12 +171,13 @@ def assert_products(tree: EfficiencyTree[Any], row: Mapping[str, Any]) -> None:
                 assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16), st.integers(0, 10**17))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     devices: list[tuple[int, int]], longer: int, replayed: int
 ) -> None:
     elapsed = longer + max(useful for useful, _ in devices)
-    row = with_ideal_network(DEVICE_TREE.row(device_times(elapsed, *zip(*devices, strict=True))), replayed)
+    row = with_ideal_network(device_row(elapsed, *zip(*devices, strict=True)), replayed)
 
     of_run = [row[efficiency.name] for efficiency in DEVICE_TREE.efficiencies if efficiency.of_whole_run]
     assert all(value is None or 0 <= value <= 1 for value in of_run)
@@ -179,19 +185,21 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     assert row["useful_ns"] == 0 or None not in (row[column.name] for column in DEVICE_TREE.columns_of_run)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
-    process = np.repeat(np.arange(len(processes)), [threads for threads, _, _ in processes])
     # One thread of each process is in calls.
-    is_first = np.diff(process, prepend=-1) > 0
-    cuda, mpi = (np.where(is_first, np.array(times)[process], 0) for times in list(zip(*processes, strict=True))[1:])
-    windows, by_activity = np.full(len(process), elapsed), np.zeros((len(process), ACTIVITIES), dtype=np.int64)
-    row = HOST_TREE.row(HostTimes(windows, cuda, mpi, by_activity, process, uses(mpi=True, gpus=True)))
+    threads, cuda, mpi = (sum(column) for column in zip(*processes, strict=True))
+    in_mpi = [mpi for _, _, mpi in processes]
+    measured_times = {
+        "devices": 1, "processes": len(processes), "threads": threads, "cuda_ns": cuda, "mpi_ns": mpi,
+        "host_useful_ns": -cuda - mpi, "mean_mpi_ns": float(np.mean(in_mpi)), "min_mpi_ns": min(in_mpi),
+    }  # fmt: skip
+    row = at_length({**NO_TIMES, **measured_times, "mpi_parallel_efficiency": 1.0}, elapsed)
 
-    assert row["mean_mpi_ns"] == pytest.approx(np.mean([mpi for _, _, mpi in processes]))
     assert_products(HOST_TREE, row)
-    assert None not in row.values()
+    assert None not in (row[column.name] for column in HOST_TREE.columns)
 
 
 def test_threads_that_only_launch_do_not_raise_the_efficiency_of_mpi(tmp_path: Path) -> None:
@@ -223,7 +231,7 @@ def test_every_efficiency_but_the_roots_is_a_factor_of_a_known_one_and_says_what
 
 
 def test_a_case_that_is_known_from_bsc() -> None:
-    row = DEVICE_TREE.row(device_times(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540]))
+    row = device_row(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540])
 
     names = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
     assert [round(row[name], 2) for name in names] == [0.44, 0.99, 0.89, 0.5]

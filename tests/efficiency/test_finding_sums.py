@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed, with_top
 
 LENGTH = 1000
 """Of a run whose 100 parts are 10 ns long."""
@@ -27,7 +27,8 @@ def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_the
 
 
 def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first() -> None:
-    frame = occurrences((0, 30, 40, 7), (0, 10, 20, 7), (1, 50, 60, 1), (0, 70, 90, 3)).with_columns(row=pl.col("begin") // 10)
+    rows = occurrences((0, 30, 40, 7), (0, 10, 20, 7), (1, 50, 60, 1), (0, 70, 90, 3)).with_columns(row=pl.col("begin") // 10)
+    frame = with_top(rows)
     expected = pl.DataFrame(
         {
             "device": [0, 1], "count": [3, 1], "cost": [17, 1], "begin": [10, 50], "end": [90, 60],
@@ -51,19 +52,19 @@ def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
     losses = Losses([loss(0, {1: 5, 2: 1}), loss(1, {1: 3, 2: 4})])
     finding = Finding("", losses)
 
-    assert (losses.cost, losses.cost_together, finding.saved, str(losses)) == (13, 9, 9, "on 2 GPUs")
+    assert (losses.cost, finding.saved, str(losses)) == (13, 9, "on 2 GPUs")
     assert Finding("", losses, wall=2).saved == 2
     # Where parts are not known, the device counts that loses most.
-    assert Losses([*losses, loss(2, {})]).cost_together == 7
+    assert Finding("", Losses([*losses, loss(2, {})])).saved == 7
     # Of devices of the same cost the first one is shown.
-    assert Finding("", Losses([loss(1, {1: 2}), loss(0, {1: 2})])).worst.index == 0
+    assert Losses([loss(1, {1: 2}), loss(0, {1: 2})]).worst.index == 0
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (Number("", 1200), "1,200"), (Number.time("", 1_500_000), "1.500 ms"), (Number.size("", 2048), "2.000 KiB"),
-        (Number.share("", 0.25), "25.0 %"), (Number("", 1.2e9, "Hz"), "1,200 MHz"),
+        (Number("", 1200), "1,200"), (Number("", 1_500_000, "ns"), "1.500 ms"), (Number("", 2048, "bytes"), "2.000 KiB"),
+        (Number("", 0.25, "0 to 1"), "25.0 %"), (Number("", 1.2e9, "Hz"), "1,200 MHz"),
     ],
 )  # fmt: skip
 def test_numbers_are_worded_by_their_unit(number: Number, text: str) -> None:

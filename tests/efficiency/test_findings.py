@@ -21,7 +21,7 @@ from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
-from nsys2prv.efficiency.findings.finding_tables import DEVICE_BOUND
+from nsys2prv.efficiency.findings.engine import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.paraver.views.view_table import read_view_table

@@ -14,11 +14,10 @@ from support.command_line import CommandLine
 from support.hostile_report import BEFORE, BEHIND
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.comparison import compare
+from nsys2prv.efficiency.comparison import compare, path_labels
 from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.run_labels import path_labels
 from nsys2prv.errors import GateFailed, GateNotDecidable, NotEfficiency, UsageError
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
 
-from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.demo import write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions

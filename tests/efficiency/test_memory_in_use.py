@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from support.pages import run_of
@@ -12,7 +11,6 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.memory_in_use import _over_time
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.option_values import time_range
 
@@ -101,11 +99,13 @@ def test_the_page_names_the_peak_and_leaves_out_what_does_not_change(result: Eff
     assert not any("memory" in one.text.lower() and "peak" in one.text for one in constant.read.all("figcaption"))
 
 
-def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_end_in_the_last() -> None:
-    in_use = np.array([5, 7, 2, 4, 1])
-    highest, last = _over_time(in_use, np.array([0, 10, 10, 40]), np.array([0, 10, 20, 30, 40]))
+def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_end_in_the_last(tmp_path: Path) -> None:
+    report = ReportBuilder(host="node").gpu(0)
+    report.kernel("k", 0, 1_000, launch=(0, 0))
+    report.memory_use(0, 2).memory_use(250, 5, freed=True).memory_use(250, 2).memory_use(1_000, 3, freed=True)
+    bins = measure([report.write(tmp_path / "edges.sqlite")], EfficiencyOptions(bins=4)).tables["memory_bins"]
 
-    assert (highest.tolist(), last.tolist()) == ([7, 7, 4, 4], [7, 4, 4, 1])
+    assert bins.select("peak_bytes", "end_bytes").rows() == [(6, 6), (8, 3), (3, 3), (3, 0)]
 
 
 def test_reports_without_memory_have_no_rows_and_no_drawing(tmp_path: Path) -> None:

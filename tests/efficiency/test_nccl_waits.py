@@ -17,7 +17,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.nccl_waits import waits_of_ranks
+from nsys2prv.efficiency.meters.nccl_stats import waits_of_ranks
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import TaskRows
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
@@ -179,7 +179,7 @@ def test_a_wait_counts_if_and_only_if_a_rank_is_surely_later(data: st.DataObject
     start = np.array([data.draw(_TIMES) for _ in range(count)])
     end = start + np.array([data.draw(st.integers(1, 90)) for _ in range(count)])
     kernels = pl.DataFrame({"communicator": 1, "operation": "AllReduce", "turn": 0, "task": range(count),
-                            "device": range(count), "start": start, "end": end})  # fmt: skip
+                            "device": range(count), "start": start, "end": end, "complete": True})  # fmt: skip
     waits = waits_of_ranks(kernels, SimpleNamespace(clocks=TaskClocks(tasks))).sort("task")  # type: ignore[arg-type]
 
     def margin(one: int, other: int) -> float:

@@ -22,7 +22,7 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import charts, page
-from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html, small_map
+from nsys2prv.efficiency.outputs.page.content import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
@@ -191,7 +191,7 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
     figure = drawn(charts.iterations({"task_iterations": rows}))
 
     assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
-    assert [entry["name"] for entry in figure.legend[1:]] == ["rank 20, D20"]
+    assert [entry[1] for entry in figure.legend[1:]] == ["rank 20, D20"]
 
 
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
@@ -199,7 +199,7 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
     figure = drawn(charts.bandwidth(run.measured.tables))
 
     assert (figure.drawn or "").count("<title>") == rows.height > 0
-    assert {entry["name"] for entry in figure.legend} == set(rows["operation"])
+    assert {entry[1] for entry in figure.legend} == set(rows["operation"])
     assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
 
 

@@ -13,9 +13,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv import __version__
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.comparison import compare, compare_measured
+from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.comparison_tables import TABLES
-from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page.content import SECTIONS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Table
@@ -87,7 +86,7 @@ def test_methods_write_files(result: EfficiencyResult, tmp_path: Path) -> None:
 
 
 def test_a_comparison_has_frames_and_files_too(result: EfficiencyResult, tmp_path: Path) -> None:
-    compared = compare_measured([result, result], [["one"], ["two"]], CompareOptions())
+    compared = compare([result, result])
     compared.to_json(tmp_path / "out.json")
     compared.to_csv(tmp_path / "tables")
 

@@ -11,22 +11,25 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys2prv.execution import external_sort, scratch
+from nsys2prv.execution import external_sort, output_files
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.threads import Stop, map_ahead, run_all
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_results_come_in_the_order_of_the_work_whatever_is_done_first(threads: int) -> None:
+@pytest.mark.parametrize("cores", ["1", "2"])
+def test_results_come_in_the_order_of_the_work_whatever_ends_first(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", cores)
+
     def piece(number: int, stop: Stop) -> int:
         time.sleep(0.01 * (3 - number % 4))
         stop.check()
         return number
 
-    assert run_all([lambda stop, number=number: piece(number, stop) for number in range(12)], threads) == list(range(12))  # type: ignore[misc]
+    assert run_all([lambda stop, number=number: piece(number, stop) for number in range(12)]) == list(range(12))  # type: ignore[misc]
 
 
-def test_the_first_error_ends_the_other_work() -> None:
+def test_the_first_error_ends_the_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", "2")
     ended = threading.Event()
 
     def endless(stop: Stop) -> None:
@@ -41,7 +44,7 @@ def test_the_first_error_ends_the_other_work() -> None:
         raise ValueError("the second piece")
 
     with pytest.raises(ValueError, match="the second piece"):
-        run_all([endless, failing], 2)
+        run_all([endless, failing])
     assert ended.is_set()
 
 
@@ -95,12 +98,12 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
 def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "_leaving", threading.Event())
-    monkeypatch.setattr(scratch, "_paths", set())
-    with scratch.temporary_folder(tmp_path) as folder:
+    monkeypatch.setattr(output_files, "_leaving", threading.Event())
+    monkeypatch.setattr(output_files, "_folders", set())
+    with output_files.temporary_folder(tmp_path, "OUT") as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
-        scratch.remove_temporary()
+        output_files.remove_temporary()
         with pytest.raises(SystemExit):
             collected.spill()
     assert not list(tmp_path.iterdir())

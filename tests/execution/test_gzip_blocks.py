@@ -8,14 +8,14 @@ import random
 
 import pytest
 
-from nsys2prv.execution import gzip_blocks
-from nsys2prv.execution.gzip_blocks import GzipBlocks
+from nsys2prv.execution import threads
+from nsys2prv.execution.threads import GzipBlocks
 
 
 @pytest.mark.parametrize("cores", ["1", "2"])
 def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", cores)
-    monkeypatch.setattr(gzip_blocks, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(threads, "_BLOCK_BYTES", 100)
     content = random.Random(1).randbytes(1_230)
     files = []
     for size in (7, 100, 1_000, 2_000):

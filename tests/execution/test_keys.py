@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.execution.keys import distinct, one_key, order_of_keys
+from nsys2prv.execution.row_order import distinct, one_key, order_of_keys
 
 numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 

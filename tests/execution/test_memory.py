@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +12,9 @@ from support.trace_properties import trace_bytes, translated
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import MemoryCapReached, UsageError
+from nsys2prv.errors import UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.memory import Allotment, allotments, limited
+from nsys2prv.execution.memory import bytes_of_process, limited
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -37,22 +33,20 @@ def small_report(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("cap", "count", "of_first", "share_of_first", "of_worker"),
+    ("cap", "count", "of_each", "share"),
     [
-        (250 * MB, 0, 250 * MB, 0.25, 250 * MB),
-        (300 * MB, 0, 300 * MB, 0.5, 300 * MB),
-        (2000 * MB, 0, 2000 * MB, 1.0, 2000 * MB),
-        (650 * MB, 2, 150 * MB, 0.25, 250 * MB),
-        (900 * MB, 2, 300 * MB, 0.5, 300 * MB),
-        (9000 * MB, 8, 1000 * MB, 1.0, 1000 * MB),
+        (250, 0, 250, 0.25),
+        (300, 0, 300, 0.5),
+        (2000, 0, 2000, 1.0),
+        (650, 2, 250, 0.25),
+        (900, 2, 300, 0.5),
+        (9000, 8, 1000, 1.0),
     ],
 )
-def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_first: int, share_of_first: float, of_worker: int) -> None:
-    first, of_each = allotments(cap, count)
-
-    assert (first.most, first.share) == (of_first, share_of_first)
-    assert (of_each.most, of_each.share) == (of_worker, share_of_first)
-    assert of_first + of_worker * count <= cap
+def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_each: int, share: float) -> None:
+    assert bytes_of_process(cap * MB, count) == of_each * MB
+    with limited(of_each * MB):
+        assert memory.share() == share
 
 
 @pytest.mark.parametrize(("cap", "count", "least"), [("249MB", 0, "250MB"), ("649MB", 2, "650MB"), ("1GB", 8, "2150MB")])
@@ -64,7 +58,7 @@ def test_a_cap_that_is_too_low_is_refused_with_the_least(cap: str, count: int, l
     assert re.search(f"at least {least}; give that", done.stderr)
     assert done.stderr.count("\n") == 1
     assert [path.name for path in command_line.folder.iterdir()] == [report.name]
-    assert allotments(int(least.removesuffix("MB")) * MB, count)
+    assert bytes_of_process(int(least.removesuffix("MB")) * MB, count)
 
 
 @pytest.mark.parametrize("text", ["2", "GB", "-1GB", "1e9GB", "2 apples", "٣GB", "9" * 5000 + "GB"])
@@ -116,35 +110,26 @@ def test_what_is_free_is_the_least_of_machine_and_control_groups(
     assert memory.free(system(tmp_path, groups, files)) == wanted
 
 
-def test_without_a_cap_sizes_follow_what_is_free_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, share, is_ample in (
-        (100, 0.2, False),
-        (300, 0.5, False),
-        (400, 1.0, False),
-        (1_100, 1.0, False),
-        (2_000, 1.0, True),
-    ):
-        monkeypatch.setattr(memory, "free", lambda free=free: free * MB)
-        assert allotments(None, 0)[0] == Allotment(share, is_ample=is_ample)
-    assert allotments(None, 2)[1].most is None
+@pytest.mark.parametrize(("free", "share"), [(100, 0.2), (300, 0.5), (400, 1.0), (2_000, 1.0)])
+def test_without_a_cap_sizes_follow_what_is_free(free: int, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: free * MB)
+    with limited(bytes_of_process(None, 0)):
+        assert memory.share() == share
 
 
-def test_the_strictest_of_several_allotments_counts() -> None:
-    with limited(Allotment(0.5)):
-        with limited(Allotment(0.25)):
+def test_the_least_of_several_limits_counts() -> None:
+    with limited(300 * MB):
+        with limited(250 * MB):
             assert (memory.scaled(1000), memory.threads(2)) == (250, 1)
         assert memory.scaled(1000) == 500
     assert (memory.scaled(1000), memory.threads(2)) == (1000, 2)
 
 
 def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
-    assert [allotments(size * MB, workers)[0].is_ample for size, workers in ((1_000, 0), (2_000, 0), (2_000, 2))] == [
-        False, True, False,
-    ]  # fmt: skip
     assert memory.ample(50, 75) == 50
-    with limited(Allotment(1.0, is_ample=True)):
+    with limited(1200 * MB):
         assert memory.ample(50, 75) == 75
-        with limited(Allotment(1.0)):
+        with limited(1000 * MB):
             assert memory.ample(50, 75) == 50
 
 
@@ -153,30 +138,13 @@ def test_pieces_of_a_few_rows_give_the_same_trace_and_numbers(tmp_path: Path) ->
     report = small_report(tmp_path)
     whole = translated([report], tmp_path / "whole", TranslateOptions())
     numbers = measure([report], EfficiencyOptions(regions=("*",))).as_json()
-    with limited(Allotment(0.0005)):
+    with limited(200_100_000):
         assert memory.scaled(40_000) == 20
         pieces = translated([report], tmp_path / "pieces", TranslateOptions())
         numbers_of_pieces = measure([report], EfficiencyOptions(regions=("*",))).as_json()
 
     assert trace_bytes(pieces) == trace_bytes(whole)
     assert numbers_of_pieces == numbers
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_work_that_takes_more_than_its_cap_ends_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    report = small_report(tmp_path)
-    # A process of a few MB: nothing works in it.
-    monkeypatch.setattr(memory, "LEAST_BYTES", MB)
-    monkeypatch.setattr(memory, "FIRST_PROCESS_BYTES", 10_000 * MB if count else 0)
-    monkeypatch.setattr(memory, "_resident", lambda: 90 * MB)
-    (tmp_path / "out").mkdir()
-
-    with pytest.raises(MemoryCapReached, match=r"takes .* MB and may take .*--memory") as error:
-        translated([report], tmp_path / "out/trace", TranslateOptions(memory=10_000 * MB + MB if count else MB, workers=count))
-    assert error.value.exit_code == 11
-    assert list((tmp_path / "out/trace").iterdir()) == []
 
 
 def highest_resident(pid: int) -> int:
@@ -203,23 +171,3 @@ def test_a_cap_is_kept_within_a_fifth(command: str, cap: int, count: int, long_r
         highest |= {pid: max(highest.get(pid, 0), highest_resident(pid)) for pid in pids}
     assert process.wait() == 0, process.communicate()
     assert 50 * MB < sum(highest.values()) <= 1.2 * cap * MB
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of the GNU C library")
-def test_freed_memory_is_used_again() -> None:
-    code = """
-import resource, numpy as np
-from nsys2prv.execution import memory
-{}
-def work():
-    for _ in range(5):
-        arrays = [np.ones(1_000_000, np.uint8) for _ in range(30)]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-print(-work() + work())
-"""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    kept, given_back = (
-        int(subprocess.run([sys.executable, "-c", code.format(call)], check=True, capture_output=True, env=environment).stdout)
-        for call in ("memory.keep_freed()", "")
-    )
-    assert kept < given_back / 10

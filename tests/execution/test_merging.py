@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.row_order import Merging
 
 SCHEMA = {"key": pl.Int64, "count": pl.Int64}
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=6)

@@ -6,14 +6,18 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from nsys2prv import errors
 from nsys2prv.errors import UsageError, WorkerDied
+from nsys2prv.execution import workers as execution
 from nsys2prv.execution.workers import DaskCluster, LocalWorkers, Workers, workers
 
 
@@ -28,21 +32,13 @@ def _fails_at_five(number: int) -> int:
     return number
 
 
-def _die_once(argument: tuple[int, str]) -> int:
-    number, mark = argument
-    if number == 3 and not Path(mark).exists():
-        Path(mark).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def _die(number: int) -> int:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return number
+def _end(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0.5)
 
 
 @pytest.fixture(scope="module", params=["in this process", "2 workers", "dask"])
-def some_workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+def pool(request: pytest.FixtureRequest) -> Iterator[Workers]:
     if request.param == "dask":
         distributed = pytest.importorskip("distributed")
         with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
@@ -50,35 +46,61 @@ def some_workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
             yield DaskCluster(client)
             client.close()
         return
-    with workers(0 if request.param == "in this process" else 2) as made:
-        yield made
+    with workers(0 if request.param == "in this process" else 2) as pool:
+        yield pool
 
 
-def test_results_come_in_order(some_workers: Workers) -> None:
-    assert list(some_workers.map(_square, range(40))) == [number * number for number in range(40)]
+def test_results_come_in_order(pool: Workers) -> None:
+    assert list(pool.map(_square, range(40))) == [number * number for number in range(40)]
 
 
-def test_an_error_comes_in_its_place_with_its_class_and_sentence(some_workers: Workers) -> None:
-    made = some_workers.map(_fails_at_five, range(8))
+def test_an_error_comes_in_its_place_with_its_class_and_sentence(pool: Workers) -> None:
+    made = pool.map(_fails_at_five, range(8))
 
     assert [next(made) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(errors.DamagedReport, match=r"five\.sqlite: the export is damaged or incomplete \(cut off\)"):
         next(made)
 
 
-def test_items_may_be_none(some_workers: Workers) -> None:
-    assert list(some_workers.map(_square, [])) == []
+def test_items_may_be_none(pool: Workers) -> None:
+    assert list(pool.map(_square, [])) == []
 
 
-def test_a_worker_that_dies_costs_a_retry(tmp_path: Path) -> None:
-    with workers(2) as made:
-        assert list(made.map(_die_once, [(number, str(tmp_path / "died")) for number in range(8)])) == list(range(8))
-    assert (tmp_path / "died").exists()
+@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "worker died"), (signal.SIGSTOP, "no sign of life")])
+def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
+    number: signal.Signals, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "_LOOKS_IN_SILENCE", 7)
+    before = _children()
+    with pytest.raises(WorkerDied, match=why), workers(2) as pool:
+        list(pool.map(_end, [number] * 3))
+
+    assert _end_within(30, before)
 
 
-def test_work_that_kills_every_worker_ends_with_a_sentence() -> None:
-    with workers(2) as made, pytest.raises(WorkerDied, match="died 3 times"):
-        list(made.map(_die, range(3)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("who", ["scheduler", "worker"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_a_cluster_that_dies_or_is_silent_ends_the_work_in_time(who: str, number: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    file = tmp_path / "scheduler.json"
+    programs = [
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", file, "--no-dashboard", "--port", "0"],
+        [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file, "--no-dashboard", "--no-nanny"],
+    ]
+    with ExitStack() as stack:
+        running = [stack.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL)) for command in programs]
+        for process in running:
+            stack.callback(process.kill)
+        while not file.exists():
+            time.sleep(0.1)
+        with workers(scheduler=str(file)) as pool:
+            submitted = pool.submit(time.sleep, 600)
+            running[who == "worker"].send_signal(number)
+            began = time.monotonic()
+            with pytest.raises(WorkerDied):
+                pool.gather(submitted)
+        assert time.monotonic() - began < 60
 
 
 def test_workers_and_a_cluster_exclude_each_other() -> None:
@@ -95,7 +117,7 @@ def test_workers_and_a_cluster_exclude_each_other() -> None:
         errors.TooManyRows(70_000, 65_535),
         errors.DiskFull("a"),
         errors.OutputError.not_writable("a", "why"),
-        WorkerDied(3),
+        WorkerDied(),
     ],
 )
 def test_errors_travel(error: errors.Nsys2prvError) -> None:
@@ -106,46 +128,35 @@ def test_errors_travel(error: errors.Nsys2prvError) -> None:
     assert travelled.exit_code == error.exit_code
 
 
-def test_all_workers_start_before_there_is_work_for_all_of_them() -> None:
-    before = {child.pid for child in multiprocessing.active_children()}
-    with workers(2) as some:
-        some.prepare(_square)
-        started = {child.pid for child in multiprocessing.active_children()} - before
-        assert len(started) == min(2, os.cpu_count() or 1)
-        assert list(some.map(_square, [3])) == [9]
+def _children() -> set[int | None]:
+    return {child.pid for child in multiprocessing.active_children()}
 
 
-def _started(before: set[int | None]) -> list[multiprocessing.process.BaseProcess]:
-    return [child for child in multiprocessing.active_children() if child.pid not in before]
-
-
-def _end_within(seconds: float, processes: list[multiprocessing.process.BaseProcess]) -> bool:
-    # Not `join`: a thread of the workers waits for them too, and one of the two does not learn that they ended.
+def _end_within(seconds: float, before: set[int | None]) -> bool:
+    """Whether all processes end that were started since."""
     until = time.monotonic() + seconds
-    while any(process.is_alive() for process in processes) and time.monotonic() < until:
+    while _children() - before and time.monotonic() < until:
         time.sleep(0.01)
-    return not any(process.is_alive() for process in processes)
+    return not _children() - before
 
 
-def test_workers_without_further_work_end_while_other_work_goes_on() -> None:
-    before = {child.pid for child in multiprocessing.active_children()}
-    with workers(2) as some:
-        assert list(some.map(_square, range(8))) == [number * number for number in range(8)]
-        processes = _started(before)
-        some.finish()
-        assert processes
-        assert _end_within(20, processes)
+def test_all_workers_start_before_there_is_work_for_all_of_them() -> None:
+    before = _children()
+    with workers(2) as pool:
+        pool.prepare(_square)
+        assert len(_children() - before) == min(2, os.cpu_count() or 1)
+        assert list(pool.map(_square, [3])) == [9]
 
 
-def test_workers_that_are_about_to_end_are_killed_with_the_others() -> None:
-    before = {child.pid for child in multiprocessing.active_children()}
-    some = LocalWorkers(2)
-    next(some.map(time.sleep, [0, 600, 600]))
-    processes = _started(before)
+@pytest.mark.parametrize("seconds", [0, 600])
+def test_workers_end_when_they_are_closed_also_during_work(seconds: float) -> None:
+    before = _children()
+    pool = LocalWorkers(2)
+    next(pool.map(time.sleep, [0, seconds, seconds, 0]))
+    assert _children() - before
 
-    some.finish()
-    assert any(process.is_alive() for process in processes)
-    some.kill()
+    pool.close()
 
-    assert _end_within(2, processes)
-    some.close()
+    # One of them may still be starting.
+    assert _end_within(30, before)
+    pool.close()

@@ -12,7 +12,7 @@ import pytest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
-from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.exports import folder_tables, sqlite_tables
 
 NO_RESOURCES, BAD_REPORT = 11, 3
@@ -36,7 +36,7 @@ LACKS = {
 
 @pytest.mark.parametrize(("what", "error"), [(what, error) for what, errors in LACKS.items() for error in errors], ids=repr)
 def test_what_the_system_refuses_is_known_by_number_and_by_text(what: str, error: BaseException) -> None:
-    lack = lack_in(error)
+    lack = resource_error_in(error)
 
     assert lack is not None
     assert f"gives no more {what}" in str(lack)
@@ -54,14 +54,14 @@ def test_what_the_system_refuses_is_known_by_number_and_by_text(what: str, error
     ids=repr,
 )
 def test_other_errors_are_no_lack(error: BaseException) -> None:
-    assert lack_in(error) is None
+    assert resource_error_in(error) is None
 
 
 def test_what_led_to_an_error_counts() -> None:
     error = ValueError("a scan failed")
     error.__cause__ = MemoryError()
 
-    assert lack_in(error) is not None
+    assert resource_error_in(error) is not None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
 import nsys2prv
-from nsys2prv.execution.private_folders import make_with_parents, missing_folders
+from nsys2prv.execution.output_files import make_with_parents, missing_folders
 
 NAMES = {
     "a*": "ab",

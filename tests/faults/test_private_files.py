@@ -13,9 +13,9 @@ from support.command_line import CommandLine
 from support.failed_runs import small_report
 
 from nsys2prv.errors import NotPrivate
-from nsys2prv.execution import scratch
-from nsys2prv.execution.scratch import make_folder, temporary_folder
-from nsys2prv.execution.shared import Shared
+from nsys2prv.execution import output_files
+from nsys2prv.execution.output_files import make_folder, temporary_folder
+from nsys2prv.execution.workers import Shared
 
 
 def mode(path: Path) -> int:
@@ -30,7 +30,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_folders_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
-    with temporary_folder(tmp_path) as folder:
+    with temporary_folder(tmp_path, "OUT") as folder:
         make_folder(folder / "group" / "runs")
 
         assert {mode(one) for one in (folder, folder / "group", folder / "group" / "runs")} == {0o700}
@@ -50,14 +50,14 @@ def test_nothing_of_a_run_is_open_to_others_before_it_is_published(
     (tmp_path / "scratch").mkdir()
     removed: dict[Path, int] = {}
     pickles: dict[str, int] = {}
-    remove = scratch._remove
+    clear = output_files._clear
 
-    def look_and_remove(path: Path) -> None:
+    def look_and_clear(path: Path) -> None:
         removed[path] = mode(path)
-        pickles.update({one.name: mode(one) for one in path.rglob("*.pickle")})
-        remove(path)
+        pickles.update({file.name: mode(file) for file in path.rglob("*.pickle")})
+        clear(path)
 
-    monkeypatch.setattr(scratch, "_remove", look_and_remove)
+    monkeypatch.setattr(output_files, "_clear", look_and_clear)
     former = os.umask(0o002)
     try:
         done = command_line.run("translate", report, "-o", "OUT", "--scratch", "scratch", *workers)

@@ -1,10 +1,14 @@
-"""Files of an output appear together, or what was there stays: also when one can't be replaced, or the process is killed."""
+"""Files of an output appear together, or what was there stays; a trace never lies beside labels of another; and what a killed
+process leaves is removed by the next one.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import random
+import signal
 import threading
 import time
 from contextlib import ExitStack
@@ -16,10 +20,8 @@ from support.failed_runs import contents, sentence, small_report
 
 from nsys2prv.efficiency.outputs.export import write_files
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution import publishing
-from nsys2prv.execution.private_folders import PREFIX, _machine, new_name
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution import output_files
+from nsys2prv.execution.output_files import PREFIX, publish, temporary_folder
 
 NOT_WRITABLE = 5
 
@@ -36,24 +38,29 @@ def write_former(folder: Path) -> dict[str, bytes]:
     return contents(folder)
 
 
-def stage(folder: Path) -> Staged:
+def stage(folder: Path) -> dict[Path, dict[str, str | None]]:
     (folder / "cfgs").mkdir()
     (folder / "cfgs" / "view.cfg").write_text("new")
     for name in ("pcf", "prv"):
         (folder / name).write_text("new")
-    return Staged(folder, {"OUT.gone": None, "OUT.cfgs": "cfgs", "OUT.pcf": "pcf", "OUT.prv": "prv"})
+    return {folder: {"OUT.gone": None, "OUT.cfgs": "cfgs", "OUT.pcf": "pcf", "OUT.prv": "prv"}}
+
+
+NEW = {"OUT.cfgs": b"", "OUT.cfgs/view.cfg": b"new", "OUT.pcf": b"new", "OUT.prv": b"new"}
+MOVES = 7
+"""Four former files leave, three new ones come."""
 
 
 def end_at(number: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise an error in place of the renaming of that number."""
-    rename, calls = Path.rename, iter(range(1, 1000))
+    replace, calls = os.replace, iter(range(1, 1000))
 
-    def counting(path: Path, target: Path) -> Path:
+    def counting(path: Path, target: Path) -> None:
         if next(calls) == number:
             raise error
-        return rename(path, target)
+        replace(path, target)
 
-    monkeypatch.setattr(Path, "rename", counting)
+    monkeypatch.setattr(os, "replace", counting)
 
 
 @pytest.fixture
@@ -62,50 +69,57 @@ def former(tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_all_get_their_names(tmp_path: Path, former: dict[str, bytes]) -> None:
-    with temporary_folder(tmp_path) as folder:
+    with temporary_folder(tmp_path, "OUT") as folder:
         publish(stage(folder))
 
-    assert contents(tmp_path) == {"OUT.cfgs": b"", "OUT.cfgs/view.cfg": b"new", "OUT.pcf": b"new", "OUT.prv": b"new"}
+    assert contents(tmp_path) == NEW
 
 
-# The first is that of the journal, the last that of the last file.
-@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("number", range(1, MOVES + 1))
 def test_where_one_can_not_be_replaced_all_stay(
     number: int, tmp_path: Path, former: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end_at(number, PermissionError(1, "Operation not permitted"), monkeypatch)
 
-    with temporary_folder(tmp_path) as folder, pytest.raises(OutputError, match=r"OUT\..*Operation not permitted"):
+    with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"/OUT\..*Operation not permitted"):
         publish(stage(folder))
     assert contents(tmp_path) == former
 
 
-@pytest.mark.parametrize("has_former", [True, False], ids=["former", "none"])
-@pytest.mark.parametrize("number", range(1, 9))
-def test_the_next_run_takes_back_what_a_killed_one_began(
-    number: int, has_former: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = write_former(tmp_path) if has_former else {}
-    left = tmp_path / name_of_a_dead_process()
-    left.mkdir(0o700)
-    (left / "nsys2prv-temporary").touch()
-    with monkeypatch.context() as patched:
-        end_at(number, Killed(), patched)
-        staged = stage(left)
-        try:
-            publish(staged)
-        except Killed:
-            complete = {}
-        else:
-            complete = contents(tmp_path)
-    with temporary_folder(tmp_path):
-        pass
+def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "OUT.pcf").mkdir()
 
-    assert contents(tmp_path) == ({name: one for name, one in complete.items() if name.startswith("OUT")} or before)
+    with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"OUT\.pcf.*there is a folder"):
+        publish(stage(folder))
+    assert contents(tmp_path) == {"OUT.pcf": b""}
+
+
+@pytest.mark.parametrize("number", range(1, MOVES + 1))
+def test_at_no_time_a_trace_lies_beside_files_of_another(
+    number: int, tmp_path: Path, former: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = os.fork()
+    if child == 0:
+        end_at(number, Killed(), monkeypatch)
+        context = temporary_folder(tmp_path, "OUT")
+        try:
+            publish(stage(context.__enter__()))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    left = {name: content for name, content in contents(tmp_path).items() if name.startswith("OUT")}
+    # The second renaming is that of the former trace.
+    assert ("OUT.prv" in left) == (number <= 2)
+    assert number > 2 or left == {name: content for name, content in former.items() if number == 1 or name != "OUT.gone"}
+    with temporary_folder(tmp_path, "OUT"):
+        # Files of the user may be among the views.
+        assert (tmp_path / "OUT.cfgs" / "view.cfg").exists()
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
 def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    with temporary_folder(tmp_path) as folder:
+    with temporary_folder(tmp_path, "OUT") as folder:
         staged = stage(folder)
         (tmp_path / "OUT.prv").write_text("of another")
 
@@ -118,13 +132,13 @@ def test_two_runs_to_one_output_do_not_replace_each_other(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = small_report().write(tmp_path / "rank0.sqlite")
-    alone = publishing._alone_in
+    alone = output_files._alone_in
 
     def other_first(folder: Path) -> object:
         (folder / "OUT.prv").write_text("of another run")
         return alone(folder)
 
-    monkeypatch.setattr(publishing, "_alone_in", other_first)
+    monkeypatch.setattr(output_files, "_alone_in", other_first)
     sentence(command_line.run("translate", report, "-o", "OUT"), NOT_WRITABLE, "OUT.prv", "exists already")
     assert {path.name for path in tmp_path.iterdir()} == {"rank0.sqlite", "OUT.prv"}
 
@@ -148,7 +162,7 @@ def test_two_runs_at_once_make_one_output(
 
 
 def test_one_program_at_a_time_gives_names_in_a_folder(tmp_path: Path, former: dict[str, bytes]) -> None:
-    with ExitStack() as other, temporary_folder(tmp_path) as folder:
+    with ExitStack() as other, temporary_folder(tmp_path, "OUT") as folder:
         number = os.open(tmp_path, os.O_RDONLY)
         other.callback(os.close, number)
         fcntl.flock(number, fcntl.LOCK_EX)
@@ -161,96 +175,113 @@ def test_one_program_at_a_time_gives_names_in_a_folder(tmp_path: Path, former: d
         assert (tmp_path / "OUT.prv").read_text() == "new"
 
 
-def test_a_folder_that_stays_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "_SECONDS_FOR_OTHERS", 0.05)
-    monkeypatch.setattr(publishing, "_is_locked", lambda number: False)
-
-    with temporary_folder(tmp_path) as folder, pytest.raises(OutputError, match="another program keeps it locked"):
-        publish(stage(folder))
-
-
 # -- what killed processes left ----------------------------------------------------------------------------------------------
 
 
-def name_of_a_dead_process() -> str:
-    """A name of a folder that a process made that has ended."""
+def left_behind(parent: Path, purpose: str = "OUT") -> Path:
+    """A temporary folder of a process that was killed."""
     child = os.fork()
     if child == 0:
+        context = temporary_folder(parent, purpose)
+        folder = context.__enter__()
+        (folder / "runs").mkdir()
+        (folder / "runs" / "rows.arrow").write_text("rows")
         os._exit(0)
     os.waitpid(child, 0)
-    return f"{PREFIX}{_machine()}.{child}.1.01234567"
-
-
-def marked(folder: Path) -> Path:
-    folder.mkdir(0o700)
-    (folder / "nsys2prv-temporary").touch()
-    (folder / "runs").mkdir()
-    (folder / "runs" / "rows.arrow").write_text("rows")
+    (folder,) = parent.glob(f"{PREFIX}*")
     return folder
 
 
-@pytest.fixture
-def shown_dead() -> str:
-    return name_of_a_dead_process()
+def test_what_a_killed_process_left_is_removed_by_the_next_one_of_the_same_purpose(tmp_path: Path) -> None:
+    left = left_behind(tmp_path)
+
+    with temporary_folder(tmp_path, "OTHER"):
+        assert (left / "runs" / "rows.arrow").exists()
+    with temporary_folder(tmp_path, "OUT") as folder:
+        assert folder == left
+        assert not (left / "runs").exists()
+        # What a process left that worked beside another one goes too.
+        left.rename(tmp_path / "first")
+        left_behind(tmp_path).rename(left.with_suffix(".7"))
+        (tmp_path / "first").rename(left)
+        with temporary_folder(tmp_path, "OUT") as second:
+            assert set(tmp_path.iterdir()) == {folder, second}
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path, shown_dead: str) -> None:
-    marked(tmp_path / shown_dead)
+def test_a_full_disk_makes_no_folders_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
 
-    with temporary_folder(tmp_path) as folder:
-        assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_a_number_that_another_process_has_now_is_that_of_a_dead_one(tmp_path: Path) -> None:
-    # This process, but started at another time.
-    marked(tmp_path / f"{PREFIX}{_machine()}.{os.getpid()}.1.01234567")
-
-    with temporary_folder(tmp_path) as folder:
-        assert list(tmp_path.iterdir()) == [folder]
-
-
-@pytest.mark.parametrize(
-    "why", ["alive", "elsewhere", "not private", "not marked", "file", "link", "another user", "other name"]
-)
-def test_folders_of_others_and_of_running_processes_stay(why: str, tmp_path: Path, shown_dead: str) -> None:
-    names = {
-        "alive": new_name(),
-        "elsewhere": shown_dead.replace(_machine(), "0" * 8),
-        "other name": shown_dead + "x",
-    }
-    path = tmp_path / "parent" / names.get(why, shown_dead)
-    path.parent.mkdir()
-    if why == "file":
-        path.write_text("mine")
-    elif why == "link":
-        path.symlink_to(marked(tmp_path / "target"))
-    else:
-        marked(path)
-    if why == "not private":
-        path.chmod(0o750)
-    if why == "not marked":
-        (path / "nsys2prv-temporary").unlink()
-    if why == "another user":
-        if os.geteuid() != 0:
-            pytest.skip("only root can give a folder to another user")
-        os.chown(path, 12345, -1)
-    before = contents(tmp_path)
-
-    with temporary_folder(path.parent):
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="No space left"), temporary_folder(tmp_path, "OUT"):
         pass
-    assert contents(tmp_path) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("why", ["in use", "not private", "not marked", "file", "link", "another user"])
+def test_folders_of_others_and_of_running_processes_stay(why: str, tmp_path: Path) -> None:
+    path = left_behind(tmp_path)
+    mark = path / output_files._LOCK
+    with ExitStack() as stack:
+        if why == "in use":
+            lock = stack.enter_context(mark.open("r+"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if why == "not private":
+            path.chmod(0o750)
+        if why == "not marked":
+            mark.unlink()
+        if why in {"file", "link"}:
+            path.rename(tmp_path / "elsewhere")
+            path.write_text("mine") if why == "file" else path.symlink_to("elsewhere")
+        if why == "another user":
+            if os.geteuid() != 0:
+                pytest.skip("only root can give a folder to another user")
+            os.chown(path, 12345, -1)
+        before = contents(tmp_path)
+
+        with temporary_folder(tmp_path, "OUT") as folder:
+            assert folder != path
+        assert contents(tmp_path) == before
+
+
+def test_a_folder_that_another_one_of_the_same_purpose_removes_is_not_shared(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path, "OUT") as first, temporary_folder(tmp_path, "OUT") as second:
+        assert first != second
+        assert {path.name for path in first.iterdir()} == {output_files._LOCK}
 
 
 def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     small_report().write(tmp_path / "run" / "rank0.sqlite")
-    # Of another machine: it is not known whether it is still used.
-    small_report().write(marked(tmp_path / "run" / f"{PREFIX}00000000.1.1.01234567") / "rank1_arwdir")
+    small_report().write(left_behind(tmp_path / "run") / "rank1_arwdir")
 
     done = command_line.run("inspect", "run", "--json")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"path"') == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(20))
+def test_after_kill_9_there_is_a_staging_folder_at_most_and_the_next_run_removes_it(
+    seed: int, command_line: CommandLine, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        small_report(5_000 * (1 + rank)).write(tmp_path / f"rank{rank}.sqlite")
+    workers = ("--workers", "2") if seed % 4 == 0 else ()
+    assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
+    before = contents(tmp_path)
+    process = command_line.start("translate", "rank1.sqlite", "-o", "OUT", "--force", *workers)
+    time.sleep(random.Random(seed).uniform(0.3, 2.0))
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+
+    left = {name: content for name, content in contents(tmp_path).items() if not name.startswith(PREFIX)}
+    assert process.returncode == 0 or left == before or "OUT.prv" not in left
+    assert command_line.run("translate", "rank1.sqlite", "-o", "OUT", "--force").returncode == 0
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
+    assert command_line.run("check", "OUT.prv").returncode == 0
 
 
 # -- files of the user -------------------------------------------------------------------------------------------------------

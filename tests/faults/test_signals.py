@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +19,16 @@ from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
-from nsys2prv.execution import publishing, scratch, signals
-from nsys2prv.execution.programs import run_program
-from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, signals_held, uninterrupted
+from nsys2prv.execution import output_files
+from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, run_program, signals_held
 from nsys2prv.run.session import ReportGroup
 
 
 @pytest.fixture(autouse=True)
 def not_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process goes on, and has written nothing before."""
-    monkeypatch.setattr(scratch, "_leaving", threading.Event())
-    monkeypatch.setattr(publishing, "_published", threading.Event())
+    monkeypatch.setattr(output_files, "_leaving", threading.Event())
+    monkeypatch.setattr(output_files, "_published", threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
         patched.setattr("nsys2prv.demo.cluster._truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
-    monkeypatch.setattr(scratch, "_leaving", threading.Event())
+    monkeypatch.setattr(output_files, "_leaving", threading.Event())
 
     assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
 
@@ -79,7 +81,7 @@ def test_a_signal_while_modules_are_loaded_is_one_sentence(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As long as a module is not loaded to its end it has no functions.
-    for name in ("workers", "scratch", "programs", "publishing"):
+    for name in ("workers", "signals", "output_files"):
         monkeypatch.setitem(sys.modules, f"nsys2prv.execution.{name}", types.ModuleType(name))
     monkeypatch.setattr("nsys2prv.cli.app.app", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -100,9 +102,8 @@ def came() -> list[int]:
 
 
 @pytest.fixture
-def handled(came: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def handled(came: list[int]) -> Iterator[list[int]]:
     """Signals that were acted upon."""
-    monkeypatch.setattr(signals, "_ending", signals._Ending())
     former = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     end_by_signals(came.append)
@@ -117,24 +118,20 @@ def test_what_nohup_ignores_stays_ignored(handled: list[int]) -> None:
     assert handled == []
 
 
-def test_signals_wait_while_processes_are_started(handled: list[int]) -> None:
+def test_signals_wait_while_an_output_is_published_and_one_of_them_is_enough(handled: list[int]) -> None:
     with signals_held():
-        os.kill(os.getpid(), signal.SIGTERM)
+        with signals_held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
         assert handled == []
+    os.kill(os.getpid(), signal.SIGINT)
     assert handled == [signal.SIGTERM]
-
-
-def test_signals_have_no_effect_while_an_output_is_published(handled: list[int]) -> None:
-    with uninterrupted():
-        for number in ENDING_SIGNALS:
-            os.kill(os.getpid(), number)
-    assert handled == []
 
 
 def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading, time\n"
-        "from nsys2prv.execution.programs import kill_programs, run_program\n"
+        "from nsys2prv.execution.signals import kill_programs, run_program\n"
         "threading.Timer(0.3, kill_programs).start()\n"
         "began = time.monotonic()\n"
         "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"
@@ -150,6 +147,34 @@ def test_what_a_program_prints_is_given() -> None:
     done = run_program(["sh", "-c", "echo out; echo err >&2; exit 3"])
 
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(20))
+def test_a_signal_at_any_moment_leaves_the_former_output_or_the_new_one(
+    seed: int, command_line: CommandLine, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        small_report(5_000 * (1 + rank)).write(tmp_path / f"rank{rank}.sqlite")
+    assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
+    before = contents(tmp_path)
+    chance = random.Random(seed)
+    number = chance.choice((signal.SIGTERM, signal.SIGINT))
+    workers = ("--workers", "2") if seed % 4 == 0 else ()
+    process = command_line.start("translate", "rank1.sqlite", "-o", "OUT", "--force", *workers)
+    while process.poll() is None and not _is_caught(signal.SIGHUP, process.pid):
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 1.5))
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode in {0, 128 + number}
+    if process.returncode and "nothing was written" in stderr:
+        assert contents(tmp_path) == before
+    else:
+        assert command_line.run("check", "OUT.prv").returncode == 0
+        assert json.loads((tmp_path / "OUT.json").read_text())["reports"][0]["path"].endswith("rank1.sqlite")
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.thorough

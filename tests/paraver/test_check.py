@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsys2prv.errors import TraceError
+from nsys2prv.paraver import trace_reader
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.rules import CheckResult, TraceRule
 
@@ -238,9 +239,10 @@ def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", range(2, 11))
-def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int) -> None:
+def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check(tmp_path, changed(".prv", line, None))
-    in_blocks = check_trace(tmp_path / "trace.prv", block_bytes=10)
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", (10, 10))
+    in_blocks = check_trace(tmp_path / "trace.prv")
 
     assert set(in_blocks.violations) == set(whole.violations)
     assert (in_blocks.violations_per_rule, in_blocks.counts) == (whole.violations_per_rule, whole.counts)

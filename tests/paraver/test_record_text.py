@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from unittest.mock import patch
 
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.paraver import line_text
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 _ROWS = pl.DataFrame({"task": [1, 2, 2], "thread": [1, 1, 2]})
 _LONG = 2**44
-"""Above the length from which intervals count as equally long."""
+"""Almost five hours, ns."""
 
 _Line = tuple[tuple[int, ...], str]
 
@@ -60,13 +58,13 @@ def _event(record: dict[str, int], time: int, pairs: Sequence[tuple[int, int]]) 
 def _lines_of_intervals(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
     for place, record in enumerate(frame.iter_rows(named=True)):
         start, end, row = record["start"], record["end"], record["row"]
-        counted, pairs = min(end - start, _LONG - 1), _pairs(record)
+        length, pairs = end - start, _pairs(record)
         closing = [(number, 0) for number, _ in pairs]
         if start == end:
-            yield (start, row, 3, 0, batch, 0, place), _event(record, start, pairs + closing)
+            yield (start, row, 3, 0, batch, place), _event(record, start, pairs + closing)
             continue
-        yield (start, row, 2, -counted, batch, start - end, place), _event(record, start, pairs)
-        yield (end, row, 1, counted, batch, end - start, place), _event(record, end, closing)
+        yield (start, row, 2, -length, batch, place), _event(record, start, pairs)
+        yield (end, row, 1, length, batch, place), _event(record, end, closing)
 
 
 def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
@@ -74,19 +72,17 @@ def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
     for place, (_, group) in enumerate(frame.group_by(of_line, maintain_order=True)):
         records = group.to_dicts()
         pairs = [pair for record in records for pair in _pairs(record)]
-        yield (records[0]["start"], records[0]["row"], 3, 0, batch, 0, place), _event(records[0], records[0]["start"], pairs)
+        yield (records[0]["start"], records[0]["row"], 3, 0, batch, place), _event(records[0], records[0]["start"], pairs)
 
 
 @settings(deadline=None, max_examples=50)
 @given(
     intervals=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
     points=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
-    rows_of_pattern=st.sampled_from([1, 10_000]),
 )
 def test_events_are_in_the_order_of_the_trace(
     intervals: list[tuple[list[dict[str, int | None]], bool]],
     points: list[tuple[list[dict[str, int | None]], bool]],
-    rows_of_pattern: int,
 ) -> None:
     batches: list[RecordBatch] = []
     wanted: list[_Line] = []
@@ -99,8 +95,7 @@ def test_events_are_in_the_order_of_the_trace(
         frame = frame.sort("start", "row", *(["cpu"] if with_cpu else []), maintain_order=True)
         wanted += _lines_of_points(len(batches), frame)
         batches.append(RecordBatch(RecordKind.POINTS, frame))
-    with patch.object(line_text, "_ROWS_OF_PATTERN", rows_of_pattern):
-        encoded = RecordText(_ROWS).encode(batches)
+    encoded = RecordText(_ROWS).encode(batches)
     assert bytes(encoded.content).decode().splitlines() == [text for _, text in sorted(wanted)]
     assert encoded.records == len(wanted)
 

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.whole_trace import open_whole
+from support.whole_trace import events_of, open_whole, unchanged
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.header import Header, HeaderTask
-from nsys2prv.paraver.pcf import TypeLabel
+from nsys2prv.paraver import trace_reader
+from nsys2prv.paraver.label_files import TypeLabel
+from nsys2prv.paraver.trace_files import Header, HeaderTask
 from nsys2prv.vocabulary import event_types
 
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)"
@@ -84,13 +85,6 @@ def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
     assert header.rows == 3
 
 
-def test_task_and_thread_give_the_row_in_the_order_of_the_names(tmp_path: Path) -> None:
-    header = open_whole(write(tmp_path, RECORDS)).header
-    places = pl.DataFrame({"task": [1, 1, 2], "thread": [1, 2, 1]})
-
-    assert places.select(row=header.row_of(pl.col("task"), pl.col("thread")))["row"].to_list() == [0, 1, 2]
-
-
 def test_records_have_their_line_numbers(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
 
@@ -111,14 +105,15 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 40, 1 << 20])
-def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int) -> None:
+def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
 
-    blocks = list(trace.blocks(block_bytes=block_bytes))
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", (block_bytes, block_bytes))
+    blocks = list(trace.read(unchanged))
 
     assert [line for block in blocks for line in block.records["line"]] == [2, 3, 5, 6, 7, 8]
     assert all(block.records["line"].min() >= block.first_line for block in blocks if not block.records.is_empty())  # type: ignore[operator]
-    assert pl.concat([block.events for block in blocks]).equals(trace.events())
+    assert pl.concat([events_of(block) for block in blocks]).equals(trace.events())
 
 
 def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
@@ -150,7 +145,7 @@ def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
 
     assert trace.events().is_empty()
     assert trace.intervals().is_empty()
-    assert list(trace.blocks()) == []
+    assert list(trace.read(unchanged)) == []
 
 
 @pytest.mark.parametrize(
@@ -190,7 +185,7 @@ def test_malformed_lines_can_be_reported_and_skipped(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
     lines: list[int | None] = []
 
-    blocks = list(trace.blocks(lambda line, why: lines.append(line)))
+    blocks = list(trace.read(unchanged, lambda line, why: lines.append(line)))
 
     assert sorted(line for line in lines if line) == [2, 10, 11]
     assert [line for block in blocks for line in block.records["line"]] == [3, 4, 6, 7, 8, 9]

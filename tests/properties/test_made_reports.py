@@ -26,7 +26,7 @@ from support.trace_properties import (
 
 import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.execution.memory import Allotment, limited
+from nsys2prv.execution.memory import limited
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -51,7 +51,7 @@ def _same_bytes(made: _Made) -> None:
     copies = [
         COPIES[made.copy](report, made.folder / "copies" / report.name, number) for number, report in enumerate(made.reports)
     ]
-    with limited(Allotment(made.share)):
+    with limited(round(200_000_000 * (1 + made.share))):
         assert_same_bytes(made.whole, copies[::-1], made.folder / "again", OPTIONS)
 
 

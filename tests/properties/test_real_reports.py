@@ -21,7 +21,7 @@ from support.trace_properties import (
 
 import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.execution.memory import Allotment, limited
+from nsys2prv.execution.memory import limited
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -67,7 +67,7 @@ def test_workers(run: str, count: int, whole: Summary, tmp_path: Path) -> None:
 
 
 def test_little_memory(run: str, whole: Summary, tmp_path: Path) -> None:
-    with limited(Allotment(0.02)):
+    with limited(204_000_000):
         assert_same_bytes(whole, RUNS[run], tmp_path / "trace", OPTIONS)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 from support.real_reports import REPORTS
+from support.whole_trace import row_of
 
 from .conftest import Translated
 
@@ -48,7 +49,7 @@ def waits_in_trace(translated: Translated) -> pl.DataFrame:
     waits = trace.intervals([SYNCHRONIZATION]).select(
         "task", "thread", "begin", "end", label=pl.col("value").replace_strict(labels[SYNCHRONIZATION].values or {})
     )
-    rows = waits.select(trace.header.row_of(waits["task"], waits["thread"])).to_series()
+    rows = waits.select(row_of(trace.header, waits["task"], waits["thread"])).to_series()
     return waits.with_columns(row=pl.Series([trace.names["THREAD"][row] for row in rows], dtype=pl.String))
 
 
@@ -100,7 +101,7 @@ def test_events_are_recorded_at_their_calls_on_their_streams(translation: Transl
     translated = translation(report)
     trace = translated.trace
     records = trace.events([EVENT_RECORD])
-    rows = records.select(trace.header.row_of(records["task"], records["thread"])).to_series()
+    rows = records.select(row_of(trace.header, records["task"], records["thread"])).to_series()
     names = trace.names["THREAD"]
     found = Counter(
         (int(re.findall(r"\.S(\d+)", names[row])[0]), value, time)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys2prv.clocks.session_placement import SessionTie, place_sessions, report_clocks
+from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS, place_sessions, report_clocks
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.run.ranks import resolve_ranks
 
@@ -32,7 +32,7 @@ def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, host
     run = resolve_ranks(paths, [describe(open_report(path)) for path in paths], spans)
     clocks = report_clocks(run.identities, place_sessions(run.identities, spans))
     assert sorted({clock.name for clock in clocks}) == hosts
-    assert {clock.tie for clock in clocks} == {SessionTie.UTC}
+    assert {clock.of_report for clock in clocks} == {UTC_READINGS_APART_NS}
     # One report of the last folder is missing, and its rank.
     assert {issue.kind.value[0] for issue in run.issues} == ({"missing ranks"} if "5of6" in folder else set())
 

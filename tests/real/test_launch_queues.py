@@ -15,8 +15,8 @@ from support.real_reports import RUNS
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph import launch_queue
-from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, blocked_calls
+from nsys2prv.efficiency.graph import cuda_waits
+from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, blocked_calls
 from nsys2prv.efficiency.measured_run import MeasuredRun
 
 from .conftest import in_make_test
@@ -106,9 +106,9 @@ def test_launch_queues_are_as_long_as_sql_says(report: str, tmp_path: Path, monk
     assert (len(blocked) > 0) == (not found_in(report, tmp_path / "as it is").is_empty()) == (report == _LATE_CLOCK)
     # No other queue of a real report is full; with lower limits shorter ones count.
     fewest = max((call.pending for call in released), default=0) // 2 + 1
-    monkeypatch.setattr(launch_queue, "FEWEST_PENDING", fewest)
-    monkeypatch.setattr(launch_queue, "LONGER", 0.0)
-    monkeypatch.setattr(launch_queue, "LONGEST_RELEASE", 1 << 62)
+    monkeypatch.setattr(cuda_waits, "FEWEST_PENDING", fewest)
+    monkeypatch.setattr(cuda_waits, "LONGER", 0.0)
+    monkeypatch.setattr(cuda_waits, "LONGEST_RELEASE", 1 << 62)
 
     found = found_in(report, tmp_path / "lower")
 

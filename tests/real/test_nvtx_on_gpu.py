@@ -10,7 +10,7 @@ from itertools import pairwise
 import polars as pl
 import pytest
 from support.paramedir import VIEW, Paramedir, Step, joined_steps
-from support.whole_trace import WholeTrace
+from support.whole_trace import WholeTrace, row_of
 
 from .conftest import Translated
 
@@ -79,7 +79,7 @@ def test_a_range_begins_and_ends_on_the_gpu_where_sql_says(translation: Callable
     lines = events.filter((pl.col("type") == 9612) & (pl.col("value") == int(range_name.rpartition(" = ")[2]))).select("line")
     begins = events.join(of_label, on=["type", "value"]).join(lines, on="line").drop("line").rename({"time": "begin"})
     found = begins.join(trace.intervals(list(values)), on=["task", "thread", "type", "value", "begin"])
-    rows = found.select(trace.header.row_of(pl.col("task"), pl.col("thread"))).to_series()
+    rows = found.select(row_of(trace.header, pl.col("task"), pl.col("thread"))).to_series()
     pids = [int(re.findall(r"pid (\d+)", trace.names["TASK"][task - 1])[0]) for task in found["task"]]
     spans = zip(pids, [trace.names["THREAD"][row] for row in rows], found["begin"], found["end"], strict=True)
 
@@ -108,7 +108,7 @@ def test_ranges_on_the_gpu_have_the_sequence_ids_of_their_names(translation: Cal
     names = translated.query("select text from NVTX_EVENTS where text like '%, seq = %'")
     expected = sorted(int(re.findall(r"seq = (\d+)", name)[0]) + 1 for (name,) in names)
     told = trace.events([9610]).filter(pl.col("value") != 0).select("task", "thread", "value")
-    rows = told.select(trace.header.row_of(pl.col("task"), pl.col("thread"))).to_series()
+    rows = told.select(row_of(trace.header, pl.col("task"), pl.col("thread"))).to_series()
     is_stream = pl.Series([trace.names["THREAD"][row].startswith("CUDA-") for row in rows])
 
     assert sorted(told.filter(~is_stream)["value"]) == expected

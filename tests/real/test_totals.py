@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 import pytest
+from support.whole_trace import row_of
 
 from .conftest import Translated
 
@@ -292,5 +293,5 @@ def test_each_metric_of_the_gpu_has_its_samples(translation: Callable[[str], Tra
     }
 
     assert found == expected
-    rows = samples.select(row=translated.trace.header.row_of(pl.col("task"), pl.col("thread")))["row"].unique()
+    rows = samples.select(row=row_of(translated.trace.header, pl.col("task"), pl.col("thread")))["row"].unique()
     assert [translated.trace.names["THREAD"][row] for row in rows] == ["Metrics GPU0"]

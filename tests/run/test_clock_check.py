@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.report_builder import ReportBuilder
 
-from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import ClocksDisagree

@@ -25,7 +25,7 @@ from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.exports.launchers import launched
 from nsys2prv.exports.tables import Lookups
-from nsys2prv.paraver import object_limits
+from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
@@ -887,19 +887,19 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
 
 def test_above_the_limit_streams_can_be_folded_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = many_streams().write(tmp_path / "r.sqlite")
-    monkeypatch.setattr(object_limits, "MOST_OBJECTS", 20)
+    monkeypatch.setattr(trace_format, "MOST_OBJECTS", 20)
     with pytest.raises(TooManyRows, match=r"select ranks with --ranks, merge the 40 streams .* --fold-streams"):
         translate([report], tmp_path / "plain")
     folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
     assert folded.content["trace"]["rows"] == 4
-    monkeypatch.setattr(object_limits, "MOST_OBJECTS", 3)
+    monkeypatch.setattr(trace_format, "MOST_OBJECTS", 3)
     with pytest.raises(TooManyRows, match="--ranks") as raised:
         translate([report], tmp_path / "again", TranslateOptions(fold_streams=True))
     assert "--fold-streams" not in str(raised.value)
 
 
 def test_more_cpus_than_paraver_takes_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_limits, "MOST_OBJECTS", 100)
+    monkeypatch.setattr(trace_format, "MOST_OBJECTS", 100)
     reports = {f"{rank}.sqlite": ReportBuilder(host=f"n{rank}", rank=rank, ranks=2, pid=9) for rank in (0, 1)}
     found = run(tmp_path, reports)
     assert [node["cpus"] for node in found.content["nodes"]] == [1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,10 +36,12 @@ class OtherProcesses(Workers):
 
     count = 2
 
-    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-        for item in items:
-            called, sent = pickle.loads(pickle.dumps((function, item)))
-            yield pickle.loads(pickle.dumps(called(sent)))
+    def submit(self, function: Callable[[S], T], argument: S) -> bytes:
+        return pickle.dumps((function, argument))
+
+    def gather(self, future: bytes) -> Any:
+        function, argument = pickle.loads(future)
+        return pickle.loads(pickle.dumps(function(argument)))
 
 
 @pytest.fixture(scope="module")

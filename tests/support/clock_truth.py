@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.align import Axis, align
-from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.demo.scenario import UTC_ZERO, Cluster
 from nsys2prv.exports import describe, open_report
 

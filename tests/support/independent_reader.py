@@ -449,10 +449,11 @@ class _Reader:
             "rows": sum(threads for threads, _ in self.tasks),
         }
         tasks, nodes = summary.get("tasks", []), summary.get("nodes", [])
-        for_dimemas = "for_dimemas" in summary.get("options", {})
-        names = {"NODE": [node.get("name", "") for node in nodes], "TASK": [task.get("name", "") for task in tasks]}
-        if not for_dimemas:
-            names["THREAD"] = [name for task in tasks for name in task.get("threads", ())]
+        names = {
+            "NODE": [node.get("name", "") for node in nodes],
+            "TASK": [task.get("name", "") for task in tasks],
+            "THREAD": [name for task in tasks for name in task.get("threads", ())],
+        }
         agrees = [
             all(summary["trace"].get(key, number) == number for key, number in header.items()),
             "nodes" not in summary or [node.get("cpus") for node in nodes] == self.cpus,
@@ -464,7 +465,7 @@ class _Reader:
             ),
             self.states is None or "event_types" not in summary or self._types_said() == self.types,
             *(self._balances(table) for report in summary.get("reports", ()) for table in report.get("tables", ())),
-            self._events_agree(for_dimemas),
+            self._events_agree(),
             self._path_agrees(summary.get("critical_path", {})),
             set(summary["trace"].get("types", self.events)) == set(self.events),
             self._rows_agree(summary["trace"]),
@@ -496,7 +497,7 @@ class _Reader:
                 return False
         return bool(table.get("rows", 0) == read + sum(table.get("left_out", {}).values()))
 
-    def _events_agree(self, for_dimemas: bool) -> bool:
+    def _events_agree(self) -> bool:
         entries = [
             entry
             for report in (self.summary or {}).get("reports", ())
@@ -517,8 +518,6 @@ class _Reader:
         intervals = {number: count for number, count in self.starts.items() if _kind_of_type(number) == "interval"}
         points = {number: self.events[number] for number in written if _kind_of_type(number) != "interval"}
         found = Counter({**intervals, **points})
-        if for_dimemas:
-            return sum(found.values()) == sum(written.values())
         return all(found[number] == written[number] for number in {*found, *written})
 
     def _path_agrees(self, path: dict[str, Any]) -> bool:

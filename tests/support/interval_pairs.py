@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution.keys import one_key
-from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.execution.row_order import differ_from_before, one_key
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.align import Axis, align
-from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.exports import describe, open_report
 from nsys2prv.run.ranks import resolve_ranks
 from nsys2prv.timeline.time_axis import clock_margin

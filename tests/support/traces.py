@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsys2prv.execution.output_files import VIEWS, without_suffix
 from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_files import VIEWS, companion
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from support.report_builder import ReportBuilder
@@ -47,7 +47,7 @@ def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions |
 def checked(summary: Summary) -> Summary:
     """The same summary, once trace and views are found valid."""
     assert check_trace(summary.prv).violations == ()
-    parse_views(Path(f"{without_suffix(summary.prv)}{VIEWS}"))
+    parse_views(companion(summary.prv, VIEWS))
     return summary
 
 

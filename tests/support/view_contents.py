@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nsys2prv.paraver.header import Header, HeaderTask
-from nsys2prv.paraver.pcf import PcfLabels, TypeLabel
+from nsys2prv.paraver.label_files import PcfLabels, TypeLabel
+from nsys2prv.paraver.trace_files import Header, HeaderTask
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.render import ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
@@ -32,7 +32,9 @@ def content(
     labels = PcfLabels({}, {number: TypeLabel(label, 0, values) for number, (label, values) in types.items()})
     header = Header("", 1000, (4,) * nodes, tuple(header_tasks))
     names = {"THREAD": tuple(name for _, of_task in tasks for name in of_task), "NODE": tuple("abcdefghijklmnop"[:nodes])}
-    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True), Occurring(rows, ()) if rows else None)
+    everywhere = ((0, header.rows - 1),)
+    occurring = Occurring(rows, ()) if rows else Occurring(dict.fromkeys(types, everywhere), everywhere)
+    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True), occurring)
 
 
 KERNELS = {1: "sgemm", 2: "softmax", 5: "gemm [x]"}

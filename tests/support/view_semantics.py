@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from support.view_parser import LEVELS, Cfg, Window
-from support.whole_trace import WholeTrace
+from support.whole_trace import WholeTrace, row_of
 
 STEP_SCHEMA = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "value": pl.Float64}
 """Steps of a window: on each shown row they cover the time from 0 to the end of the trace, ns. `row` is the index of the thread
@@ -188,7 +188,7 @@ class Semantics:
     def _states(self, threads: pl.DataFrame) -> pl.DataFrame:
         states = self._trace.states()
         found = states.select(
-            row=self._trace.header.row_of(pl.col("task"), pl.col("thread")),
+            row=row_of(self._trace.header, pl.col("task"), pl.col("thread")),
             begin="begin",
             end="end",
             value=pl.col("state").cast(pl.Float64),
@@ -200,7 +200,7 @@ class Semantics:
         chosen = {"All": pl.lit(True), "=": pl.col("tag").is_in(tags), "!=": ~pl.col("tag").is_in(tags)}
         messages = self._trace.messages().filter(chosen[window.functions["tag_msg"]])
         weight = pl.col("size") if count_bytes else pl.lit(1, pl.Int64)
-        row = self._trace.header.row_of(pl.col("send_task"), pl.col("send_thread"))
+        row = row_of(self._trace.header, pl.col("send_task"), pl.col("send_thread"))
         edges = pl.concat(
             [
                 messages.select(row=row, time="physical_send", change=weight),
@@ -223,7 +223,7 @@ class Semantics:
         if of_types:
             value = pl.col("type").cast(pl.Float64)
         pairs = (
-            events.select(row=self._trace.header.row_of(pl.col("task"), pl.col("thread")), time="time", value=value)
+            events.select(row=row_of(self._trace.header, pl.col("task"), pl.col("thread")), time="time", value=value)
             .join(threads.select("row"), on="row", how="semi", maintain_order="left")
             .sort("row", maintain_order=True)
         )
@@ -241,7 +241,7 @@ class Semantics:
         """The number of each listed thread, from its first event on."""
         _, *numbers = map(int, window.values["parameters of thread"].split())
         first = self._trace.events([int(number) for number in window.filters["evt_type"]])
-        first = first.group_by(row=self._trace.header.row_of(pl.col("task"), pl.col("thread"))).agg(pl.col("time").min())
+        first = first.group_by(row=row_of(self._trace.header, pl.col("task"), pl.col("thread"))).agg(pl.col("time").min())
         listed = first.filter((pl.col("row") + 1).is_in(numbers)).join(threads.select("row"), on="row", how="semi")
         found = listed.select(
             "row", begin="time", end=pl.lit(self._trace.header.end, pl.Int64), value=(pl.col("row") + 1).cast(pl.Float64)

@@ -10,12 +10,28 @@ import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block, is_interval
-from nsys2prv.paraver.trace_files import OnMalformed
+from nsys2prv.paraver.trace_files import Header, OnMalformed
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from support.interval_pairs import pair_intervals
 
-_NOTHING = Block(2, b"#\n")
+_NOTHING = Block(2, b"#\n", Header("", 0, (), ()))
 """A block without records: frames with their columns."""
+
+
+def unchanged(block: Block) -> Block:
+    """A block as it is read."""
+    return block
+
+
+def row_of(header: Header, task: pl.Expr, thread: pl.Expr) -> pl.Expr:
+    """Row (0, 1, ..., as in LEVEL THREAD of the .row) of task and thread numbers that a header has."""
+    return pl.lit(pl.Series([task.first_row for task in header.tasks], dtype=pl.Int64)).gather(task - 1) + thread - 1
+
+
+def events_of(block: Block) -> pl.DataFrame:
+    """A row for each type:value pair: line, position (on its line, from 0), cpu, task, thread, time, type, value."""
+    placed = block.pairs.with_columns(position=pl.int_range(pl.len()).over("record"))
+    return block.located(placed).select("line", "position", "cpu", "task", "thread", "time", "type", "value")
 
 
 class WholeTrace(Trace):
@@ -23,16 +39,16 @@ class WholeTrace(Trace):
 
     @cached_property
     def _read_blocks(self) -> tuple[Block, ...]:
-        return (_NOTHING, *self.blocks())
+        return (_NOTHING, *self.read(unchanged))
 
     def states(self) -> pl.DataFrame:
         """All state records, with the columns of `Block.states`."""
         return pl.concat([block.states for block in self._read_blocks])
 
     def events(self, types: Iterable[int] | None = None) -> pl.DataFrame:
-        """All type:value pairs (only those of `types`, where given), with the columns of `Block.events`."""
+        """All type:value pairs (only those of `types`, where given), with the columns of `events_of`."""
         selected = pl.lit(True) if types is None else pl.col("type").is_in(list(types))
-        return pl.concat([block.events.filter(selected) for block in self._read_blocks])
+        return pl.concat([events_of(block).filter(selected) for block in self._read_blocks])
 
     def messages(self) -> pl.DataFrame:
         """All messages, with the columns of `Block.messages`."""

@@ -9,7 +9,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import TooManyRows
-from nsys2prv.paraver import object_limits
+from nsys2prv.paraver import trace_format
 from nsys2prv.trace.translate import translate
 
 
@@ -126,7 +126,7 @@ def test_a_gpu_that_no_process_uses_has_its_row_in_a_task_of_the_node(tmp_path: 
 
 
 def test_more_rows_than_paraver_takes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_limits, "MOST_OBJECTS", 3)
+    monkeypatch.setattr(trace_format, "MOST_OBJECTS", 3)
     report = ReportBuilder()
     for tid in range(1, 6):
         report.os_call("read", 0, 5, tid=tid)

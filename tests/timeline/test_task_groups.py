@@ -12,7 +12,7 @@ from support.traces import labels_of
 from support.whole_trace import open_whole
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.header import read_header
+from nsys2prv.paraver.trace_files import read_header
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types

@@ -105,7 +105,7 @@ def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}, {"for_dimemas": True}],
+    [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}],
     ids=lambda options: next(iter(options)),
 )
 def test_it_needs_all_streams_and_one_stretch_of_time(options: dict[str, object], tmp_path: Path) -> None:

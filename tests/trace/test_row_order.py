@@ -18,7 +18,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import external_sort
-from nsys2prv.execution.row_order import in_content_order, one_of_each, order_ties
+from nsys2prv.execution.row_order import drop_duplicates, in_content_order, order_ties
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -93,7 +93,7 @@ def test_rows_are_ordered_and_chosen_by_what_is_in_them(rows: list[tuple[int, in
     mixed = pl.DataFrame(random.Random(seed).sample(rows, len(rows)), schema, orient="row")
     ordered = order_ties(mixed.sort("key", descending=True), ["key"])
     assert ordered.equals(frame.sort("key", "other", "text", descending=[True, False, False]))
-    chosen = one_of_each(mixed, "key").sort("key")
+    chosen = drop_duplicates(mixed, "key").sort("key")
     assert chosen.rows() == [
         min((row for row in rows if row[0] == key), key=lambda row: (row[1], row[2] is None, row[2] or ""))
         for key in sorted({row[0] for row in rows})

@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
-from nsys2prv.execution.gzip_blocks import GzipBlocks
+from nsys2prv.execution.output_files import temporary_folder
+from nsys2prv.execution.threads import GzipBlocks
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -160,55 +161,27 @@ def test_a_trace_of_many_windows_is_joined_of_parts(
         assert spread.prv.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") > 1
 
 
-def children() -> list[psutil.Process]:
-    """Local workers of this process."""
-    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
-
-
-def kill_when(reached: Callable[[], bool], processes: Callable[[], list[psutil.Process]], killed: list[int]) -> None:
-    """Kill one of the processes as soon as something is reached."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if reached() and (found := processes()):
-            found[0].kill()
-            killed.append(found[0].pid)
-            return
-        time.sleep(0.001)
-
-
 MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
 
 
-@pytest.mark.parametrize(
-    ("moment", "way"),
-    [
-        ("collecting", "2 workers"),
-        *(pytest.param(moment, "2 workers", marks=pytest.mark.thorough) for moment in ("surveying", "writing")),
-        *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in MOMENTS),
-    ],
-)
 @pytest.mark.thorough
-def test_a_killed_worker_changes_nothing_but_the_time(
-    way: str, moment: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
+    moment: str, dask: Any, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "several").mkdir()
-    options = options_of(way, request)
-
-    def nannied() -> list[psutil.Process]:
-        cluster = request.getfixturevalue("dask")
-        return [psutil.Process(nanny.pid) for nanny in cluster.workers.values() if nanny.pid]
-
     killed: list[int] = []
-    watch = threading.Thread(
-        target=kill_when,
-        args=(
-            lambda: any((tmp_path / "several").glob(f".*/{MOMENTS[moment]}")),
-            nannied if way == "dask" else children,
-            killed,
-        ),
-    )
+
+    def kill() -> None:
+        until = time.monotonic() + 60
+        while not any((tmp_path / "several").glob(f".*/{MOMENTS[moment]}")) and time.monotonic() < until:
+            time.sleep(0.001)
+        killed.append(next(nanny.pid for nanny in dask.workers.values() if nanny.pid))
+        os.kill(killed[0], signal.SIGKILL)
+
+    watch = threading.Thread(target=kill)
     watch.start()
-    spread = translate([reports], tmp_path / "several" / "trace", options)
+    spread = translate([reports], tmp_path / "several" / "trace", options_of("dask", request))
     watch.join()
 
     assert killed
@@ -455,20 +428,16 @@ def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path
 
 
 def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    mark = shared / execution._IN_USE
-    mark.touch()
+    with temporary_folder(tmp_path, "shared") as shared:
 
-    def slow(text: str) -> str:
-        shutil.rmtree(shared)
-        (shared / "again").mkdir(parents=True)
-        return text
+        def slow(text: str) -> str:
+            shutil.rmtree(shared)
+            (shared / "again").mkdir(parents=True)
+            return text
 
-    assert execution._inside((shared,), str.upper, "a") == "A"
-    assert mark.exists()
-    assert execution._inside((shared,), slow, "late") == "late"
-    assert not shared.exists()
-    with pytest.raises(FileNotFoundError):
-        execution._inside((shared,), slow, "later")
-    assert not shared.exists()
+        assert execution._inside((shared,), str.upper, "a") == "A"
+        assert execution._inside((shared,), slow, "late") == "late"
+        assert not shared.exists()
+        with pytest.raises(FileNotFoundError):
+            execution._inside((shared,), slow, "later")
+        assert not shared.exists()

@@ -1,6 +1,6 @@
 """All rules over a run that is measured: their findings, and by how much the run would be shorter without each of them.
 
-A new rule is a declaration in a module of its theme, and a line here. What it has to measure is a meter in that module, and a
+A new rule is a class in a module of its theme, and a line here. What it has to measure is a meter in that module, and a
 line in `meter_registry`; it asks for it by its type.
 
 Where the graph of the run is known, it is replayed without a finding, or the critical path bounds what can be won: time that
@@ -12,80 +12,170 @@ critical path is in threads that only wait (for what is not known) says that not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import (
-    communication,
-    copies,
-    devices,
-    hosts,
-    idle,
-    launches,
-    memory,
-    straggler,
-)
-from nsys2prv.efficiency.findings.finding import Finding
-from nsys2prv.efficiency.findings.finding_tables import (
-    BY_REPLAY,
-    DEVICE_BOUND,
-    DEVICE_ESTIMATE,
-    HOST_BOUND,
-    HOST_ESTIMATE,
-    PATH_BOUND,
-    REPLAY_BOUND,
-    Saved,
-    finding_tables,
-)
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
+from nsys2prv.efficiency.findings.finding import Finding, Loss
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.vocabulary.wording import time
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
+from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.vocabulary.wording import ranges, time
+
+BY_REPLAY = "by replay"
+REPLAY_BOUND = "at most, by replay"
+PATH_BOUND = "at most, from the critical path"
+DEVICE_BOUND = "at most, from device time"
+DEVICE_ESTIMATE = "about, from device time"
+HOST_BOUND = "at most, from the time of processes"
+HOST_ESTIMATE = "about, from the waits of processes"
+HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND, DEVICE_ESTIMATE, HOST_BOUND, HOST_ESTIMATE)
+"""How the saved time of a finding is known."""
+
+FINDINGS = Table(
+    "findings",
+    "Findings, those first that cost the run most time",
+    "one thing that costs time; there is none where no rule finds anything",
+    (
+        Column.count("place", "1 for the one that costs the run most time; consequences of others come last"),
+        Column.text("kind", "which rule: the names of docs/reference/findings.md"),
+        Column.text("title", "name for people"),
+        Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
+        Column.ns("saved_ns", "time by which the run would be shorter without it"),
+        Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
+        Column.share("saved_share", "the same, of E"),
+        Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
+        Column.ns(
+            "cost_ns",
+            "device time that it costs, summed over devices as docs/reference/findings.md defines for each rule; of a "
+            "run without a GPU, time of processes",
+        ),
+        Column.share("share", "the cost against E n: of the time of all devices, or processes"),
+        Column.count("devices", "devices that show it; they are listed in `finding_devices`"),
+        Column.text(
+            "device",
+            "the one of them where it costs most: its node and its number there, `node01:D0`; null in a run without a GPU",
+        ),
+        Column.text("tasks", "processes that use that device, joined by `; `; of a run without a GPU, the process to look at"),
+        Column.text("ranks", "ranks of all these devices, `0-3,7`; null where ranks are not known"),
+        Column.text("rows", "names of rows of that device, or of its processes, that show it, joined by `; `"),
+        Column.moment("begin_ns", "start of the first occurrence"),
+        Column.moment("end_ns", "end of the last occurrence"),
+        Column.moment("worst_begin_ns", "start of the place to look at: where it costs most"),
+        Column.moment("worst_end_ns", "end of that place"),
+        Column.text(
+            "view",
+            "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini",
+        ),
+        Column.text("advice", "what people do about it"),
+    ),
+    when="something that a rule of docs/reference/findings.md names",
+    order=30,
+)
+
+FINDING_DEVICES = Table(
+    "finding_devices",
+    "Findings by device",
+    "one device of one finding",
+    (
+        Column.count("place", "of the finding"),
+        Column.text("kind", "of the finding"),
+        DEVICE,
+        Column.count("count", "number of occurrences on it"),
+        Column.ns("cost_ns", "device time that it costs there at most; 0 where it costs others"),
+        Column.moment("begin_ns", "start of the first occurrence there"),
+        Column.moment("end_ns", "end of the last occurrence there"),
+        Column.moment("worst_begin_ns", "start of the place where it costs most there"),
+        Column.moment("worst_end_ns", "end of that place"),
+    ),
+    when="findings",
+    page=OnPage("overview", cells=8_000),
+)
+
+FINDING_NUMBERS = Table(
+    "finding_numbers",
+    "Numbers of findings",
+    "one number that a finding is based on",
+    (
+        Column.count("place", "of the finding"),
+        Column.text("kind", "of the finding"),
+        Column.text("number", "what it is"),
+        Column.number("value", "its value"),
+        Column.text("unit", "`ns`, `bytes`, `0 to 1`, `Hz`, or empty for counts and ratios"),
+    ),
+    when="findings",
+)
+
+
+FINDING_CHECKS = Table(
+    "finding_checks",
+    "What was looked for",
+    "one rule",
+    (
+        Column.text("kind", "the rule"),
+        Column.text("title", "name for people"),
+        Column.text("result", "`found`, `not found` or `not decidable`"),
+        Column.text("reason", "why it is not decidable, found and not shown, or can't be seen; null otherwise"),
+    ),
+    page=OnPage("overview", place=1),
+)
+
+# -- rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[FindingRule, ...] = (
-    hosts.SYNCHRONIZATION_STALLS,
-    hosts.DATA_LOADING,
-    copies.SMALL_COPIES,
-    launches.SMALL_GRAPHS,
-    launches.LAUNCH_BOUND,
-    launches.LAUNCH_STALLS,
-    launches.FULL_QUEUE,
-    hosts.MPI_WAITS,
-    copies.SYNCHRONOUS_COPIES,
-    hosts.HOST_BOUND,
-    memory.ALLOCATIONS,
-    copies.PAGEABLE_COPIES,
-    copies.EXPOSED_COPIES,
-    memory.UNIFIED_MEMORY,
-    launches.DEFAULT_STREAM_WAITS,
-    communication.EXPOSED_COMMUNICATION,
-    communication.STARVED_BESIDE_COMMUNICATION,
-    communication.HIDDEN_COMMUNICATION,
-    communication.CONTENTION_SLOWDOWN,
-    devices.SLOW_DEVICE,
-    devices.UNEQUAL_WORK,
-    devices.IMBALANCE,
-    devices.CLOCK_THROTTLING,
-    devices.IDLE_TENSOR_CORES,
-    idle.LITTLE_GPU_WORK,
-    idle.START_UP,
-    idle.SHUT_DOWN,
-    straggler.STRAGGLER,
-    idle.IDLE_DEVICES,
+    hosts.SynchronizationStalls(),
+    hosts.DataLoading(),
+    memory.SmallCopies(),
+    launches.SmallGraphs(),
+    launches.LaunchBound(),
+    launches.LaunchStalls(),
+    launches.FullLaunchQueue(),
+    hosts.MpiWaits(),
+    memory.SynchronousCopies(),
+    hosts.HostBound(),
+    memory.Allocations(),
+    memory.PageableCopies(),
+    memory.ExposedCopies(),
+    memory.UnifiedMemory(),
+    launches.DefaultStream(),
+    communication.ExposedCommunication(),
+    communication.StarvedBesideCommunication(),
+    communication.HiddenCommunication(),
+    communication.ContentionSlowdown(),
+    devices.SlowDevice(),
+    devices.UnequalWork(),
+    devices.Imbalance(),
+    devices.ClockThrottling(),
+    devices.IdleTensorCores(),
+    idle.LittleGpuWork(),
+    idle.StartUp(),
+    idle.ShutDown(),
+    straggler.Straggler(),
+    idle.IdleDevices(),
 )
 """All rules for runs with GPUs. A gap counts for the first rule in this order that it matches; findings of the same cost are in
 this order."""
-HOST_RULES: tuple[FindingRule, ...] = (hosts.MPI_START_UP, hosts.MPI_IMBALANCE, hosts.LATE_PROCESS)
+HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
 """All rules for runs without a GPU."""
 
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Time by which the run is shorter without a finding, ns, and one of HOW."""
+
+    ns: int
+    how: str
 
 
 def gaps_by_rule(run: MeasuredRun) -> GapCauses:
@@ -103,20 +193,60 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     """
     rules = RULES if run.events.rows.devices else (*RULES, *HOST_RULES)
     evidence = Evidence(run, tables, rules)
-    path = run.measurements.get(CriticalPath)
-    findings = [(rule, finding) for rule in rules if (finding := evidence.finding(rule.kind)) is not None]
-    saved = _saved(findings, evidence, path.graph if isinstance(path, CriticalPath) else None)
-    shown = {rule.kind for rule, _ in findings if saved[rule.kind].ns >= _least(evidence)}
-    checks = [_check(rule, evidence, saved.get(rule.kind), is_shown=rule.kind in shown) for rule in rules]
+    findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
+    saved = _saved(findings, evidence)
+    shown = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
     # What follows from a finding that is not shown stands for itself.
-    findings = [
-        (rule, finding if finding.follows in shown else replace(finding, follows=None))
-        for rule, finding in findings
-        if rule.kind in shown
-    ]
+    kinds = {rule.kind for rule in shown}
+    follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}
     # Sorting is stable: of the same cost, the earlier rule comes first.
-    findings.sort(key=lambda pair: (pair[1].follows is not None, -saved[pair[0].kind].ns))
-    return finding_tables(findings, saved, checks, evidence)
+    order = sorted(shown, key=lambda rule: (follows[rule] is not None, -saved[rule].ns))
+    placed = [({"place": place, "kind": rule.kind}, rule, shown[rule]) for place, rule in enumerate(order, start=1)]
+    return {
+        FINDING_CHECKS: [_check(rule, evidence, saved.get(rule), is_shown=rule in shown) for rule in rules],
+        FINDINGS: [
+            {**key, **_finding_row(rule, finding, saved[rule], evidence), "consequence_of": follows[rule]}
+            for key, rule, finding in placed
+        ],
+        FINDING_DEVICES: [
+            {**key, "device": evidence.name(loss.index), "count": loss.count, "cost_ns": loss.cost, **_times([loss], loss)}
+            for key, _, finding in placed
+            for loss in sorted(finding.losses, key=lambda loss: (-loss.cost, loss.index))
+            if evidence.devices
+        ],
+        FINDING_NUMBERS: [
+            {**key, "number": number.what, "value": float(number.value), "unit": number.unit}
+            for key, _, finding in placed
+            for number in finding.numbers
+        ],
+    }
+
+
+def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
+    rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
+    shown = worst.rows or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst.index)).tolist()
+    return {
+        "title": rule.title,
+        "seen": finding.text,
+        "saved_ns": saved.ns,
+        "saved_how": saved.how,
+        "saved_share": saved.ns / evidence.length if evidence.length else None,
+        "cost_ns": losses.cost,
+        "share": losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
+        "devices": len(losses) if evidence.devices else 0,
+        "device": evidence.name(worst.index) if evidence.devices else None,
+        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst.index])),
+        "ranks": ranges(evidence.ranks_of(losses.indices)) or None,
+        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in shown)),
+        **_times(losses, worst),
+        "view": rule.view,
+        "advice": rule.advice,
+    }
+
+
+def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
+    begin, end = min(loss.begin for loss in losses), max(loss.end for loss in losses)
+    return {"begin_ns": begin, "end_ns": end, "worst_begin_ns": worst.worst[0], "worst_end_ns": worst.worst[1]}
 
 
 def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_shown: bool) -> Mapping[str, str | None]:
@@ -138,21 +268,35 @@ def _least(evidence: Evidence) -> int:
 # -- the time that a run is shorter without a finding ---------------------------------------------
 
 
-def _saved(
-    findings: Sequence[tuple[FindingRule, Finding]], evidence: Evidence, graph: MeasuredGraph | None
-) -> dict[str, Saved]:
-    """Of each rule that finds something: the time by which the run would be shorter."""
-    saved = {rule.kind: _from_devices(finding, evidence) for rule, finding in findings}
-    if graph is not None and _is_explained(evidence, graph):
-        costly = [(rule, finding) for rule, finding in findings if saved[rule.kind].ns >= _least(evidence)]
-        saved |= _from_graph(costly, saved, evidence, graph)
-    return saved
-
-
-def _from_devices(finding: Finding, evidence: Evidence) -> Saved:
-    """As far as the times of devices (or processes) say: never more than the run."""
+def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[FindingRule, Saved]:
+    """Of each rule that finds something: as far as the times of devices (or processes) say, and never more than the run; by
+    replays without the finding, or bounded by the critical path, where that says more."""
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
-    return Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
+    saved = {
+        rule: Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
+        for rule, finding in findings.items()
+    }
+    path = evidence.run.measurements.get(CriticalPath)
+    graph = path.graph if isinstance(path, CriticalPath) else None
+    if graph is None or not _is_explained(evidence, graph):
+        return saved
+    costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
+    changes = {rule: rule.without(finding, evidence, graph.built) for rule, finding in costly.items()}
+    steps = {rule: change.step for rule, change in changes.items() if change is not None}
+    # What is less is not replayed.
+    gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
+    for rule, finding in costly.items():
+        change = changes[rule]
+        if saved[rule].how == DEVICE_ESTIMATE:
+            continue
+        if change is None:
+            of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
+        else:
+            of_graph = _gained(gains[rule], is_bound=change.at_most or len(graph.built.open_ends) > 0)
+        # A replay counts, and of bounds the smaller one.
+        if of_graph.how == BY_REPLAY or of_graph.ns <= saved[rule].ns:
+            saved[rule] = of_graph
+    return saved
 
 
 def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
@@ -160,31 +304,7 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
     counted = graph.totals.on_rows(graph.built.counted_rows)
     if not evidence.has_launches or counted < _LEAST_EXPLAINED * graph.totals.length:
         return False
-    return len(evidence.run.events.rows.devices_of_task) == 1 or graph.joins_tasks
-
-
-def _from_graph(
-    findings: Sequence[tuple[FindingRule, Finding]],
-    from_devices: Mapping[str, Saved],
-    evidence: Evidence,
-    graph: MeasuredGraph,
-) -> dict[str, Saved]:
-    """The same by replays without the findings, or bounded by the critical path, where that says more than devices."""
-    changes = {
-        rule.kind: rule.without(evidence, finding, graph.built) for rule, finding in findings if rule.without is not None
-    }
-    steps = {kind: change.step for kind, change in changes.items() if change is not None}
-    # What is less is not replayed.
-    gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
-    saved = {}
-    for rule, finding in findings:
-        change = changes.get(rule.kind)
-        if change is None:
-            of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
-        else:
-            of_graph = _gained(gains[rule.kind], is_bound=change.at_most or len(graph.built.open_ends) > 0)
-        saved[rule.kind] = _smaller(from_devices[rule.kind], of_graph)
-    return saved
+    return len(evidence.rows.devices_of_task) == 1 or graph.joins_tasks
 
 
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:
@@ -194,17 +314,10 @@ def _gained(gain: Gain, *, is_bound: bool) -> Saved:
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 
 
-def _smaller(of_devices: Saved, of_graph: Saved) -> Saved:
-    """A replay counts, and of bounds the smaller one."""
-    if of_devices.how == DEVICE_ESTIMATE:
-        return of_devices
-    return of_graph if of_graph.how == BY_REPLAY or of_graph.ns <= of_devices.ns else of_devices
-
-
 def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     """Time of the critical path on the devices of a finding and on the threads of the tasks that use them, and where what is
     waited for is not known, ns."""
-    rows = evidence.run.events.rows
-    is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(finding.losses))
-    is_counted = np.isin(rows.device, finding.losses.indices) | is_host
+    rows, devices = evidence.rows, finding.losses.indices
+    is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
+    is_counted = np.isin(rows.device, devices) | is_host
     return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)

@@ -6,6 +6,7 @@ and part of the run, which says whether something recurs, where it costs most, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,25 +21,26 @@ PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
 NONE = -1
 """No row, or no thread."""
-_TOP = {"top_cost": "cost", "top_begin": "begin", "top_end": "end", "top_row": "row", "top_thread": "thread"}
+_OCCURRENCE = ("cost", "begin", "end", "row", "thread")
+_TOP = [f"top_{name}" for name in _OCCURRENCE]
+Worst = Literal["part", "occurrence"]
+"""Where to look: the part of the run with the highest cost, or the most costly occurrence."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A number that a rule compares with: what is compared, the value in ns, bytes, "0 to 1" or no unit, and why it is this.
-
-    A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
-    """
+    """A number that a rule compares with: what is compared, the value, why it is this, and its unit (ns, bytes, "0 to 1", or
+    none). A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise."""
 
     what: str
     value: float
-    unit: str
     reason: str
+    unit: str = "0 to 1"
 
 
 def least_share(value: float, reason: str, of: str = "") -> Threshold:
     """Threshold of the share that is lost."""
-    return Threshold(f"least share lost{of}", value, "0 to 1", reason)
+    return Threshold(f"least share lost{of}", value, reason)
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,6 @@ class Number:
     what: str
     value: float
     unit: str = ""
-
-    @classmethod
-    def time(cls, what: str, value: float) -> Number:
-        """A time in ns."""
-        return cls(what, value, "ns")
-
-    @classmethod
-    def size(cls, what: str, value: float) -> Number:
-        """A number of bytes."""
-        return cls(what, value, "bytes")
-
-    @classmethod
-    def share(cls, what: str, value: float) -> Number:
-        """A part of 1."""
-        return cls(what, value, "0 to 1")
 
     def __str__(self) -> str:
         return f"{self.value / 1e6:,.0f} MHz" if self.unit == "Hz" else quantity(self.value, self.unit) or f"{self.value:,}"
@@ -79,16 +66,12 @@ class Loss:
         Of the device; in a run without GPUs of the process.
     count, cost, longest
         Number of occurrences, what all of them cost at most, and the most costly one.
-    begin, end
-        Of all occurrences.
-    worst
-        Begin and end of the place to look at.
+    begin, end, worst
+        Of all occurrences; and begin and end of the place to look at.
     rows
-        Rows of the trace that show it there.
-    parts
-        Parts of the run with occurrences.
-    costs
-        Costs by part of the run, where they are known.
+        Rows of the trace that show it there; none: all streams of the device.
+    parts, costs
+        Parts of the run with occurrences, and where they are known the costs by part.
     sums
         Further sums of a rule.
     """
@@ -109,14 +92,48 @@ class Loss:
 class Losses(tuple[Loss, ...]):
     """What was lost on several devices."""
 
+    @classmethod
+    def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
+        """What occurrences cost on each device: columns as of `with_top`, or of `summed`. Without a `part` it is that of
+        `begin`, without a `count` each counts once."""
+        missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
+        placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
+        placed = placed if "top_cost" in placed.columns else with_top(placed)
+        return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+
+    @classmethod
+    def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
+        """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost
+        don't count); all their rows show it. Further `sums`, and their number `events`, are over all events of a device."""
+        if events.is_empty():
+            return cls()
+        costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
+        rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
+        losses = cls(replace(loss, rows=tuple(rows[loss.index])) for loss in cls.of(run, costly))
+        return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
+
     def where(self, condition: Callable[[Loss], bool]) -> Losses:
         """Those that meet a condition."""
         return Losses(filter(condition, self))
+
+    def with_costs(self, cost: Callable[[Loss], int]) -> Losses:
+        """The same with other costs, of which is not known in which parts of the run they are."""
+        return Losses(replace(loss, cost=cost(loss), costs={}) for loss in self)
+
+    def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
+        """The same with sums over rows that have a `device`."""
+        totals = {device["device"]: device for device in rows.group_by("device").agg(sums).iter_rows(named=True)}
+        return Losses(replace(loss, sums=totals[loss.index]) for loss in self)
 
     @property
     def indices(self) -> list[int]:
         """Indices of the devices."""
         return [loss.index for loss in self]
+
+    @property
+    def worst(self) -> Loss:
+        """The device with the highest cost."""
+        return max(self, key=lambda loss: (loss.cost, -loss.index))
 
     @property
     def occurrences(self) -> int:
@@ -128,30 +145,20 @@ class Losses(tuple[Loss, ...]):
         """Cost on all devices, ns."""
         return sum(loss.cost for loss in self)
 
-    @property
-    def cost_together(self) -> int:
-        """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest of a device."""
-        if not all(loss.costs for loss in self):
-            return max((loss.cost for loss in self), default=0)
-        highest: dict[int, int] = {}
-        for part, cost in (pair for loss in self for pair in loss.costs.items()):
-            highest[part] = max(highest.get(part, 0), cost)
-        return sum(highest.values())
-
     def total(self, name: str) -> int:
         """One of the further sums, over devices."""
         return sum(loss.sums[name] for loss in self)
 
     def share(self, name: str, what: str) -> Number:
         """One of the further sums against the cost."""
-        return Number.share(what, self.total(name) / self.cost)
+        return Number(what, self.total(name) / self.cost, "0 to 1")
 
     @property
     def gaps(self) -> tuple[Number, Number, Number]:
         """Number of gaps, their mean cost and the longest one."""
         longest = max(loss.longest for loss in self)
         mean = self.cost / self.occurrences
-        return Number("gaps", self.occurrences), Number.time("mean gap", mean), Number.time("longest gap", longest)
+        return Number("gaps", self.occurrences), Number("mean gap", mean, "ns"), Number("longest gap", longest, "ns")
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""
@@ -164,12 +171,10 @@ class Finding:
 
     Attributes
     ----------
-    text
-        For people: what was seen, with its numbers.
+    text, numbers
+        For people: what was seen, with its numbers; and all that it is based on.
     losses
         At least one device that shows it; of a run without GPUs processes.
-    numbers
-        That it is based on.
     wall
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
@@ -189,14 +194,17 @@ class Finding:
     def saved(self) -> int:
         """Time by which the run is shorter without it at most, ns, from the time of devices alone.
 
-        Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
+        Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most,
+        and where parts are not known, the device that loses most.
         """
-        return self.wall if self.wall is not None else min(self.losses.cost_together, self.losses.cost)
-
-    @property
-    def worst(self) -> Loss:
-        """The device with the highest cost."""
-        return max(self.losses, key=lambda loss: (loss.cost, -loss.index))
+        if self.wall is not None:
+            return self.wall
+        if not all(loss.costs for loss in self.losses):
+            return max(loss.cost for loss in self.losses)
+        highest: Counter[int] = Counter()
+        for loss in self.losses:
+            highest |= Counter(loss.costs)
+        return min(sum(highest.values()), self.losses.cost)
 
 
 # -- sums of occurrences --------------------------------------------------------------------------
@@ -213,7 +221,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     Parameters
     ----------
     occurrences
-        Columns of `summed`, but `part`.
+        Columns of `with_top`.
     sums
         Columns that count for the first piece alone; the cost is shared out by time.
     length
@@ -221,32 +229,31 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
 
     Returns
     -------
-    The same columns with `part`, and `top_cost`, that of the occurrence. Few are longer than a part: there are few pieces.
+    The columns that `summed` needs, with `part`. Few are longer than a part: there are few pieces.
     """
-    first, last = part_of(pl.col("begin"), length), part_of(pl.col("end") - 1, length)
-    placed = occurrences.with_columns(
-        pl.col("cost", *sums).cast(pl.Int64),
-        part=first.cast(pl.Int64),
-        last=last.cast(pl.Int64),
-        top_cost=pl.col("cost").cast(pl.Int64),
-    )
-    is_long = placed["last"] > placed["part"]
-    if not is_long.any():
-        return placed.drop("last")
+    first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
+    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last))
+    is_long = pl.col("last") > pl.col("part")
     long = placed.filter(is_long).with_row_index("occurrence")
     pieces = long.with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
     # The first time of a part, as `part_of` has it.
     begin, end = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
     inside = (pl.min_horizontal("end", end) - pl.max_horizontal("begin", begin)).clip(lower_bound=0)
     is_first = pl.col("part") == pl.col("first")
-    later = pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1)
-    pieces = pieces.with_columns(later=pl.when(is_first).then(0).otherwise(later))
-    cost_of_first = pl.col("cost") - pl.col("later").sum().over("occurrence")
+    later = pl.when(~is_first).then(pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1))
+    pieces = pieces.with_columns(later=later)
     pieces = pieces.with_columns(
-        *(pl.when(is_first).then(pl.col(name)).otherwise(0).alias(name) for name in sums),
-        cost=pl.when(is_first).then(cost_of_first).otherwise("later"),
+        *(pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums),
+        cost=pl.coalesce("later", pl.col("cost") - pl.col("later").sum().over("occurrence")),
     )
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
+
+
+def with_top(occurrences: pl.DataFrame) -> pl.DataFrame:
+    """Occurrences as `summed` needs them: with the same columns as those of the most costly one. Without a `row` or `thread`
+    none is known."""
+    missing = [pl.lit(NONE).alias(name) for name in _OCCURRENCE if name not in occurrences.columns]
+    return occurrences.with_columns(missing).with_columns(pl.col(_OCCURRENCE).name.prefix("top_"))
 
 
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
@@ -255,37 +262,25 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     Parameters
     ----------
     occurrences
-        In blocks: columns of the key and the sums, `begin`, `end`, `cost` (ns), and where they are known `row` (of the trace)
-        and `thread` (a place in `MeasuredRun.callers`), NONE for none. All are whole numbers.
+        In blocks, of `with_top` or as this returns them: columns of the key and the sums, `begin`, `end`, `cost` (ns), `row`
+        (of the trace) and `thread` (a place in `MeasuredRun.callers`). All are whole numbers.
 
     Returns
     -------
     Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread; sorted
     by the key.
     """
-    columns = [*key, *sums, "begin", "end"]
-    schema = dict.fromkeys([*columns, *_TOP], pl.Int64)
-    parts = [pl.DataFrame(schema=schema)]
-    for block in occurrences:
-        there = [next((column for column in top if column in block.columns), None) for top in _TOP.items()]
-        tops = {name: pl.lit(NONE) if column is None else pl.col(column) for name, column in zip(_TOP, there, strict=True)}
-        parts.append(_sums_by(key, sums, block.lazy().select(*columns, **tops).cast(pl.Int64)))
-    return _sums_by(key, sums, pl.concat(parts).lazy()).sort(key)
-
-
-def _sums_by(key: Sequence[str], sums: Sequence[str], occurrences: pl.LazyFrame) -> pl.DataFrame:
+    columns = [*key, *sums, "begin", "end", *_TOP]
+    blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
+    blocks += [block.select(pl.col(columns).cast(pl.Int64)) for block in occurrences]
     # Of several with the same cost the first counts.
-    tops = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
-    ordered = occurrences.sort("top_begin", maintain_order=True)
-    return (
-        ordered.group_by(key)
-        .agg(pl.col(list(sums)).sum(), pl.col("begin").min(), pl.col("end").max(), tops)
-        .collect(engine="in-memory")
-    )
+    top = pl.col(_TOP).get(pl.col("top_cost").arg_max())
+    ordered = pl.concat(blocks).sort("top_begin", maintain_order=True)
+    return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), top).sort(key)
 
 
 def losses_by_device(
-    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
+    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part"
 ) -> Losses:
     """What was lost on each device.
 
@@ -296,50 +291,33 @@ def losses_by_device(
     sums
         Further sums.
     worst
-        Where to look: the part of the run with the highest cost, or the most costly occurrence.
+        Where to look.
     """
+    cost, begin, end = ("cost", "begin", "end") if worst == "part" else ("top_cost", "top_begin", "top_end")
+    totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max(), pl.col("top_cost").max()
     losses = []
     for (device,), rows in sums_of_parts.partition_by("device", as_dict=True, maintain_order=True).items():
-        part = rows.sort("cost", "part", descending=[True, False]).row(0, named=True)
-        top = rows.sort("top_cost", "top_begin", descending=[True, False]).row(0, named=True)
+        of_device = rows.select(totals).row(0, named=True)
+        top = rows.sort(pl.col(cost), "part" if worst == "part" else begin, descending=[True, False]).row(0, named=True)
         losses.append(
             Loss(
-                index=int(device),
-                count=int(rows["count"].sum()),
-                cost=int(rows["cost"].sum()),
-                begin=int(rows["begin"].to_numpy().min()),
-                end=int(rows["end"].to_numpy().max()),
-                worst=(part["begin"], part["end"]) if worst == "part" else (top["top_begin"], top["top_end"]),
-                rows=rows_of_top(run, part if worst == "part" else top),
+                int(device),
+                of_device["count"],
+                of_device["cost"],
+                of_device["begin"],
+                of_device["end"],
+                worst=(top[begin], top[end]),
+                rows=rows_of_top(run, top),
                 parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
                 costs=dict(rows.select("part", "cost").iter_rows()),
-                longest=int(top["top_cost"]),
-                sums={name: int(rows[name].sum()) for name in sums},
+                longest=of_device["top_cost"],
+                sums=of_device,
             )
         )
     return Losses(losses)
 
 
-def losses_of(
-    run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
-) -> Losses:
-    """What occurrences cost on each device: columns as of `summed`. Without a `part` it is that of `begin`, without a `count`
-    each counts once."""
-    missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
-    placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
-    return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
-
-
-def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> Losses:
-    """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
-    count); all their rows show it."""
-    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
-    rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses_of(run, costly))
-
-
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:
     """Rows of the trace that show the most costly occurrence of a row of `summed`: the stream and the host thread."""
     row, thread = occurrence["top_row"], occurrence["top_thread"]
-    host = (int(run.callers[thread]),) if thread != NONE else ()
-    return (*((int(row),) if row != NONE else ()), *host)
+    return tuple(int(place) for place in (row, run.callers[thread] if thread != NONE else NONE) if place != NONE)

@@ -5,90 +5,53 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.vocabulary.wording import percent, short, time
 
-# -- host-bound -----------------------------------------------------------------------------------
 
-HOST_PART = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "0 to 1", "else the calls dominate")
-FEWEST_GAPS = Threshold("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialization")
-LEAST_HOST_BOUND = Threshold(
-    "least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase"
-)
-
-
-def _host_bound(evidence: Evidence) -> Finding | None:
-    """Devices with such gaps again and again."""
-
-    def is_host_bound(loss: Loss) -> bool:
-        without_longest = loss.cost - loss.longest
-        is_costly = without_longest >= LEAST_HOST_BOUND.value * evidence.active(loss.index)
-        return loss.count >= FEWEST_GAPS.value and is_costly and evidence.recurs(loss)
-
-    losses = evidence.gaps.losses("host-bound", worst="occurrence").where(is_host_bound)
-    if not losses:
-        return None
-    gaps, mean, longest = losses.gaps
-    computing = losses.share("computing", "part of the gaps in no call")
-    in_os = losses.share("in_os", "part of the gaps in OS calls")
-    text = (
-        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-        f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
-    )
-    return Finding(text, losses, (gaps, mean, longest, computing, in_os))
-
-
-HOST_BOUND = FindingRule(
+class HostBound(
+    GapRule,
     kind="host-bound",
     title="Host-bound: devices wait while the host computes",
     sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
-    needs=(rule.CUDA_CALLS,),
     view="0-start-here/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
-    thresholds=(HOST_PART, FEWEST_GAPS, LEAST_HOST_BOUND),
-    judge=_host_bound,
-    without=gaps_removed("host-bound"),
-    gap_cause=GapCause(
-        pl.col("is_late") & (pl.col("host") >= HOST_PART.value * pl.col("length")),
+):
+    host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
+    fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
+    least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
+    recurring = True
+    worst = "occurrence"
+    gap_cause = GapCause(
+        pl.col("is_late") & (pl.col("host") >= host_part.value * pl.col("length")),
         sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},
-    ),
-)
-
-# -- data loading ---------------------------------------------------------------------------------
-
-SHORTEST_GAP = Threshold("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 µs")
-SMALLEST_COPY = Threshold("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
-FEWEST_BATCHES = Threshold("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
-REACH = Threshold(
-    "least part of a device's active time from the first to the last of them", 0.3, "0 to 1", "else it is a phase"
-)
-LEAST_OF_LOADING = least_share(0.02, "less is not worth more loading processes")
-
-
-def _data_loading(evidence: Evidence) -> Finding | None:
-    """Devices with such gaps over much of the run."""
-    costly = evidence.costly(evidence.gaps.losses("data-loading", worst="occurrence"), LEAST_OF_LOADING, FEWEST_BATCHES)
-    losses = costly.where(lambda loss: loss.end - loss.begin >= REACH.value * evidence.active(loss.index))
-    if not losses:
-        return None
-    gaps, mean, longest = losses.gaps
-    text = (
-        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
-        f"of new data to the device; meanwhile the launching thread is in no CUDA call"
     )
-    return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+
+    def counts(self, loss: Loss, evidence: Evidence) -> bool:
+        return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        computing = losses.share("computing", "part of the gaps in no call")
+        in_os = losses.share("in_os", "part of the gaps in OS calls")
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
+            f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
+        )
+        return Finding(text, losses, (gaps, mean, longest, computing, in_os))
 
 
-DATA_LOADING = FindingRule(
+class DataLoading(
+    GapRule,
     kind="data-loading",
     title="Data loading: devices wait for new data",
     sees="long gaps between work and the copy of new data to the device, while the launching thread is in neither CUDA nor MPI "
@@ -97,119 +60,80 @@ DATA_LOADING = FindingRule(
     view="0-start-here/gaps",
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
     "while the device computes.",
-    thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_BATCHES, REACH, LEAST_OF_LOADING),
-    judge=_data_loading,
-    # Batches are there at once, also where another thread loads them.
-    without=lambda evidence, finding, built: Without(loading_times(built, 0, evidence.tasks_of(finding.losses))),
-    gap_cause=GapCause(
+):
+    shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
+    smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
+    fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
+    reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
+    least = least_share(0.02, "less is not worth more loading processes")
+    worst = "occurrence"
+    gap_cause = GapCause(
         pl.col("is_late")
         & pl.col("before_upload")
         & ~pl.col("after_upload")
-        & (pl.col("next_size") >= SMALLEST_COPY.value)
-        & (pl.col("length") >= SHORTEST_GAP.value)
-        & (pl.col("host") >= HOST_PART.value * pl.col("length")),
+        & (pl.col("next_size") >= smallest.value)
+        & (pl.col("length") >= shortest.value)
+        & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
         sums={"in_os": pl.col("os_ns")},
-    ),
-)
-
-# -- synchronization stalls -----------------------------------------------------------------------
-
-LONGEST_STALL = Threshold(
-    "longest gap that counts", 200_000, "ns", "a stall is the end of a wait, a look at the result, and a launch"
-)
-LARGEST_RESULT = Threshold("largest copy of a result", 65_536, "bytes", "flags, norms and the like; it takes mostly latency")
-OS_PART = Threshold("largest part of the gap in OS calls", 0.5, "0 to 1", "else the host waits for something else")
-FEWEST_STALLS = Threshold("fewest stalls on a device", 50, "", "few are the ends of phases")
-LEAST_STALLED = least_share(0.05, "one stall per iteration is normal: only the loss counts")
-
-_AFTER_RESULT = pl.col("after_download") & pl.col("former_size").is_between(0, LARGEST_RESULT.value)
-
-
-def _synchronization_stalls(evidence: Evidence) -> Finding | None:
-    """Devices with many such gaps."""
-    losses = evidence.costly(evidence.gaps.losses("synchronization-stalls"), LEAST_STALLED, FEWEST_STALLS)
-    if not losses:
-        return None
-    stalls, mean, _ = losses.gaps
-    results = Number("stalls after a small copy to the host", losses.total("results"))
-    text = (
-        f"{stalls} times {losses} the launching thread waits until the device has nothing left to do, "
-        f"{results} times for a small copy to the host, and only then launches the next work, {mean} later on "
-        f"average"
     )
-    return Finding(text, losses, (replace(stalls, what="stalls"), results, mean))
+
+    def counts(self, loss: Loss, evidence: Evidence) -> bool:
+        return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
+            f"of new data to the device; meanwhile the launching thread is in no CUDA call"
+        )
+        return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+        """Batches are there at once, also where another thread loads them."""
+        return Without(loading_times(built, 0, evidence.tasks_of(finding.losses.indices)))
 
 
-SYNCHRONIZATION_STALLS = FindingRule(
+class SynchronizationStalls(
+    GapRule,
     kind="synchronization-stalls",
     title="Synchronization stalls: host and device wait for each other in turn",
     sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
     "small result; the next work is launched only after the wait",
-    needs=(rule.CUDA_CALLS,),
     view="0-start-here/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",
-    thresholds=(LONGEST_STALL, OS_PART, LARGEST_RESULT, FEWEST_STALLS, LEAST_STALLED),
-    judge=_synchronization_stalls,
-    without=gaps_removed("synchronization-stalls", without_waits),
-    gap_cause=GapCause(
-        pl.col("is_late")
-        & ((pl.col("synchronization_ns") > 0) | (_AFTER_RESULT & (pl.col("memory_ns") > 0)))
-        & (pl.col("before_kernel") | pl.col("before_upload"))
-        & (pl.col("length") <= LONGEST_STALL.value)
-        & (pl.col("os_ns") <= OS_PART.value * pl.col("length")),
-        sums={"results": _AFTER_RESULT.cast(pl.Int64)},
-    ),
-)
-
-# -- waits in MPI ---------------------------------------------------------------------------------
-
-MPI_PART = Threshold("least part of the gap in MPI calls", 0.5, "0 to 1", "else something else dominates")
-LATE_PART = Threshold(
-    "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "0 to 1", "else it is not known"
-)
-LEAST_IN_MPI = least_share(0.05, "less is the normal price of communication")
-
-
-def _mpi_waits(evidence: Evidence) -> Finding | None:
-    """Devices that are idle in MPI for long."""
-    losses = evidence.costly(evidence.gaps.losses("mpi-waits", worst="occurrence"), LEAST_IN_MPI)
-    if not losses:
-        return None
-    gaps, mean, longest = losses.gaps
-    in_mpi = losses.share("in_mpi", "part of the gaps in MPI calls")
-    calls = evidence.tables["mpi_calls"]
-    most = short(calls["call"][0]) if calls.height else "MPI"
-    text = (
-        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-        f"thread is in MPI calls ({in_mpi} of the gaps); most time of all MPI calls is in {most}"
+):
+    longest = Threshold(
+        "longest gap that counts", 200_000, "a stall is the end of a wait, a look at the result, and a launch", "ns"
     )
-    device, kind, longer = _late_device(evidence, losses)
-    if device is not None:
-        text += (
-            f". {evidence.name(device)} does not wait: its gaps"
-            + (f" of the kind {kind}" if kind is not None else " of unknown cause")
-            + f" take {time(longer)} longer than those of the others"
+    os_part = Threshold("largest part of the gap in OS calls", 0.5, "else the host waits for something else")
+    largest = Threshold("largest copy of a result", 65_536, "flags, norms and the like; it takes mostly latency", "bytes")
+    fewest = Threshold("fewest stalls on a device", 50, "few are the ends of phases", "")
+    least = least_share(0.05, "one stall per iteration is normal: only the loss counts")
+    removed = staticmethod(without_waits)
+    after_result = pl.col("after_download") & pl.col("former_size").is_between(0, largest.value)
+    gap_cause = GapCause(
+        pl.col("is_late")
+        & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
+        & (pl.col("before_kernel") | pl.col("before_upload"))
+        & (pl.col("length") <= longest.value)
+        & (pl.col("os_ns") <= os_part.value * pl.col("length")),
+        sums={"results": after_result.cast(pl.Int64)},
+    )
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        _, mean, _ = losses.gaps
+        stalls = Number("stalls", losses.occurrences)
+        results = Number("stalls after a small copy to the host", losses.total("results"))
+        text = (
+            f"{stalls} times {losses} the launching thread waits until the device has nothing left to do, "
+            f"{results} times for a small copy to the host, and only then launches the next work, {mean} later on average"
         )
-    return Finding(text, losses, (gaps, mean, longest, in_mpi), follows=kind)
+        return Finding(text, losses, (stalls, results, mean))
 
 
-def _late_device(evidence: Evidence, waiting: Losses) -> tuple[int | None, str | None, int]:
-    """The device for which the others wait: it has the largest excess of gaps of another cause. Its index (None: no gaps
-    explain half of the waits), the rule of these gaps, and their excess over the median of those that wait, ns."""
-    indices = waiting.indices
-    late: list[tuple[int, int, str | None]] = []
-    for kind, lost in evidence.gaps.lost_by_cause():
-        if kind != "mpi-waits":
-            usual = round(statistics.median(lost.get(device, 0) for device in indices))
-            late += [(longer - usual, device, kind) for device, longer in lost.items() if device not in indices]
-    longer, device, kind = max(late, key=lambda excess: excess[:2], default=(0, 0, None))
-    if longer < LATE_PART.value * max(loss.cost for loss in waiting):
-        return None, None, 0
-    return device, kind, longer
-
-
-MPI_WAITS = FindingRule(
+class MpiWaits(
+    GapRule,
     kind="mpi-waits",
     title="Waits in MPI: devices are idle while their host is in MPI calls",
     sees="gaps in which the launching thread is mostly in MPI calls, and launches the next work after them",
@@ -217,26 +141,48 @@ MPI_WAITS = FindingRule(
     view="0-start-here/host_activity",
     advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
     "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
-    thresholds=(MPI_PART, LATE_PART, LEAST_IN_MPI),
-    judge=_mpi_waits,
-    without=gaps_removed("mpi-waits"),
-    gap_cause=GapCause(
-        pl.col("is_late") & (pl.col("mpi_ns") >= MPI_PART.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
-    ),
-)
+):
+    mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
+    late_part = Threshold(
+        "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
+    )
+    least = least_share(0.05, "less is the normal price of communication")
+    worst = "occurrence"
+    gap_cause = GapCause(
+        pl.col("is_late") & (pl.col("mpi_ns") >= mpi_part.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
+    )
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        in_mpi = losses.share("in_mpi", "part of the gaps in MPI calls")
+        calls = evidence.tables["mpi_calls"]
+        most = short(calls["call"][0]) if calls.height else "MPI"
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
+            f"thread is in MPI calls ({in_mpi} of the gaps); most time of all MPI calls is in {most}"
+        )
+        longer, device, kind = self.late_device(losses, evidence)
+        if is_explained := longer >= self.late_part.value * max(loss.cost for loss in losses):
+            text += (
+                f". {evidence.name(device)} does not wait: its gaps"
+                + (f" of the kind {kind}" if kind is not None else " of unknown cause")
+                + f" take {time(longer)} longer than those of the others"
+            )
+        return Finding(text, losses, (gaps, mean, longest, in_mpi), follows=kind if is_explained else None)
+
+    def late_device(self, waiting: Losses, evidence: Evidence) -> tuple[int, int, str | None]:
+        """The device for which the others wait: it has the largest excess of gaps of another cause over the median of those
+        that wait. The excess, ns, its index, and the rule of these gaps."""
+        indices = waiting.indices
+        late: list[tuple[int, int, str | None]] = []
+        for kind, lost in evidence.gaps.lost_by_cause():
+            if kind != self.kind:
+                usual = round(statistics.median(lost.get(device, 0) for device in indices))
+                late += [(longer - usual, device, kind) for device, longer in lost.items() if device not in indices]
+        return max(late, key=lambda excess: excess[:2], default=(0, 0, None))
+
 
 # -- runs without a GPU ---------------------------------------------------------------------------
-
-LONGEST_START = Threshold(
-    "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "ns", "MPI starts in some 10 ms"
-)
-START_SHARE = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "0 to 1", "every run has a start")
-IMBALANCE_SHARE = Threshold(
-    "least part of E by which a process is longer outside of MPI than the mean", 0.05, "0 to 1", "no work is exactly equal"
-)
-LATE_SHARE = Threshold(
-    "least part of E that a process waits for one other", 0.05, "0 to 1", "some waits are in every collective"
-)
 
 
 def _process_times(evidence: Evidence) -> pl.DataFrame:
@@ -245,7 +191,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     Columns `task`, `start_up` and `shut_down` (in calls that start and end MPI), `begin` and `end` of the work between them, of
     that `mpi`, the time of the thread that is in MPI longest, and `outside`, the rest.
     """
-    task = pl.Series(evidence.run.events.rows.task[evidence.run.callers])
+    task = pl.Series(evidence.rows.task[evidence.run.callers])
     in_mpi = evidence.tables["threads"].with_columns(task=task).group_by("task").agg(mpi=pl.col("mpi_ns").max().cast(pl.Int64))
     length, is_start = pl.col("end") - pl.col("start"), pl.col("is_start_up")
     phases = mpi_phases(evidence.run).group_by("task").agg(
@@ -256,103 +202,21 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     )  # fmt: skip
     processes = pl.DataFrame({"task": evidence.processes}, schema={"task": pl.Int64})
     times = processes.join(in_mpi, on="task", how="left").join(phases, on="task", how="left").sort("task")
-    times = times.with_columns(
-        pl.col("start_up", "shut_down", "begin", "mpi").fill_null(0), pl.col("end").fill_null(evidence.length)
-    )
-    in_work = pl.col("mpi") - pl.col("start_up") - pl.col("shut_down")
-    work = pl.max_horizontal(pl.col("end") - pl.col("begin"), 0)
-    times = times.with_columns(mpi=pl.min_horizontal(pl.max_horizontal(in_work, 0), work))
+    times = times.with_columns(pl.col("end").fill_null(evidence.length)).fill_null(0)
+    work = (pl.col("end") - pl.col("begin")).clip(lower_bound=0)
+    in_work = (pl.col("mpi") - pl.col("start_up") - pl.col("shut_down")).clip(lower_bound=0)
+    times = times.with_columns(mpi=pl.min_horizontal(in_work, work))
     return times.with_columns(outside=work - pl.col("mpi"))
-
-
-def _mpi_start_up(evidence: Evidence) -> Finding | None:
-    """Processes start MPI at the same time: the one that takes longest counts."""
-    times = _process_times(evidence).with_columns(both=pl.col("start_up") + pl.col("shut_down"))
-    longest = Number.time("longest time in both", int(times["both"].to_numpy().max(initial=0)))
-    if longest.value < max(LONGEST_START.value, START_SHARE.value * evidence.length):
-        return None
-    start = Number.time("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()))
-    stop = Number.time("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()))
-    text = (
-        f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
-        f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
-    )
-    phases = mpi_phases(evidence.run)
-    begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
-    calls = phases.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False]).unique("task", keep="first")
-    worst = {task: (start, end) for task, start, end in calls.select("task", "start", "end").iter_rows()}
-    losses = Losses(
-        Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
-        for task, lost in times.select("task", "both").iter_rows()
-    )
-    return Finding(text, losses, (start, stop, longest))
-
-
-def _mpi_imbalance(evidence: Evidence) -> Finding | None:
-    """With equal work the busiest process would be outside of MPI for as long as the mean; no process can wait less than not at
-    all."""
-    times = _process_times(evidence)
-    outside, in_mpi = times["outside"].to_numpy(), times["mpi"].to_numpy()
-    most = Number.time("longest time outside of MPI", int(outside.max()))
-    mean = Number.time("mean time outside of MPI", float(outside.mean()))
-    saved = int(min(most.value - mean.value, in_mpi.mean()))
-    if saved < IMBALANCE_SHARE.value * evidence.length:
-        return None
-    busiest = times.row(int(outside.argmax()), named=True)
-    task, span = busiest["task"], (busiest["begin"], busiest["end"])
-    text = (
-        f"between MPI_Init and MPI_Finalize {evidence.name(task)} is outside of MPI calls for {most}, the mean of "
-        f"{len(outside)} processes is {mean} and the least {time(int(outside.min()))}; on average they are in MPI calls "
-        f"for {time(float(in_mpi.mean()))}"
-    )
-    balance = Number.share("mean over longest", mean.value / most.value if most.value else 1.0)
-    loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
-    return Finding(text, Losses([loss]), (most, mean, balance), wall=saved, is_bound=False)
-
-
-def _late_process(evidence: Evidence) -> Finding | None:
-    """The process for which another one waits longest, all waits added up."""
-    late = evidence.measured(LateProcesses)
-    if late.waits.is_empty():
-        return None
-    # Of a process the waits for another one add up: it does nothing else meanwhile.
-    worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
-    task, saved = worst["late"], Number.time("waits of the process that waits most", worst["waited"])
-    if saved.value < LATE_SHARE.value * evidence.length:
-        return None
-    waits = late.waits.filter(pl.col("late") == task)
-    number = Number("waits", int(waits["count"].sum()))
-    spent = Number.time("sum of the waits of all processes", int(waits["waited"].sum()))
-    waiting, begin, end = late.longest(task)
-    longest = Number.time("longest wait", end - begin)
-    undecided = Number.time("waits that are not decidable", late.undecided)
-    text = (
-        f"others wait {number} times in collectives and receives until {evidence.name(task)} calls, {spent} together; "
-        f"{evidence.name(worst['task'])} most, {saved}, and the longest wait is {longest}, of {evidence.name(waiting)}"
-    )
-    if undecided.value:
-        text += f"; of waits of {undecided} clocks leave open who was late"
-    outside = _process_times(evidence).sort("outside", "task", descending=[True, False])
-    is_busiest = outside.height > 0 and outside["task"][0] == task
-    first, last = int(waits["first"].to_numpy().min()), int(waits["last"].to_numpy().max())
-    loss = Loss(task, int(number.value), int(spent.value), first, last, (begin, end), _threads(evidence, task))
-    return Finding(
-        text,
-        Losses([loss]),
-        (number, spent, saved, longest, undecided),
-        wall=int(saved.value),
-        follows="mpi-imbalance" if is_busiest else None,
-        is_bound=False,
-    )
 
 
 def _threads(evidence: Evidence, task: int) -> tuple[int, ...]:
     """Rows of the calling threads of a process."""
     callers = evidence.run.callers
-    return tuple(callers[np.flatnonzero(evidence.run.events.rows.task[callers] == task)].tolist())
+    return tuple(callers[evidence.rows.task[callers] == task].tolist())
 
 
-MPI_START_UP = FindingRule(
+class MpiStartUp(
+    FindingRule,
     kind="mpi-start-up",
     title="Long start of MPI: processes are in MPI_Init and MPI_Finalize for much of the run",
     sees="in a run without a GPU, a long time in MPI_Init and MPI_Finalize",
@@ -361,24 +225,75 @@ MPI_START_UP = FindingRule(
     view="4-mpi/mpi_other",
     advice="In a long run it costs nothing: measure one, or the part after it (--window). Where many short jobs run, start "
     "fewer of them, and look at the launcher and at the file system that libraries are loaded from.",
-    thresholds=(LONGEST_START, START_SHARE),
-    judge=_mpi_start_up,
     of_processes=True,
-)
-MPI_IMBALANCE = FindingRule(
+):
+    shortest = Threshold(
+        "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "MPI starts in some 10 ms", "ns"
+    )
+    least = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "every run has a start")
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """Processes start MPI at the same time: the one that takes longest counts."""
+        times = _process_times(evidence).with_columns(both=pl.col("start_up") + pl.col("shut_down"))
+        longest = Number("longest time in both", int(times["both"].to_numpy().max(initial=0)), "ns")
+        if longest.value < max(self.shortest.value, self.least.value * evidence.length):
+            return None
+        start = Number("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()), "ns")
+        stop = Number("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()), "ns")
+        text = (
+            f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
+            f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
+        )
+        phases = mpi_phases(evidence.run)
+        begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
+        calls = phases.sort(pl.col("start") - pl.col("end"), "start").unique("task", keep="first", maintain_order=True)
+        worst = {task: (start, end) for task, start, end in calls.select("task", "start", "end").iter_rows()}
+        losses = Losses(
+            Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
+            for task, lost in times.select("task", "both").iter_rows()
+        )
+        return Finding(text, losses, (start, stop, longest))
+
+
+class MpiImbalance(
+    FindingRule,
     kind="mpi-imbalance",
     title="Unequal work: one process is outside of MPI for longer than the others, which wait in MPI",
     sees="in a run without a GPU, processes that are outside of MPI for different times between MPI_Init and MPI_Finalize",
     needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES),
     cost="what each process is less outside of MPI than the busiest one",
     view="4-mpi/mpi_time_percent",
-    advice="Divide the work again; where processes have equal work, look for one that is slowed down: shared CPUs, memory "
-    "of another socket, I/O.",
-    thresholds=(IMBALANCE_SHARE,),
-    judge=_mpi_imbalance,
+    advice="Divide the work again; where processes have equal work, look for one that is slowed down: shared CPUs, memory of "
+    "another socket, I/O.",
     of_processes=True,
-)
-LATE_PROCESS = FindingRule(
+):
+    least = Threshold(
+        "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
+    )
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """With equal work the busiest process would be outside of MPI for as long as the mean; no wait is negative."""
+        times = _process_times(evidence)
+        outside, in_mpi = times["outside"].to_numpy(), times["mpi"].to_numpy()
+        most = Number("longest time outside of MPI", int(outside.max()), "ns")
+        mean = Number("mean time outside of MPI", float(outside.mean()), "ns")
+        saved = int(min(most.value - mean.value, in_mpi.mean()))
+        if saved < self.least.value * evidence.length:
+            return None
+        busiest = times.row(int(outside.argmax()), named=True)
+        task, span = busiest["task"], (busiest["begin"], busiest["end"])
+        text = (
+            f"between MPI_Init and MPI_Finalize {evidence.name(task)} is outside of MPI calls for {most}, the mean of "
+            f"{len(outside)} processes is {mean} and the least {time(int(outside.min()))}; on average they are in MPI calls "
+            f"for {time(float(in_mpi.mean()))}"
+        )
+        balance = Number("mean over longest", mean.value / most.value if most.value else 1.0, "0 to 1")
+        loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
+        return Finding(text, Losses([loss]), (most, mean, balance), wall=saved, is_bound=False)
+
+
+class LateProcess(
+    FindingRule,
     kind="late-process",
     title="A late process: others wait in MPI until it calls",
     sees="in a run without a GPU, collectives that wait for one process, and receives before their messages are sent",
@@ -386,7 +301,38 @@ LATE_PROCESS = FindingRule(
     cost="waits for this process, summed over all others, as far as clocks decide",
     view="4-mpi/mpi_calls",
     advice="Look at what this process does before the longest wait: more work than others, I/O, or a wait for a third one.",
-    thresholds=(LATE_SHARE,),
-    judge=_late_process,
     of_processes=True,
-)
+):
+    least = Threshold("least part of E that a process waits for one other", 0.05, "some waits are in every collective")
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """Of the process for which another one waits longest, all waits added up: that does nothing else meanwhile."""
+        late = evidence.run.measured(LateProcesses)
+        if late.waits.is_empty():
+            return None
+        worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
+        task, saved = worst["late"], Number("waits of the process that waits most", worst["waited"], "ns")
+        if saved.value < self.least.value * evidence.length:
+            return None
+        waits = late.waits.filter(pl.col("late") == task)
+        number = Number("waits", int(waits["count"].sum()))
+        spent = Number("sum of the waits of all processes", int(waits["waited"].sum()), "ns")
+        waiting, begin, end = late.longest(task)
+        longest = Number("longest wait", end - begin, "ns")
+        undecided = Number("waits that are not decidable", late.undecided, "ns")
+        text = (
+            f"others wait {number} times in collectives and receives until {evidence.name(task)} calls, {spent} together; "
+            f"{evidence.name(worst['task'])} most, {saved}, and the longest wait is {longest}, of {evidence.name(waiting)}"
+            + (f"; of waits of {undecided} clocks leave open who was late" if undecided.value else "")
+        )
+        busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
+        first, last = int(waits["first"].to_numpy().min()), int(waits["last"].to_numpy().max())
+        loss = Loss(task, int(number.value), int(spent.value), first, last, (begin, end), _threads(evidence, task))
+        return Finding(
+            text,
+            Losses([loss]),
+            (number, spent, saved, longest, undecided),
+            wall=int(saved.value),
+            follows="mpi-imbalance" if task in busiest.head(1) else None,
+            is_bound=False,
+        )

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    losses_by_device,
-    rows_of_top,
-    summed,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
@@ -25,19 +17,6 @@ from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, time
 
 _MOST_ACTIVITIES = 3
-
-
-def _activities(times: dict[str, int], of_time: int) -> tuple[dict[str, int], str]:
-    """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
-    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent}
-    longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
-    return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
-
-
-# -- gaps that no other finding explains ----------------------------------------------------------
-
-LEAST_IDLE = least_share(0.1, "less is spread over many small causes")
-
 _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
@@ -46,59 +25,15 @@ _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
 
-def _idle_devices(evidence: Evidence) -> Finding | None:
-    """Devices with much idle time left."""
-    unexplained = summed([_unexplained(evidence)], ("device", "part"), ("count", "cost", *CAUSE_COLUMNS))
-    losses = evidence.costly(losses_by_device(evidence.run, unexplained, CAUSE_COLUMNS, worst="occurrence"), LEAST_IDLE)
-    if not losses:
-        return None
-    worst = max(losses, key=lambda loss: loss.longest)
-    longest = Number.time("longest gap", worst.longest)
-    activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
-    begin, end = worst.worst
-    alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
-    text = (
-        f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
-        f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
-        + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
-        + f". The launching threads meanwhile: {doing}"
-    )
-    numbers = [Number("gaps", losses.occurrences), longest]
-    numbers += [Number.time(what, spent) for what, spent in activities.items()]
-    return Finding(text, losses, numbers, follows=_cause_of_idle(losses, evidence))
+def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
+    """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
+    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent}
+    longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
+    return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-def _cause_of_idle(losses: Losses, evidence: Evidence) -> str | None:
-    """A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it."""
-    queue = evidence.finding("full-launch-queue")
-    if queue is None:
-        return None
-    blocked = {loss.index: loss.cost for loss in queue.losses}
-    return "full-launch-queue" if all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses) else None
-
-
-def _unexplained(evidence: Evidence) -> pl.DataFrame:
-    """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
-    explained: list[tuple[int, int]] = []
-    for place, kind in enumerate(evidence.gaps.kinds):
-        finding = evidence.finding(kind)
-        explained += [(place, device) for device in finding.losses.indices] if finding is not None else []
-    keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
-    return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
-
-
-def _busy_hosts(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-    """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-    unexplained = _unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-    gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
-    if gaps is None:
-        return None
-    length = pl.col("end") - pl.col("begin")
-    idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
-    return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
-
-
-IDLE_DEVICES = FindingRule(
+class IdleDevices(
+    FindingRule,
     kind="idle-devices",
     title="Idle devices: no other finding explains these gaps",
     sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
@@ -107,41 +42,54 @@ IDLE_DEVICES = FindingRule(
     view="0-start-here/gaps",
     advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
     "thread does; NVTX ranges, call chains and samples show where in the program.",
-    thresholds=(LEAST_IDLE,),
-    judge=_idle_devices,
-    without=_busy_hosts,
-)
+):
+    least = least_share(0.1, "less is spread over many small causes")
 
-# -- a late start, and an early end ---------------------------------------------------------------
+    def unexplained(self, evidence: Evidence) -> pl.DataFrame:
+        """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
+        explained: list[tuple[int, int]] = []
+        for place, kind in enumerate(evidence.gaps.kinds):
+            if finding := evidence.finding(kind):
+                explained += [(place, device) for device in finding.losses.indices]
+        keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
+        return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
 
-SHORTEST_START = Threshold(
-    "shortest time before the first activity", 250_000_000, "ns", "MPI_Init and a CUDA context take some 200 ms"
-)
-LEAST_START = Threshold("least part of E", 0.1, "0 to 1", "every run has a start")
-SHORTEST_END = Threshold("shortest time after the last activity", 100_000_000, "ns", "the end of a process takes as long")
-LEAST_END = Threshold("least part of E", 0.1, "0 to 1", "every run has an end")
+    def losses(self, evidence: Evidence) -> Losses:
+        return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        worst = max(losses, key=lambda loss: loss.longest)
+        longest = Number("longest gap", worst.longest, "ns")
+        activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
+        begin, end = worst.worst
+        alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
+        text = (
+            f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
+            f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
+            + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
+            + f". The launching threads meanwhile: {doing}"
+        )
+        numbers = [Number("gaps", losses.occurrences), longest]
+        numbers += [Number(what, spent, "ns") for what, spent in activities.items()]
+        # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
+        queue = evidence.finding("full-launch-queue")
+        blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
+        is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
+        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
+        if gaps is None:
+            return None
+        length = pl.col("end") - pl.col("begin")
+        idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
+        return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
 
 
-def _start_up(evidence: Evidence) -> Finding | None:
-    """All devices that ever do something: the run begins when the first of them does."""
-    first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-    if first < SHORTEST_START.value or first < LEAST_START.value * evidence.length:
-        return None
-    before = Number.time("time before the first activity", first)
-    gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
-    of_devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-    losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in of_devices)
-    times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
-    activities, doing = _activities(times, sum(times.values()))
-    text = (
-        f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
-        f"that launch the first work meanwhile: {doing}"
-    )
-    numbers = [Number.time(f"of the time of the devices: {what}", spent) for what, spent in activities.items()]
-    return Finding(text, losses, [before, *numbers], wall=first)
-
-
-START_UP = FindingRule(
+class StartUp(
+    FindingRule,
     kind="start-up",
     title="Long start-up: the first work of a GPU comes late",
     sees="a long time before the first activity of any device",
@@ -150,28 +98,33 @@ START_UP = FindingRule(
     view="0-start-here/host_activity",
     advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
     "communicators, and just-in-time compilation. In a long run it costs nothing.",
-    thresholds=(SHORTEST_START, LEAST_START),
-    judge=_start_up,
-)
-
-
-def _shut_down(evidence: Evidence) -> Finding | None:
-    """All devices that ever did something."""
-    last = max(evidence.last, default=-1)
-    after = Number.time("time after the last activity", evidence.length - last)
-    if last < 0 or after.value < SHORTEST_END.value or after.value < LEAST_END.value * evidence.length:
-        return None
-    lost, place = evidence.length - last, (last, evidence.length)
-    losses = Losses(
-        Loss(device, 1, lost, *place, place, evidence.streams(device))
-        for device, first in enumerate(evidence.first)
-        if first >= 0
+):
+    shortest = Threshold(
+        "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
-    text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
-    return Finding(text, losses, (after,), wall=lost)
+    least = Threshold("least part of E", 0.1, "every run has a start")
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """Of all devices that ever do something: the run begins when the first of them does."""
+        first = min((begin for begin in evidence.first if begin >= 0), default=-1)
+        if first < self.shortest.value or first < self.least.value * evidence.length:
+            return None
+        before = Number("time before the first activity", first, "ns")
+        gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
+        devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
+        losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in devices)
+        times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
+        activities, doing = _activities(times, sum(times.values()))
+        text = (
+            f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
+            f"that launch the first work meanwhile: {doing}"
+        )
+        numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        return Finding(text, losses, [before, *numbers], wall=first)
 
 
-SHUT_DOWN = FindingRule(
+class ShutDown(
+    FindingRule,
     kind="shut-down",
     title="Long shut-down: nothing runs on GPUs at the end",
     sees="a long time after the last activity of any device",
@@ -180,43 +133,25 @@ SHUT_DOWN = FindingRule(
     view="0-start-here/host_activity",
     advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
     "(--capture-range). The profiler's own work at its end is in this time, too.",
-    thresholds=(SHORTEST_END, LEAST_END),
-    judge=_shut_down,
-)
+):
+    shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
+    least = Threshold("least part of E", 0.1, "every run has an end")
 
-# -- hardly any work ------------------------------------------------------------------------------
-
-LARGEST_ACTIVE = Threshold(
-    "largest part of E in which anything runs on the busiest device", 0.05, "0 to 1",
-    "then the run is one of hosts, and other findings are about its details",
-)  # fmt: skip
-
-
-def _little_gpu_work(evidence: Evidence) -> Finding | None:
-    """All devices, where none does much."""
-    table, length = evidence.tables["devices"], evidence.length
-    running = table["active_ns"].to_list()
-    busiest = Number.time("time in which anything runs on it", max(running))
-    part = Number.share("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1))
-    if not busiest.value or part.value > LARGEST_ACTIVE.value:
-        return None
-    computing = Number.time("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()))
-    active = Number.time("time from the first to the last activity", evidence.active_time)
-    edges = zip(evidence.first, evidence.last, strict=True)
-    places = [(first, last) if first >= 0 else (0, length) for first, last in edges]
-    losses = Losses(
-        Loss(device, 1, length - busy, 0, length, place, evidence.streams(device))
-        for device, (busy, place) in enumerate(zip(running, places, strict=True))
-    )
-    text = (
-        f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
-        f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
-        f"activity it is {active}"
-    )
-    return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """Of all devices that ever did something."""
+        last = max(evidence.last, default=-1)
+        lost, place = evidence.length - last, (last, evidence.length)
+        if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
+            return None
+        after = Number("time after the last activity", lost, "ns")
+        active = [device for device, first in enumerate(evidence.first) if first >= 0]
+        losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
+        text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
+        return Finding(text, losses, (after,), wall=lost)
 
 
-LITTLE_GPU_WORK = FindingRule(
+class LittleGpuWork(
+    FindingRule,
     kind="little-gpu-work",
     title="Hardly any GPU work: devices are idle nearly all the time",
     sees="devices on which nothing runs for nearly all of the window",
@@ -225,6 +160,32 @@ LITTLE_GPU_WORK = FindingRule(
     view="0-start-here/gaps",
     advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
     "GPU more of the work, or use fewer GPUs.",
-    thresholds=(LARGEST_ACTIVE,),
-    judge=_little_gpu_work,
-)
+):
+    largest = Threshold(
+        "largest part of E in which anything runs on the busiest device", 0.05,
+        "then the run is one of hosts, and other findings are about its details",
+    )  # fmt: skip
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """Of all devices, where none does much."""
+        table, length = evidence.tables["devices"], evidence.length
+        running = table["active_ns"].to_list()
+        busiest = Number("time in which anything runs on it", max(running), "ns")
+        part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), "0 to 1")
+        if not busiest.value or part.value > self.largest.value:
+            return None
+        computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), "ns")
+        active = Number("time from the first to the last activity", evidence.active_time, "ns")
+        places = [
+            (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
+        ]
+        losses = Losses(
+            Loss(device, 1, length - busy, 0, length, place)
+            for device, (busy, place) in enumerate(zip(running, places, strict=True))
+        )
+        text = (
+            f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
+            f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
+            f"activity it is {active}"
+        )
+        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))

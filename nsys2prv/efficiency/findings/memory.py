@@ -1,84 +1,308 @@
-"""Rules about memory: allocations while devices wait, and pages of unified memory that migrate."""
+"""Rules about memory: copies that are small, waited for or exposed, allocations, and pages of unified memory that migrate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.copies import OF_UNIFIED_MEMORY, DeviceCopies
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
-from nsys2prv.efficiency.graph.changes import without_calls
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, Numbers, segments
-from nsys2prv.efficiency.measured_run import ALLOCATION, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
 
-# -- allocations ----------------------------------------------------------------------------------
-
-FEWEST_GAPS = Threshold("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
-LEAST_OF_CALLS = least_share(0.01, "they are easily avoided")
-WHOLE_GAP = Threshold(
-    "least part of a gap in such calls for the whole gap to count", 0.5, "0 to 1",
-    "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
-)  # fmt: skip
-_DOMINATES = pl.col("allocation_ns") >= WHOLE_GAP.value * pl.col("length")
+TO_DEVICE, TO_HOST = 1, 2
+"""Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
+OF_UNIFIED_MEMORY = (11, 12)
+_BLOCK = 500_000
 
 
-def _allocations(evidence: Evidence) -> Finding | None:
-    """Devices with such gaps again and again."""
-    losses = evidence.costly(evidence.gaps.losses("allocations"), LEAST_OF_CALLS, FEWEST_GAPS, recurring=True, or_large=True)
-    if not losses:
-        return None
-    gaps, mean, longest = losses.gaps
-    text = (
-        f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
-        f"{mean} on average and {longest} at most"
+@dataclass(frozen=True)
+class DeviceCopies(Measurement):
+    """Copies from, to and inside of devices.
+
+    Attributes
+    ----------
+    copies
+        `row` of the stream, `device`, `begin`, `end`, `size` in bytes, `kind` (a number of nsys), `is_pageable` (one side is
+        pageable memory), and `alone`: the time in which no kernel runs, ns.
+    """
+
+    run: MeasuredRun
+    copies: pl.DataFrame
+
+    def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
+        """What some copies cost on each device: their time in which no kernel runs, or `beside_kernels`, too."""
+        length = pl.col("end") - pl.col("begin")
+        cost = length if beside_kernels else pl.col("alone")
+        occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
+        # Copies that run at the same time are alone at the same time.
+        most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
+        losses = Losses.of(self.run, occurrences, ("length", "bytes"))
+        return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
+
+
+def device_copies(run: MeasuredRun) -> DeviceCopies:
+    """Copies of a run whose kind is known."""
+    kinds = {value_of(run, event_types.MEMORY_OPERATION, label): kind for kind, label in event_types.COPY_KINDS.items()}
+    pageable = [
+        pl.col(column) == value_of(run, number, event_types.MEMORY_KINDS[0])
+        for column, number in (("source", event_types.SOURCE_MEMORY), ("destination", event_types.DESTINATION_MEMORY))
+    ]
+    copies = (
+        run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
+        .select(
+            pl.col("row", "size", "end").cast(pl.Int64),
+            begin=pl.col("start").cast(pl.Int64),
+            device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
+            kind=pl.col("value").replace_strict(kinds, default=None, return_dtype=pl.Int8),
+            is_pageable=pl.any_horizontal(pageable),
+        )
+        .filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     )
-    return Finding(text, losses, (gaps, replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")))
+    # Time in which nothing but copies runs on the device.
+    times = [np.zeros(0, dtype=np.int64)]
+    for block in copies.iter_slices(_BLOCK):
+        of_masks = run.device_times.in_windows(*(block[name].to_numpy() for name in ("device", "begin", "end")))
+        times.append(next(islice(of_masks, 1 << MEMORY, None)))
+    return DeviceCopies(run, copies.with_columns(alone=pl.Series(np.concatenate(times))))
 
 
-def _without_allocations(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
-    """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
-    begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
-    return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses), begin, end))
+_HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
 
 
-ALLOCATIONS = FindingRule(
+class SmallCopies(
+    FindingRule,
+    kind="small-copies",
+    title="Small copies: latency instead of bandwidth",
+    sees="many copies that are too small for the bandwidth, in which no kernel runs",
+    needs=(rule.COPY_SIZES,),
+    cost="time of the copies in which no kernel runs, and of short gaps between two of them",
+    view="7-memory/copy_size",
+    advice="Put small pieces into one buffer and copy that, or make them on the device.",
+):
+    largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
+    longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
+    fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
+    least = least_share(0.02, "less is not worth a change of the program")
+    recurring = True
+    gap_cause = GapCause(
+        pl.col("before_copy")
+        & pl.col("after_copy")
+        & pl.col("next_size").is_between(0, largest.value, closed="left")
+        & pl.col("former_size").is_between(0, largest.value, closed="left")
+        & (pl.col("length") <= longest.value)
+    )
+
+    def losses(self, evidence: Evidence) -> Losses:
+        in_gaps = Counter({loss.index: loss.cost for loss in evidence.gaps.losses(self.kind)})
+        copies = evidence.run.measured(DeviceCopies).losses(evidence, _HOST_COPY & (pl.col("size") < self.largest.value))
+        return Losses(
+            replace(loss, cost=loss.cost + in_gaps[loss.index], sums={**loss.sums, "between": in_gaps[loss.index]})
+            for loss in copies
+        )
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        number = Number("copies", losses.occurrences)
+        mean = Number("mean size", losses.total("bytes") / losses.occurrences, "bytes")
+        between = Number("time in gaps between them", losses.total("between"), "ns")
+        text = (
+            f"{number} copies {losses} of {mean} on average take {time(losses.cost)} in which no kernel "
+            f"runs, {between} of it in gaps between two of them"
+        )
+        return Finding(text, losses, (number, mean, between))
+
+
+class SynchronousCopies(
+    GapRule,
+    kind="synchronous-copies",
+    title="Synchronous copies: devices wait while their host waits for copies",
+    sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
+    view="5-host-and-cuda-api/cuda_calls",
+    advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
+    "yet.",
+):
+    copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
+    shortest_before_copy = Threshold(
+        "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
+    )
+    fewest = Threshold("fewest such gaps on a device", 20, "fewer are the start of phases", "")
+    least = least_share(0.02, "less is not worth a change of the program")
+    recurring = or_large = True
+    removed = staticmethod(without_waits)
+    gap_cause = GapCause(
+        # The call that launches a copy is in the gap before it, too.
+        pl.col("is_late")
+        & (pl.col("before_kernel") | (pl.col("length") >= shortest_before_copy.value))
+        & (pl.col("memory_ns") >= copy_part.value * pl.col("length")),
+        sums={"copying": pl.col("memory_ns")},
+    )
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, _ = losses.gaps
+        copying = losses.share("copying", "part of the gaps in these calls")
+        calls = evidence.tables["cuda_calls"]
+        waiting = calls.filter((pl.col("category") == "memory") & ~pl.col("call").str.contains("Async"))
+        synchronous = Number("calls of synchronous functions", int(waiting["count"].sum()))
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average, while the launching thread is in calls that "
+            f"copy or set memory ({copying} of the gaps); {synchronous} calls are of synchronous functions"
+        )
+        in_them = Number("time in them", int(waiting["total_ns"].sum()), "ns")
+        return Finding(text, losses, (gaps, mean, copying, synchronous, in_them))
+
+
+# -- copies during which nothing computes ---------------------------------------------------------
+
+_SMALLEST = Threshold(
+    "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
+)
+_FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
+_IS_LARGE = pl.col("size") >= _SMALLEST.value
+
+
+class _LargeCopies(FindingRule):
+    """A rule about large copies that cost enough again and again, or for long.
+
+    Attributes
+    ----------
+    copies
+        Which they are.
+    of_memory
+        The same for the text.
+    """
+
+    copies: pl.Expr
+    of_memory = ""
+    recurring = or_large = True
+
+    def losses(self, evidence: Evidence) -> Losses:
+        return evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        length, moved = losses.total("length"), losses.total("bytes")
+        copies = Number("copies", losses.occurrences)
+        mean = Number("mean size", moved / losses.occurrences, "bytes")
+        spent = Number("their time", length, "ns")
+        exposed = Number("part of it beside no kernel", losses.cost / length, "0 to 1")
+        text = (
+            f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
+            f"during {exposed} of that no kernel runs"
+        )
+        numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        if factor is not None:
+            text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
+            numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
+        return Finding(text, losses, numbers)
+
+    def factor(self, evidence: Evidence) -> float | None:
+        """How many times as long copies take without the finding; None: it is not known."""
+        return None
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+        """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
+        factor = self.factor(evidence)
+        is_of_finding = self.copies & pl.col("device").is_in(finding.losses.indices)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(is_of_finding).select("begin", "end", group="row")
+        return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
+
+
+class PageableCopies(
+    _LargeCopies,
+    kind="pageable-copies",
+    title="Pageable copies that should be pinned",
+    sees="large copies between device and pageable memory, again and again",
+    needs=(rule.MEMORY_KINDS,),
+    cost="time of the copies in which no kernel runs",
+    view="7-memory/copy_source",
+    advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
+    "kernels.",
+):
+    smallest, fewest = _SMALLEST, _FEWEST
+    least = least_share(0.01, "they are easily avoided")
+    copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
+    of_memory = " between device and pageable memory"
+
+    def factor(self, evidence: Evidence) -> float | None:
+        """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
+        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
+        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
+        pageable, pinned = by_memory.get(True), by_memory.get(False)
+        return pinned / pageable if pageable and pinned is not None else None
+
+
+class ExposedCopies(
+    _LargeCopies,
+    kind="exposed-copies",
+    title="Exposed copies: nothing computes while copies run that could overlap",
+    sees="large copies, but those of pageable and of unified memory, beside which no kernel runs",
+    needs=(rule.MEMORY_KINDS,),
+    cost="time of the copies in which no kernel runs",
+    view="7-memory/overlap_of_copies",
+    advice="Copy the next batch on a separate stream while the device computes; fuse copies inside the device into kernels; "
+    "keep data on the device.",
+):
+    smallest = _SMALLEST
+    exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
+    fewest = _FEWEST
+    least = least_share(0.05, "one copy of a batch per iteration is normal")
+    copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
+
+    def counts(self, loss: Loss, evidence: Evidence) -> bool:
+        return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
+
+
+class Allocations(
+    GapRule,
     kind="allocations",
     title="Allocations: devices wait while memory is allocated or freed",
     sees="gaps after work in which the launching thread allocates or frees memory, again and again",
-    needs=(rule.CUDA_CALLS,),
     cost="time of these calls in the gaps; of the whole gap where they are most of it",
     view="5-host-and-cuda-api/cuda_calls",
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-    thresholds=(FEWEST_GAPS, LEAST_OF_CALLS, WHOLE_GAP),
-    judge=_allocations,
-    without=_without_allocations,
-    gap_cause=GapCause(
+):
+    fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
+    least = least_share(0.01, "they are easily avoided")
+    whole_gap = Threshold(
+        "least part of a gap in such calls for the whole gap to count", 0.5,
+        "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
+    )  # fmt: skip
+    recurring = or_large = True
+    dominates = pl.col("allocation_ns") >= whole_gap.value * pl.col("length")
+    gap_cause = GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)
         & (pl.col("after_kernel") | (pl.col("after_copy") & ~pl.col("after_upload") & (pl.col("former_size") >= 0))),
-        cost=pl.when(_DOMINATES).then("length").otherwise("allocation_ns"),
+        cost=pl.when(dominates).then("length").otherwise("allocation_ns"),
         is_exclusive=False,
-        dominates=_DOMINATES,
-    ),
-)
+        dominates=dominates,
+    )
 
-# -- unified memory -------------------------------------------------------------------------------
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        text = (
+            f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
+            f"{mean} on average and {longest} at most"
+        )
+        mean, longest = replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")
+        return Finding(text, losses, (gaps, mean, longest))
 
-FEWEST_MIGRATIONS = Threshold("fewest migrations of a device", 100, "", "pages are needed once, and fewer are a start")
-BOTH_WAYS = Threshold(
-    "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "0 to 1", "else pages migrate once"
-)
-LEAST_OF_MIGRATIONS = least_share(0.02, "less is not worth a prefetch")
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+        """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
+        begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
+        return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
 
 
 @dataclass(frozen=True)
@@ -115,64 +339,16 @@ def fault_times(run: MeasuredRun) -> FaultTimes:
 
 def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
     """Time that events cover, by the part of the run that they begin in, and device, ns."""
-    open_times = segments(Intervals.of(events["device"].to_numpy(), events["start"].to_numpy(), events["end"].to_numpy()))
+    open_times = segments(Intervals.of(*(events[name].to_numpy() for name in ("device", "start", "end"))))
     is_open = open_times.counts[0] > 0
-    begin = pl.Series("begin", open_times.begin[is_open])
-    part = begin.to_frame().select(part_of(pl.col("begin"), run.events.length)).to_series().to_numpy()
+    part = pl.select(part_of(pl.lit(pl.Series(open_times.begin[is_open])), run.events.length)).to_series().to_numpy()
     covered: Numbers = np.zeros((PARTS, len(run.events.rows.devices)), dtype=np.int64)
     np.add.at(covered, (part, open_times.group[is_open]), open_times.length[is_open])
     return covered
 
 
-def _unified_memory(evidence: Evidence) -> Finding | None:
-    """Devices with many migrations: kernels wait for pages that are not there."""
-    copies = evidence.measured(DeviceCopies)
-
-    def migrations(*kinds: int) -> Losses:
-        return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
-
-    losses = evidence.costly(migrations(*OF_UNIFIED_MEMORY), LEAST_OF_MIGRATIONS, FEWEST_MIGRATIONS)
-    if not losses:
-        return None
-    devices = losses.indices
-    there, back = (migrations(kind).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY)
-    moved, returned = (
-        Number.size(f"bytes to the {end}", way.total("bytes")) for end, way in (("device", there), ("host", back))
-    )
-    less = Number.share(
-        "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(moved.value + returned.value, 1)
-    )
-    to_device, to_host = (
-        Number.time(f"time of migrations to the {end}", way.cost) for end, way in (("device", there), ("host", back))
-    )
-    number = Number("migrations", losses.occurrences)
-    mean = Number.size("mean size", (moved.value + returned.value) / number.value)
-    text = (
-        f"{number} migrations {losses} bring {moved} of unified memory to the device in "
-        f"{to_device}, and {returned} to the host in {to_host}, {mean} each"
-        + (": pages migrate back and forth" if less.value >= BOTH_WAYS.value else "")
-    )
-    text_of_faults, of_faults, losses, together = _waits_for_faults(evidence, losses)
-    numbers = (number, moved, returned, less, to_device, to_host, *of_faults)
-    return Finding(f"{text}; {text_of_faults}", losses, numbers, wall=together, is_bound=together is not None)
-
-
-def _waits_for_faults(evidence: Evidence, losses: Losses) -> tuple[str, Sequence[Number], Losses, int | None]:
-    """What is known of the waits of kernels for pages: a text, numbers, the losses with them, and the time that devices wait
-    together, ns; None: faults were not recorded."""
-    waits, devices = evidence.measured(FaultTimes), sorted(losses.indices)
-    faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
-    handled = Number.time("time in which these are handled", int(waits.handled[devices].sum()))
-    if not faults.value:
-        text = "how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
-        return text, (faults, handled), losses, None
-    waiting = Losses(replace(loss, cost=int(waits.waited[:, loss.index].sum())) for loss in losses)
-    # Devices that wait in the same part of the run wait together.
-    together = int(waits.waited[:, devices].max(axis=1).sum())
-    return f"page faults of kernels are handled for {handled}", (faults, handled), waiting, together
-
-
-UNIFIED_MEMORY = FindingRule(
+class UnifiedMemory(
+    FindingRule,
     kind="unified-memory",
     title="Unified memory: kernels and hosts wait for pages that migrate",
     sees="many migrations of pages, to the device when kernels touch them and to the host when it does, and whether both "
@@ -183,6 +359,48 @@ UNIFIED_MEMORY = FindingRule(
     view="7-memory/copies",
     advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
     "that the host reads in separate memory.",
-    thresholds=(FEWEST_MIGRATIONS, BOTH_WAYS, LEAST_OF_MIGRATIONS),
-    judge=_unified_memory,
-)
+):
+    fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
+    both_ways = Threshold(
+        "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"
+    )
+    least = least_share(0.02, "less is not worth a prefetch")
+
+    def losses(self, evidence: Evidence) -> Losses:
+        return self.migrations(OF_UNIFIED_MEMORY, evidence)
+
+    def migrations(self, kinds: tuple[int, ...], evidence: Evidence) -> Losses:
+        """Migrations of some kinds: kernels wait for pages that are not there."""
+        copies = evidence.run.measured(DeviceCopies)
+        return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        devices = sorted(losses.indices)
+        there, back = (
+            self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
+        )
+        moved = Number("bytes to the device", there.total("bytes"), "bytes")
+        returned = Number("bytes to the host", back.total("bytes"), "bytes")
+        to_device = Number("time of migrations to the device", there.cost, "ns")
+        to_host = Number("time of migrations to the host", back.cost, "ns")
+        total = moved.value + returned.value
+        less = Number(
+            "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(total, 1), "0 to 1"
+        )
+        number = Number("migrations", losses.occurrences)
+        text = (
+            f"{number} migrations {losses} bring {moved} of unified memory to the device in {to_device}, and {returned} to the "
+            f"host in {to_host}, {Number('', total / number.value, 'bytes')} each"
+            + (": pages migrate back and forth" if less.value >= self.both_ways.value else "")
+        )
+        waits = evidence.run.measured(FaultTimes)
+        faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
+        handled = Number("time in which these are handled", int(waits.handled[devices].sum()), "ns")
+        numbers = (number, moved, returned, less, to_device, to_host, faults, handled)
+        if not faults.value:
+            text += "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+            return Finding(text, losses, numbers, is_bound=False)
+        waiting = losses.with_costs(lambda loss: int(waits.waited[:, loss.index].sum()))
+        # Devices that wait in the same part of the run wait together.
+        together = int(waits.waited[:, devices].max(axis=1).sum())
+        return Finding(f"{text}; page faults of kernels are handled for {handled}", waiting, numbers, wall=together)

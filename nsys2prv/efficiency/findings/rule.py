@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import Any
 
+import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold, Worst
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
-from nsys2prv.efficiency.graph.changes import Step, without_gaps, without_launches
+from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
-from nsys2prv.efficiency.meters.run_totals import Totals
-from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
 
-LEAST_COST = Threshold("least time that is saved", 1_000_000, "ns", "the first few ms are not a run to judge")
-LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "0 to 1", "less of the run is not worth a look")
+LEAST_COST = Threshold("least time that is saved", 1_000_000, "the first few ms are not a run to judge", "ns")
+LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "less of the run is not worth a look")
 RECURRING = Threshold(
-    "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5, "0 to 1",
+    "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5,
     "else it belongs to a phase, such as the start",
 )  # fmt: skip
 ACTIVE_PARTS = Threshold(
-    "least part of the window from first to last activity of a device (likewise)", 0.1, "0 to 1", "less is too short for a loop"
+    "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
 )
 LARGE_SHARE = Threshold(
-    "part of a device's active time that counts also where it does not recur (for copies and allocations)", 0.1, "0 to 1",
+    "part of a device's active time that counts also where it does not recur (for copies and allocations)", 0.1,
     "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
 """Thresholds of all rules."""
-
-AnyEvidence = TypeVar("AnyEvidence")
 
 
 @dataclass(frozen=True)
@@ -62,57 +59,6 @@ class Without:
     at_most: bool = False
 
 
-WithoutFinding = Callable[["Evidence", Finding, BuiltGraph], Without | None]
-
-
-@dataclass(frozen=True)
-class FindingRule:
-    """One rule.
-
-    Attributes
-    ----------
-    kind, title
-        Its name for programs and for people.
-    sees
-        What it looks for.
-    needs
-        What must be recorded; without it the rule can't decide.
-    view
-        The view that shows it, by its name in cfgs/views.ini.
-    advice
-        What people do about it.
-    thresholds
-        What it compares with. A device is part of a finding when it is itself beyond all of them.
-    judge
-        The finding of a run, if there is one.
-    cost
-        How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
-    gap_cause
-        The gaps that it counts.
-    without
-        What the graph of the run is without the finding (None: that is not known), for the time by which the run would be
-        shorter; a rule without it has a bound from the critical path.
-    unseen
-        What it can't see by its nature, for people who find nothing.
-    of_processes
-        It is for runs without GPUs.
-    """
-
-    kind: str
-    title: str
-    sees: str
-    needs: Sequence[Need]
-    view: str
-    advice: str
-    thresholds: Sequence[Threshold]
-    judge: Callable[[Evidence], Finding | None]
-    cost: str = "sum of the gaps, without the time in allocation calls"
-    gap_cause: GapCause | None = None
-    without: WithoutFinding | None = None
-    unseen: str | None = None
-    of_processes: bool = False
-
-
 class Evidence:
     """What rules judge: a run, its tables, and what was measured of it.
 
@@ -123,96 +69,65 @@ class Evidence:
     tables
         Tables of the results, with the types of their columns.
     rules
-        All rules that judge it, by their kinds.
+        All rules that judge it.
+
+    Attributes
+    ----------
+    rows, length, devices
+        Of the run: its rows, E in ns, and n, the number of GPUs; 0 in a run without.
+    indices
+        Of devices, by their names.
+    processes
+        Tasks with threads that call MPI.
+    first, last
+        Of each device, ns: first begin and last end of activity; -1: none.
     """
 
     def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
-        self.run = run
-        self.tables = tables
-        self.rules = {rule.kind: rule for rule in rules}
+        self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
+        self.devices = len(self.rows.devices)
+        self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
+        self.first: list[int] = tables["devices"]["first_ns"].fill_null(-1).to_list()
+        self.last: list[int] = tables["devices"]["last_ns"].fill_null(-1).to_list()
+        self._rules = {rule.kind: rule for rule in rules}
         self._findings: dict[str, Finding | None] = {}
-
-    def measured(self, kind: type[AnyEvidence]) -> AnyEvidence:
-        """What a meter measured, by its type."""
-        return self.run.measured(kind)
 
     @property
     def gaps(self) -> GapCauses:
-        """Gaps by cause."""
-        return self.measured(GapCauses)
+        """Gaps by cause; of a run with GPUs."""
+        return self.run.measured(GapCauses)
 
     def missing(self, rule: FindingRule) -> str | None:
         """Why a rule can't decide; None: it can."""
         if not rule.of_processes and not self.devices:
             return NO_DEVICES
         of_needs = next((reason for need in rule.needs if (reason := need.missing(self)) is not None), None)
-        return of_needs if rule.of_processes else of_needs or self.measured(LostWork).reason
+        return of_needs if rule.of_processes else of_needs or self.run.measured(LostWork).reason
 
     def finding(self, kind: str) -> Finding | None:
         """The finding of a rule, also one that costs too little to be shown; rules are judged once."""
         if kind not in self._findings:
-            rule = self.rules[kind]
+            rule = self._rules[kind]
             self._findings[kind] = rule.judge(self) if self.missing(rule) is None else None
         return self._findings[kind]
 
-    # -- the run ------------------------------------------------------------------------------------
-
-    @property
-    def length(self) -> int:
-        """E, ns."""
-        return self.run.events.length
-
-    @property
-    def devices(self) -> int:
-        """n, the number of GPUs; 0 in a run without."""
-        return len(self.run.events.rows.devices)
-
-    @cached_property
-    def processes(self) -> list[int]:
-        """Tasks with threads that call MPI."""
-        rows = self.run.events.rows
-        return sorted({int(rows.task[row]) for row in self.run.callers})
-
     def name(self, index: int) -> str:
         """Name of a device, in a run without GPUs of a process."""
-        rows = self.run.events.rows
-        return rows.devices[index].name if rows.devices else rows.tasks[index].name
+        return self.rows.devices[index].name if self.devices else self.rows.tasks[index].name
 
-    def device_index(self, name: str) -> int:
-        """Index of a device."""
-        return next(index for index, device in enumerate(self.run.events.rows.devices) if device.name == name)
+    def tasks_of(self, indices: Sequence[int]) -> list[int]:
+        """Tasks that use some devices; of a run without GPUs these processes."""
+        of_device = self.rows.tasks_of_device if self.devices else {index: (index,) for index in indices}
+        return sorted({task for index in indices for task in of_device.get(index, ())})
 
-    def tasks_of(self, losses: Iterable[Loss]) -> list[int]:
-        """Tasks that use the devices of some losses, or that are the processes."""
-        if not self.devices:
-            return [loss.index for loss in losses]
-        of_device = self.run.events.rows.tasks_of_device
-        return sorted({task for loss in losses for task in of_device.get(loss.index, ())})
-
-    def ranks_of(self, losses: Iterable[Loss]) -> list[int]:
-        """Their ranks, as far as they are known."""
-        tasks = self.run.events.rows.tasks
-        return [rank for task in self.tasks_of(losses) if (rank := tasks[task].rank) is not None]
-
-    def streams(self, device: int) -> tuple[int, ...]:
-        """Rows of the streams of a device."""
-        rows = self.run.events.rows
-        pairs = enumerate(zip(rows.kind, rows.device, strict=True))
-        return tuple(row for row, (kind, of) in pairs if kind == STREAM and of == device)
+    def ranks_of(self, indices: Sequence[int]) -> list[int]:
+        """Ranks of these tasks, as far as they are known."""
+        return [rank for task in self.tasks_of(indices) if (rank := self.rows.tasks[task].rank) is not None]
 
     def kernel_name(self, number: int, value: int) -> str:
         """Name of a kernel."""
         return str(self.run.events.named(pl.Series([number]), pl.Series([value]))[0])
-
-    @cached_property
-    def first(self) -> list[int]:
-        """First begin of activity of each device, ns; -1: none."""
-        return list(self.measured(Totals).first.tolist())
-
-    @cached_property
-    def last(self) -> list[int]:
-        """Last end of activity of each device, ns; -1: none."""
-        return list(self.measured(Totals).last.tolist())
 
     def active(self, device: int) -> int:
         """Time from the first to the last activity of a device, ns."""
@@ -231,40 +146,14 @@ class Evidence:
         # A call before the window is on no row of it.
         return bool((self.run.launches["time"].to_numpy()[places[places != NO_LAUNCH]] >= 0).any())
 
-    def has_work(self, number: int) -> bool:
-        """Whether devices have work of an event type."""
-        return bool((self.run.operations["number"] == number).any())
-
-    # -- losses -------------------------------------------------------------------------------------
-
     def of_device(self, device: int, count: int, cost: int) -> Loss:
         """A device that shows something all the time; the place to look at is the bin where it computes most against others."""
         bins = self.tables["device_bins"].join(self.tables["bins"].select("bin", "begin_ns", "end_ns"), on="bin")
-        is_device = pl.col("device") == self.name(device)
-        mean = bins.filter(~is_device).group_by("bin").agg(mean=pl.col("kernels_ns").mean())
-        place = bins.filter(is_device).join(mean, on="bin", how="left").with_columns(pl.col("mean").fill_null(0))
-        worst = place.sort(pl.col("kernels_ns") - pl.col("mean"), -pl.col("bin"), descending=True).row(0, named=True)
-        place_to_look = worst["begin_ns"], worst["end_ns"]
-        return Loss(device, count, cost, self.first[device], self.last[device], place_to_look, self.streams(device))
-
-    def costly(
-        self,
-        losses: Iterable[Loss],
-        least: Threshold,
-        fewest: Threshold | None = None,
-        *,
-        recurring: bool = False,
-        or_large: bool = False,
-    ) -> Losses:
-        """Devices that lose enough of their active time, with enough occurrences; `recurring`: and that occur again and again;
-        `or_large`: or cost a large part of it, however rare they are (LARGE_SHARE)."""
-
-        def counts(loss: Loss) -> bool:
-            active = self.active(loss.index)
-            is_often = (fewest is None or loss.count >= fewest.value) and (not recurring or self.recurs(loss))
-            return (is_often and loss.cost >= least.value * active) or (or_large and loss.cost >= LARGE_SHARE.value * active)
-
-        return Losses(losses).where(counts)
+        kernels, is_device = pl.col("kernels_ns"), pl.col("device") == self.name(device)
+        excess = kernels - kernels.filter(~is_device).mean().over("bin").fill_null(0)
+        place = bins.with_columns(excess=excess).filter(is_device).sort("excess", "bin", descending=[True, False])
+        worst = place.select("begin_ns", "end_ns").row(0)
+        return Loss(device, count, cost, self.first[device], self.last[device], worst)
 
     def recurs(self, loss: Loss) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
@@ -277,63 +166,25 @@ class Evidence:
         return len(tenths) >= RECURRING.value * 10
 
 
-# -- the run without the gaps of a rule -----------------------------------------------------------
-
-
-def gaps_removed(kind: str, removed: Callable[[BuiltGraph, pl.DataFrame], Step] = without_gaps) -> WithoutFinding:
-    """Without the gaps of a rule: launching threads take no time in them. With `without_waits`: without the waits for devices
-    that end in them; what the thread does after them stays."""
-
-    def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-        gaps = evidence.gaps.of_kind(kind, finding.losses.indices)
-        return None if gaps is None else Without(removed(built, gaps))
-
-    return without
-
-
-def launches_removed(kind: str) -> WithoutFinding:
-    """Without the gaps of a rule, and without launch calls in all other gaps of the same devices."""
-
-    def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-        gaps = evidence.gaps.of_kind(kind, finding.losses.indices)
-        of_devices = evidence.gaps.of_all_kinds(finding.losses.indices)
-        if gaps is None or of_devices is None:
-            return None
-        in_gaps, in_launches = without_gaps(built, gaps), without_launches(built, of_devices)
-        return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
-
-    return without
-
-
 # -- what must be recorded ------------------------------------------------------------------------
 # Where it is not, a rule can't say that there is nothing: it is not decidable.
 
 
-def _metric(pattern: str, name: str) -> Callable[[Evidence], str | None]:
-    def missing(evidence: Evidence) -> str | None:
-        sampled = evidence.tables["sampled_bins"]["metric"].unique()
-        return None if any(re.search(pattern, metric) for metric in sampled) else f"not recorded: {name}"
-
-    return missing
+def _metric(pattern: str, name: str, evidence: Evidence) -> str | None:
+    sampled = evidence.tables["sampled_bins"]["metric"]
+    return None if sampled.str.contains(pattern).any() else f"not recorded: {name}"
 
 
-def _work(lost: Callable[[LostWork], int], what: str, *, by_host: bool = True) -> Callable[[Evidence], str | None]:
-    """Work of launches that is not lost; `by_host`: and whose times can be compared with those of hosts."""
-
-    def missing(evidence: Evidence) -> str | None:
-        calls = lost(evidence.measured(LostWork))
-        if calls:
-            return f"{calls:,} calls launch {what}"
-        names = ", ".join(evidence.name(device) for device in evidence.measured(DeviceClocks).contradictions)
-        return f"times of {names} contradict those of the host" if names and by_host else None
-
-    return missing
+def _work(lost: str, what: str, evidence: Evidence, *, by_host: bool = True) -> str | None:
+    """Work of launches that is not lost (of `LostWork`); `by_host`: and whose times can be compared with those of hosts."""
+    calls = getattr(evidence.run.measured(LostWork), lost)
+    if calls:
+        return f"{calls:,} calls launch {what}"
+    names = ", ".join(evidence.name(device) for device in evidence.run.measured(DeviceClocks).contradictions)
+    return f"times of {names} contradict those of the host" if names and by_host else None
 
 
-_first_work = _work(lambda lost: lost.at_start, "before the first work that is recorded")
-_last_work = _work(lambda lost: lost.at_end, "after the last work that is recorded")
-_all_work = _work(lambda lost: lost.between, "work that is not recorded")
-_work_of_devices = _work(lambda lost: lost.between, "work that is not recorded", by_host=False)
+_all_work = partial(_work, "between", "work that is not recorded")
 
 
 def _launches(evidence: Evidence) -> str | None:
@@ -341,18 +192,15 @@ def _launches(evidence: Evidence) -> str | None:
 
 
 def _several_devices(evidence: Evidence) -> str | None:
-    return _work_of_devices(evidence) if evidence.devices > 1 else "there is one GPU, and nothing to compare it with"
+    only_device = evidence.devices == 1
+    return "there is one GPU, and nothing to compare it with" if only_device else _all_work(evidence, by_host=False)
 
 
-def _sizes(evidence: Evidence) -> str | None:
+def _sizes(evidence: Evidence, *, of_kinds: bool = False) -> str | None:
     operations = evidence.tables["memory_operations"]
+    if of_kinds and operations.height and operations["source"].is_null().all():
+        return "not recorded: kinds of memory of copies"
     return "not recorded: sizes of copies" if operations.height and not operations["bytes"].sum() else None
-
-
-def _memory_kinds(evidence: Evidence) -> str | None:
-    operations = evidence.tables["memory_operations"]
-    is_unknown = operations.height and operations["source"].null_count() == operations.height
-    return "not recorded: kinds of memory of copies" if is_unknown else _sizes(evidence)
 
 
 def _unified(evidence: Evidence) -> str | None:
@@ -364,10 +212,10 @@ def _unified(evidence: Evidence) -> str | None:
 
 
 def _matched_collectives(evidence: Evidence) -> str | None:
-    nccl = evidence.measured(Nccl)
-    if nccl.collectives.height and not nccl.collectives["complete"].any():
+    nccl = evidence.run.measured(Nccl)
+    if nccl.waits.height and not nccl.waits["complete"].any():
         return "ranks of the communicators are not in the run: they may be those that the others wait for"
-    if nccl.transfers.height or evidence.tables["nccl"].is_empty():
+    if nccl.members.height or evidence.tables["nccl"].is_empty():
         return None
     return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
 
@@ -376,47 +224,153 @@ def _has_calls(evidence: Evidence, function: str) -> bool:
     return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
 
 
-def _event_waits(evidence: Evidence) -> str | None:
-    has_waits = _has_calls(evidence, "StreamWaitEvent")
-    return "streams wait for events: which work waits for the default stream is not known" if has_waits else None
-
-
 def _graphs(evidence: Evidence) -> str | None:
-    in_nodes = _has_calls(evidence, "GraphLaunch") and not evidence.has_work(event_types.GRAPH_EXECUTION)
+    has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
+    in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
     return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
-def _mpi(evidence: Evidence) -> str | None:
-    return None if evidence.tables["mpi_calls"].height else "not recorded: MPI calls"
-
-
-def _several_processes(evidence: Evidence) -> str | None:
-    return None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with"
-
-
-def _partners(evidence: Evidence) -> str | None:
-    has_partners = evidence.measured(LateProcesses).calls
-    return None if has_partners else "no collective or message is known with both of its processes"
-
-
 CUDA_CALLS = Need("CUDA API calls", _launches)
-FIRST_WORK = Need("the work of the first launches", _first_work)
-LAST_WORK = Need("the work of the last launches", _last_work)
+FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
+LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
 ALL_WORK = Need("the work of all launches", _all_work)
 COPY_SIZES = Need("copies with sizes", _sizes)
-MEMORY_KINDS = Need("copies with kinds of memory and sizes", _memory_kinds)
+MEMORY_KINDS = Need("copies with kinds of memory and sizes", partial(_sizes, of_kinds=True))
 UNIFIED_MEMORY = Need("copies of unified memory", _unified)
 SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
 ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
 CLOCKS = Need(
-    "sampled clocks (GPC Clock Frequency)", _metric(r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)")
+    "sampled clocks (GPC Clock Frequency)",
+    partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)"),
 )
-TENSOR_ACTIVE = Need("sampled activity of tensor cores", _metric(r"(?i)tensor", "sampled activity of tensor cores"))
-NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
+TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
+NO_EVENT_WAITS = Need(
+    "separate streams without waits for events",
+    lambda evidence: (
+        "streams wait for events: which work waits for the default stream is not known"
+        if _has_calls(evidence, "StreamWaitEvent")
+        else None
+    ),
+)
 WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
-MPI_CALLS = Need("MPI calls", _mpi)
-SEVERAL_PROCESSES = Need("several processes", _several_processes)
-PARTNERS = Need("collectives or messages whose processes are in the run", _partners)
+MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
+SEVERAL_PROCESSES = Need(
+    "several processes",
+    lambda evidence: None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with",
+)
+PARTNERS = Need(
+    "collectives or messages whose processes are in the run",
+    lambda evidence: (
+        None if evidence.run.measured(LateProcesses).calls else "no collective or message is known with both of its processes"
+    ),
+)
 ANY_WORK = Need("kernels or copies", lambda _: None)
 NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 """Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
+
+# -- rules ----------------------------------------------------------------------------------------
+
+
+class FindingRule:
+    """One rule, as a subclass: keywords of the class set its texts and needs, attributes the rest. Each attribute that is a
+    Threshold is one of its thresholds.
+
+    Attributes
+    ----------
+    kind, title, sees
+        Its name for programs and for people, and what it looks for.
+    needs
+        What must be recorded; without it the rule can't decide.
+    cost
+        How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
+    view, advice
+        The view that shows it, by its name in cfgs/views.ini; and what people do about it.
+    least, fewest
+        Share of the active time of a device that it loses at least, and the fewest occurrences on it.
+    recurring, or_large
+        Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
+    gap_cause
+        The gaps that it counts.
+    unseen
+        What it can't see by its nature, for people who find nothing.
+    of_processes
+        It is for runs without GPUs.
+    """
+
+    kind: str
+    title: str
+    sees: str
+    needs: Sequence[Need]
+    cost: str = "sum of the gaps, without the time in allocation calls"
+    view: str
+    advice: str
+    least: Threshold
+    fewest: Threshold | None = None
+    recurring: bool = False
+    or_large: bool = False
+    gap_cause: GapCause | None = None
+    unseen: str | None = None
+    of_processes: bool = False
+
+    def __init_subclass__(cls, **texts: Any) -> None:
+        for name, text in texts.items():
+            setattr(cls, name, text)
+
+    @property
+    def thresholds(self) -> Sequence[Threshold]:
+        """What it compares with. A device is part of a finding when it is itself beyond all of them."""
+        return [threshold for threshold in vars(type(self)).values() if isinstance(threshold, Threshold)]
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """The finding of a run, if there is one."""
+        losses = self.costly(self.losses(evidence), evidence)
+        return self.describe(losses, evidence) if losses else None
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """What devices lose, whether or not it counts."""
+        raise NotImplementedError
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """Devices whose losses count."""
+        return losses.where(lambda loss: self.counts(loss, evidence))
+
+    def counts(self, loss: Loss, evidence: Evidence) -> bool:
+        """Whether a device loses enough of its active time, with enough occurrences."""
+        active = evidence.active(loss.index)
+        is_often = (self.fewest is None or loss.count >= self.fewest.value) and (not self.recurring or evidence.recurs(loss))
+        is_large = self.or_large and loss.cost >= LARGE_SHARE.value * active
+        return (is_often and loss.cost >= self.least.value * active) or is_large
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding | None:
+        """The finding of devices whose losses count."""
+        raise NotImplementedError
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """What the graph of the run is without the finding, for the time by which the run would be shorter; None: that is not
+        known, and the critical path bounds it."""
+
+
+class GapRule(FindingRule):
+    """A rule about gaps of devices: those of its `gap_cause`.
+
+    Attributes
+    ----------
+    worst
+        Which gaps to look at.
+    removed
+        The graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for devices
+        that end in them; what the thread does after them stays.
+    """
+
+    needs = (CUDA_CALLS,)
+    worst: Worst = "part"
+    removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """What its gaps cost on each device."""
+        return evidence.gaps.losses(self.kind, worst=self.worst)
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """Without the gaps of the devices of the finding."""
+        gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
+        return None if gaps is None else Without(self.removed(built, gaps))

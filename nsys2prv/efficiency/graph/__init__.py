@@ -1,5 +1,5 @@
 """The graph of a run: what must be before what, over all ranks. It is replayed with other durations, and has a critical path.
 
-`build` makes it from the events of a run, `run_graph` holds it, `replay` computes when everything happens if durations change,
-`critical_path` and `moment_slack` read it, and `what_if` answers questions with it.
+`run_graph` builds it from the events of a run: `moments` orders these, `cuda_waits` and `host_waits` say what waited for what.
+`replay` computes when everything happens if durations change, `changes` says which do, and `path` reads the critical path.
 """

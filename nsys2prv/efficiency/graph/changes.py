@@ -1,23 +1,34 @@
-"""Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of."""
+"""Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of; and between
+which bounds the times of a replay with them are.
+
+Two things are not known of some runs. Times of different clocks can be wrong against each other, and so is what an edge between
+them takes. And what waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two
+ranks), ends when somebody else lets it: `BuiltGraph.open_ends`.
+
+So such a run is replayed twice more. In the shorter replay edges between clocks take as much less as these can be wrong, and
+such kernels and calls take no time; in the longer one edges take as much more, and such kernels and calls end as if nothing had
+become faster. How much longer the ranks take that are not in the run is not known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.replay import REMOVED, Change, Edges, Mask, Replay, replay
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, SYNCHRONIZATION
-from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
+from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
-from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.efficiency.what_if_options import Scaling
-from nsys2prv.errors import UsageError
+from nsys2prv.errors import UsageError, counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
@@ -25,18 +36,16 @@ from nsys2prv.vocabulary.wording import did_you_mean_any
 
 GAPS = {"device": pl.Int64, "row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
 """Columns of gaps: device, row of the thread that launched what comes after (-1: not known), times in ns."""
-SCHEMA = {"group": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
-"""Columns of `Spans`: any number, and times in ns."""
 
-_WORK = (edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE)
-_CALLS = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
+_WORK = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE)
+_CALLS = (EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
 _ON_THREADS = (
-    *_CALLS, edge_kinds.SYNCHRONIZATION, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE, edge_kinds.WAKE_UP
+    *_CALLS, EdgeKind.SYNCHRONIZATION, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE, EdgeKind.WAKE_UP
 )  # fmt: skip
-TRANSFERS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
-_OF_ALL = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE)
-_OF_OTHER_RANKS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.ARRIVAL, edge_kinds.MESSAGE)
+_OF_ALL = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)
+_OF_OTHER_RANKS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.ARRIVAL, EdgeKind.MESSAGE)
 _USED_OFTEN = 0.1
 """Part of the waits in gaps that are of a function that copies: fewer are others."""
 _MOST_PASSES = 8
@@ -44,64 +53,48 @@ _MOST_PASSES = 8
 _LEAST_LESS = 0.001
 """Passes end when all that takes less time is less than this part of the run."""
 
-Step = Callable[[Edges, Numbers], Numbers]
-"""Gives edges other weights than those so far."""
+CLOCKS = "times of different clocks can be wrong against each other"
+NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
+NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
 
-
-def combined(steps: Sequence[Step]) -> Change:
-    """Several changes, one after the other."""
-
-    def change(edges: Edges) -> Numbers:
-        weight = edges.weight
-        for step in steps:
-            weight = step(edges, weight)
-        return weight
-
-    return change
+_LONGER = "ranks that are not in the run may take longer, too"
+_TIME_OF_CALLS = (
+    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
+)  # fmt: skip
+"""What takes the time of kernels and calls that wait."""
 
 
 class Spans:
-    """Times that a change takes away, by group; those of a group that overlap are one.
+    """Times that a change takes away: columns `group` (a number from 0), `begin` and `end`, in any order; those of a group that
+    overlap are one."""
 
-    Parameters
-    ----------
-    frame
-        Columns of SCHEMA, in any order.
-    length
-        Larger than all times.
-    """
+    def __init__(self, spans: pl.DataFrame) -> None:
+        covered = segments(Intervals.of(*(spans[name].to_numpy() for name in ("group", "begin", "end"))))
+        self._times = Elapsed(covered, covered.mask, 2)
 
-    def __init__(self, frame: pl.DataFrame, length: int) -> None:
-        self._stride = length + 2
-        spans = frame.filter(pl.col("end") > pl.col("begin"))
-        group = spans["group"].to_numpy().astype(np.int64) * self._stride
-        # Groups follow each other: a number per group keeps them apart.
-        keys, ends = group + spans["begin"].to_numpy(), group + spans["end"].to_numpy()
-        order = np.argsort(keys, kind="stable")
-        keys, ends = keys[order], np.maximum.accumulate(ends[order])
-        is_first = np.ones(len(keys), dtype=bool)
-        is_first[1:] = keys[1:] > ends[:-1]
-        self._keys: Numbers = keys[is_first]
-        self._ends: Numbers = ends[np.append(is_first[1:], True)] if len(ends) else ends
-        self._before: Numbers = np.concatenate([[0], np.cumsum(self._ends - self._keys)]).astype(np.int64)
-
-    def inside(self, group: npt.NDArray[np.integer], begin: Numbers, end: Numbers) -> Numbers:
+    def inside(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
         """Time of the spans of a group from a begin to an end, ns: columns of equal length."""
-        if not len(self._keys):
-            return np.zeros(len(group), dtype=np.int64)
-        return self._until(group, end) - self._until(group, begin)
+        _, inside = self._times.in_windows(group, begin, end)
+        return inside
 
-    def _until(self, group: npt.NDArray[np.integer], time: Numbers) -> Numbers:
-        """Time of the spans of all groups before, and of this one until a time."""
-        # Rows and devices may be numbers of 32 bits.
-        at = group.astype(np.int64) * self._stride + time
-        place = np.searchsorted(self._keys, at, side="right") - 1
-        last = np.maximum(place, 0)
-        return np.where(place >= 0, self._before[last + 1] - np.clip(self._ends[last] - at, 0, None), 0)
+    def hold_ends_of(self, edges: Edges) -> Mask:
+        """Which edges end inside of spans of their rows."""
+        return self.inside(edges.row, edges.end - 1, edges.end) > 0
 
 
-def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: npt.NDArray[np.integer]) -> Numbers:
-    """Weights of some edges without the time of spans: an edge needs no more than the rest of what was measured."""
+def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
+    """Edges get a weight."""
+    return lambda edges, weight: np.where(which(edges), value, weight)
+
+
+def _scaled(weight: Numbers, which: Mask, factors: float | npt.NDArray[np.float64]) -> Numbers:
+    """Weights of edges times factors, as far as a replay can be that long."""
+    longer = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
+    return np.where(which & np.not_equal(factors, 1) & (weight != REMOVED), longer, weight)
+
+
+def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: Integers) -> Numbers:
+    """Weights of edges without the time of spans: an edge needs no more than the rest of what was measured."""
     place = np.flatnonzero(which & (weight != REMOVED))
     begin, end = edges.begin[place], edges.end[place]
     time = spans.inside(group[place], begin, end)
@@ -110,55 +103,36 @@ def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: 
     return shorter
 
 
-def _longer(weight: Numbers, factors: float | npt.NDArray[np.float64]) -> Numbers:
-    """Weights times factors, as far as a replay can be that long."""
-    longer: Numbers = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
-    return longer
-
-
-def _scaled(weight: Numbers, which: Mask, factors: npt.NDArray[np.float64]) -> Numbers:
-    return np.where(which & (factors != 1) & (weight != REMOVED), _longer(weight, factors), weight)
+def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
+    """Edges inside of calls with some labels."""
+    return np.isin(edges.kind, _CALLS) & of_labels[edges.label]
 
 
 # -- what-ifs -----------------------------------------------------------------------------------------------------------
 
 
-def ideal_network(edges: Edges, weight: Numbers) -> Numbers:
-    """Transfers of collectives and messages take no time."""
-    return np.where(np.isin(edges.kind, TRANSFERS), 0, weight)
+ideal_network = _setting(0, lambda edges: np.isin(edges.kind, TRANSFERS))
+"""Transfers of collectives and messages take no time."""
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:
     """Calls that launch take no time, and what they launch can start at once."""
     is_launch = built.labels.causes == LAUNCH
-
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        in_launch = np.isin(edges.kind, _CALLS) & is_launch[edges.label]
-        return np.where(in_launch | (edges.kind == edge_kinds.LAUNCH), 0, weight)
-
-    return step
+    return _setting(0, lambda edges: _in_calls(edges, is_launch) | (edges.kind == EdgeKind.LAUNCH))
 
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    loading = built.loading.sort("row", "begin")
-    if tasks is not None:
-        of_task = built.context.events.rows.task[loading["row"].to_numpy()]
-        loading = loading.filter(pl.Series(np.isin(of_task, tasks), dtype=pl.Boolean))
-    row, begin, end = (loading[name].to_numpy() for name in ("row", "begin", "end"))
-    span = built.context.events.length + 2
-    keys = row * span + begin
+    loading, task = built.loading, built.context.events.rows.task
+    is_of_tasks = np.isin(task[loading["row"].to_numpy()], task if tasks is None else tasks)
+    spans = Spans(loading.rename({"row": "group"}).filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        if not len(keys):
-            return weight
-        place = np.searchsorted(keys, edges.row.astype(np.int64) * span + edges.end, side="left") - 1
-        last = np.maximum(place, 0)
-        inside = (place >= 0) & (row[last] == edges.row) & (edges.end <= end[last])
-        of_thread = inside & (edges.source_row == edges.row) & (edges.begin >= begin[last]) & np.isin(edges.kind, _CALLS)
-        changed = np.where(of_thread, _longer(weight, times), weight)
+        in_loading = spans.inside(edges.row, edges.begin, edges.end) == edges.end - edges.begin
+        of_thread = in_loading & (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         # Without loading nothing wakes who waits for it.
-        return np.where(inside & (edges.kind == edge_kinds.WAKE_UP) & (times < 1), REMOVED, changed)
+        wakes = (edges.kind == EdgeKind.WAKE_UP) & spans.hold_ends_of(edges)
+        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread, times))
 
     return step
 
@@ -172,13 +146,13 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         When nothing fits a pattern.
     """
     names = names_of_work(built)
-    factors = np.ones(len(built.labels) + 1)
+    factors = np.ones(built.labels.frame.height)
     for scaling in scalings:
         # Upper and lower case are the same.
-        of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("name", "family")]
+        of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("kernel", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
         if not len(scaled):
-            possible = [name for column in ("family", "name") for name in names[column].drop_nulls().unique().sort()]
+            possible = [name for column in ("family", "kernel") for name in names[column].drop_nulls().unique().sort()]
             near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
             raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= scaling.factor
@@ -197,74 +171,50 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:
         raise UsageError(f"--rank {missing[0]}=median: the run has no rank {missing[0]}")
-    mean = pl.col("total") / pl.col("count")
+    labels, work = built.labels, built.graph.of_kind(EdgeKind.DEVICE_WORK)
+    durations = pl.DataFrame({"label": work.label, "task": rows.task[work.row], "length": work.weight})
+    mean = pl.col("length").sum() / pl.len()
     ratios = (
-        _work_of_tasks(built)
-        .with_columns(ratio=mean.median().over("label") / mean)
+        durations.filter(pl.Series(labels.is_of(event_types.KERNEL)[work.label]))
+        .group_by("label", "task")
+        .agg(mean=mean)
+        .with_columns(ratio=pl.col("mean").median().over("label") / pl.col("mean"))
         .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
     )
-    factors = np.ones((len(rows.tasks), len(built.labels) + 1))
+    factors = np.ones((len(rows.tasks), labels.frame.height))
     factors[ratios["task"].to_numpy(), ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
 
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        return _scaled(weight, edges.kind == edge_kinds.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
-
-    return step
-
-
-def _work_of_tasks(built: BuiltGraph) -> pl.DataFrame:
-    """Durations of kernels: columns `label`, `task`, `total` (ns), `count`."""
-    is_kernel = np.append(built.labels.is_of(event_types.KERNEL), False)
-    sums = [pl.col("length").sum(), pl.col("count").sum()]
-    schema = {"label": pl.Int64, "task": pl.Int64, "length": pl.Int64, "count": pl.Int64}
-    parts = [pl.DataFrame(schema=schema)]
-    for edges in built.graph.blocks():
-        work = (edges.kind == edge_kinds.DEVICE_WORK) & is_kernel[edges.label]
-        task = built.context.events.rows.task[edges.row[work]]
-        columns = {"label": edges.label[work].astype(np.int64), "task": task, "length": edges.weight[work]}
-        kernels = pl.DataFrame(columns).with_columns(count=pl.lit(1, pl.Int64))
-        parts.append(kernels.group_by("label", "task").agg(sums).select(list(schema)))
-    return pl.concat(parts).group_by("label", "task").agg(sums).sort("label", "task").rename({"length": "total"})
+    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
-    """Columns `label`, `name`, `family` of what runs on devices."""
-    labels = built.labels
-    numbers = (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.GRAPH_EXECUTION, event_types.MEMORY_OPERATION)
-    frame = pl.DataFrame({"number": labels.number, "value": labels.value, "family": labels.family}).with_row_index("label")
-    frame = frame.filter(pl.col("number").is_in(numbers))
-    named = with_names(frame, built.context.events)
-    family = pl.when(pl.col("number") != event_types.MEMORY_OPERATION).then("family")
-    return named.with_columns(family=family_names(named, built.context.events)).select(
-        pl.col("label").cast(pl.Int64), name="kernel", family=family
-    )
+    """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
+    labels, number = built.labels.frame.rename({"name": "kernel"}).with_row_index("label"), pl.col("number")
+    frame = labels.filter(number.is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    family = pl.when(number != event_types.MEMORY_OPERATION).then(family_names(frame, built.context.events))
+    return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family)
 
 
 # -- without what a finding speaks of -----------------------------------------------------------------------------------
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
-    """Gaps by the row of the thread, and by device: groups as of `_groups`."""
-    rows = built.context.events.rows
+    """Gaps by the row of the thread, and by device: groups behind those of all rows."""
     threads = gaps.filter(pl.col("row") >= 0).select("begin", "end", group="row")
-    devices = gaps.select("begin", "end", group=pl.col("device") + len(rows.names))
-    return Spans(pl.concat([threads, devices]), built.context.events.length)
-
-
-def _groups(rows: RunRows) -> Numbers:
-    """Group of each row: rows of a device have that of the device."""
-    return np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
+    devices = gaps.select("begin", "end", group=pl.col("device") + len(built.context.events.rows.names))
+    return Spans(pl.concat([threads, devices]))
 
 
 def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     """In gaps (GAPS) the threads that launch what comes after take no time, and devices wait for nothing else."""
-    spans, groups = _of_gaps(built, gaps), _groups(built.context.events.rows)
+    spans, rows = _of_gaps(built, gaps), built.context.events.rows
+    groups = np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A launch is a matter of the thread, and the order in a stream of the device.
-        of_source = edges.kind == edge_kinds.LAUNCH
+        of_source = edges.kind == EdgeKind.LAUNCH
         row = np.where(of_source, edges.source_row, edges.row)
-        which = of_source | np.isin(edges.kind, (*_ON_THREADS, edge_kinds.STREAM_ORDER))
+        which = of_source | np.isin(edges.kind, (*_ON_THREADS, EdgeKind.STREAM_ORDER))
         return _shortened(edges, weight, which, spans, groups[row])
 
     return step
@@ -273,11 +223,7 @@ def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
 def without_launches(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     """Calls that launch take no time in gaps (GAPS) of their thread."""
     spans, is_launch = _of_gaps(built, gaps), built.labels.causes == LAUNCH
-
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        return _shortened(edges, weight, np.isin(edges.kind, _CALLS) & is_launch[edges.label], spans, edges.row)
-
-    return step
+    return lambda edges, weight: _shortened(edges, weight, _in_calls(edges, is_launch), spans, edges.row)
 
 
 def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
@@ -287,22 +233,17 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     waits = np.isin(causes, (MEMORY_CALL, SYNCHRONIZATION))
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
-    def ending_inside(edges: Edges) -> Mask:
-        is_sync = np.flatnonzero(edges.kind == edge_kinds.SYNCHRONIZATION)
-        end = edges.end[is_sync]
-        ends = np.zeros(len(edges), dtype=bool)
-        ends[is_sync] = spans.inside(edges.row[is_sync], end - 1, end) > 0
-        return ends
+    def is_wait(edges: Edges) -> Mask:
+        return np.isin(edges.kind, EdgeKind.SYNCHRONIZATION) & spans.hold_ends_of(edges)
 
-    counts: Numbers = np.zeros(len(causes), dtype=np.int64)
-    for edges in built.graph.blocks():
-        counts += np.bincount(edges.label[ending_inside(edges)], minlength=len(causes))
+    synchronizations = built.graph.of_kind(EdgeKind.SYNCHRONIZATION)
+    counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
     copying = (causes == MEMORY_CALL) & (counts >= _USED_OFTEN * counts.sum())
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        shorter = _shortened(edges, weight, np.isin(edges.kind, _CALLS) & waits[edges.label], spans, edges.row)
-        copies = (edges.kind == edge_kinds.SYNCHRONIZATION) & copying[edges.label] & threads[edges.row]
-        return np.where(ending_inside(edges) | copies, REMOVED, shorter)
+        shorter = _shortened(edges, weight, _in_calls(edges, waits), spans, edges.row)
+        copies = (edges.kind == EdgeKind.SYNCHRONIZATION) & copying[edges.label] & threads[edges.row]
+        return np.where(is_wait(edges) | copies, REMOVED, shorter)
 
     return step
 
@@ -314,14 +255,13 @@ def without_calls(built: BuiltGraph, cause: int, tasks: Sequence[int], begin: in
     def step(edges: Edges, weight: Numbers) -> Numbers:
         inside = of_task[edges.row] & is_cause[edges.label] & (edges.begin >= begin) & (edges.end <= end)
         shorter = np.where(inside & np.isin(edges.kind, _CALLS), 0, weight)
-        return np.where(inside & (edges.kind == edge_kinds.SYNCHRONIZATION), REMOVED, shorter)
+        return np.where(inside & (edges.kind == EdgeKind.SYNCHRONIZATION), REMOVED, shorter)
 
     return step
 
 
-def without_launch_queue(edges: Edges, weight: Numbers) -> Numbers:
-    """Launches never wait for a place in the queue."""
-    return np.where(edges.kind == edge_kinds.LAUNCH_QUEUE, REMOVED, weight)
+without_launch_queue = _setting(REMOVED, lambda edges: edges.kind == EdgeKind.LAUNCH_QUEUE)
+"""Launches never wait for a place in the queue."""
 
 
 def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
@@ -332,34 +272,27 @@ def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
 
 def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
-    spans = Spans(kernels, built.context.events.length)
-    return _without_nccl(built, lambda edges: spans.inside(edges.row, edges.end - 1, edges.end) > 0)
+    spans = Spans(kernels)
+    return _without_nccl(built, spans.hold_ends_of)
 
 
 def _without_nccl(built: BuiltGraph, which: Callable[[Edges], Mask]) -> Step:
-    is_nccl = np.append(built.labels.is_of(event_types.NCCL_KERNEL), False)
-
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        return np.where(which(edges) & is_nccl[edges.label] & np.isin(edges.kind, _WORK), 0, weight)
-
-    return step
+    is_nccl = built.labels.is_of(event_types.NCCL_KERNEL)
+    return _setting(0, lambda edges: np.isin(edges.kind, _WORK) & is_nccl[edges.label] & which(edges))
 
 
 def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
     """Copies (columns `group`: row of the stream, `begin`, `end`) take so many times as long, and calls that copy don't take
     the time of the copies: they don't wait for them, nor move their data themselves."""
-    length, rows = built.context.events.length, built.context.events.rows
-    spans = Spans(copies, length)
-    of_tasks = Spans(copies.with_columns(group=pl.Series(rows.task[copies["group"].to_numpy()], dtype=pl.Int64)), length)
-    copying = built.labels.causes == MEMORY_CALL
+    rows, copying = built.context.events.rows, built.labels.causes == MEMORY_CALL
+    spans, of_tasks = Spans(copies), Spans(copies.with_columns(group=pl.Series(rows.task[copies["group"].to_numpy()])))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        is_copy = (edges.kind == edge_kinds.DEVICE_WORK) & (spans.inside(edges.row, edges.begin, edges.end) > 0)
-        shorter = np.where(is_copy, np.rint(weight * factor), weight).astype(np.int64)
-        in_call = np.isin(edges.kind, _CALLS) & copying[edges.label]
-        shorter = _shortened(edges, shorter, in_call, of_tasks, rows.task[edges.row])
+        is_copy = (edges.kind == EdgeKind.DEVICE_WORK) & (spans.inside(edges.row, edges.begin, edges.end) > 0)
+        scaled = _scaled(weight, is_copy, factor)
+        shorter = _shortened(edges, scaled, _in_calls(edges, copying), of_tasks, rows.task[edges.row])
         awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin) > 0
-        return np.where((edges.kind == edge_kinds.SYNCHRONIZATION) & awaited, REMOVED, shorter)
+        return np.where((edges.kind == EdgeKind.SYNCHRONIZATION) & awaited, REMOVED, shorter)
 
     return step
 
@@ -367,17 +300,15 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Ste
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
     labels, rows = built.labels, built.context.events.rows
-    of_labels = pl.DataFrame({"number": labels.number, "value": labels.value}).with_row_index("label")
+    of_labels = labels.frame.with_row_index("label")
     scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(of_labels, on=["number", "value"], how="inner")
-    # Rows of no device, and moments without a label, are behind the last one: -1.
-    factors = np.ones((len(rows.devices) + 1, len(labels) + 1))
+    # Rows of no device are behind the last one: -1.
+    factors = np.ones((len(rows.devices) + 1, labels.frame.height))
     factors[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
 
-    def step(edges: Edges, weight: Numbers) -> Numbers:
-        is_work = (edges.kind == edge_kinds.DEVICE_WORK) & (weight != REMOVED)
-        return np.where(is_work, np.rint(weight * factors[rows.device[edges.row], edges.label]), weight).astype(np.int64)
-
-    return step
+    return lambda edges, weight: _scaled(
+        weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.device[edges.row], edges.label]
+    )
 
 
 # -- late ranks ---------------------------------------------------------------------------------------------------------
@@ -400,48 +331,33 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
         Only these become as fast as the typical member; None: all.
     """
     arrivals = _arrivals(built)
-    reductions = pl.DataFrame(schema={"edge": pl.Int64, "less": pl.Int64})
-    if arrivals.is_empty():
-        return _reduced(reductions)
-    for _ in range(_MOST_PASSES):
-        alone = replay(built.graph, combined([*former, _reduced(reductions), _without_waits]))
-        less = _reductions(built, alone, arrivals, tasks)
-        reductions = pl.concat([reductions, less]).group_by("edge").agg(pl.col("less").sum()).sort("edge")
-        if int(less["less"].sum()) <= _LEAST_LESS * built.context.events.length:
-            break
-    return _reduced(reductions)
-
-
-def _without_waits(edges: Edges, weight: Numbers) -> Numbers:
-    """No member of a collective waits for another one."""
-    return np.where(np.isin(edges.kind, _OF_ALL), REMOVED, weight)
-
-
-def _reduced(reductions: pl.DataFrame) -> Step:
-    """Edges (`edge`, in order) take less time by some ns (`less`)."""
-    numbers, by = (reductions[name].to_numpy() for name in ("edge", "less"))
+    less = np.zeros(len(built.graph.source), dtype=np.int64)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        if not len(numbers):
-            return weight
-        place = np.minimum(np.searchsorted(numbers, edges.number), len(numbers) - 1)
-        less = np.where(numbers[place] == edges.number, by[place], 0)
-        # Times of replays are whole ns.
-        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less, 0))
+        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less[edges.number], 0))
 
+    for _ in range(_MOST_PASSES):
+        reductions = _reductions(built, replay(built.graph, [*former, step, _without_waits]), arrivals, tasks)
+        less[reductions["edge"].to_numpy()] += reductions["less"].to_numpy()
+        if int(reductions["less"].sum()) <= _LEAST_LESS * built.context.events.length:
+            break
     return step
+
+
+_without_waits = _setting(REMOVED, lambda edges: np.isin(edges.kind, _OF_ALL))
+"""No member of a collective waits for another one."""
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
     graph = built.graph
-    arrival, transfer = (Edges(graph, np.flatnonzero(graph.kind == kind)) for kind in (edge_kinds.ARRIVAL, edge_kinds.TRANSFER))
+    arrival, transfer = graph.of_kind(EdgeKind.ARRIVAL), graph.of_kind(EdgeKind.TRANSFER)
     members = pl.DataFrame({"moment": arrival.source, "hub": arrival.target}, schema={"moment": pl.Int64, "hub": pl.Int64})
     members = pl.concat([members, members.select("hub", moment="hub").unique().select("moment", "hub")])
     task = built.context.events.rows.task[transfer.row]
     labelled = pl.DataFrame({"moment": transfer.source.astype(np.int64), "label": transfer.label, "task": task})
     # Who receives waits for what is sent, which is no matter of being late.
-    sends = np.flatnonzero(built.labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series())
+    sends = np.flatnonzero(built.labels.by_name(is_point_to_point(pl.col("name"))))
     joined = members.join(labelled.unique("moment", keep="any"), on="moment")
     return joined.filter(~pl.col("label").is_in(sends.tolist())).drop("label")
 
@@ -488,3 +404,86 @@ def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
         way, moment = way[goes_on], source[goes_on]
     ways = pl.concat(parts)
     return ways.with_columns(excess=late["excess"].gather(ways["way"]))
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReplayBounds:
+    """What bounds a replay.
+
+    Attributes
+    ----------
+    least, most
+        The shorter and the longer replay; None: the replay itself is exact, or it is not known.
+    reasons
+        Why it is not exact; empty: it is.
+    is_known
+        Whether anything is known: else there are no bounds.
+    """
+
+    least: Replay | None
+    most: Replay | None
+    reasons: tuple[str, ...]
+    is_known: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is known of how long it takes at most."""
+        return bool(self.reasons) and self.most is None
+
+
+def replay_bounds(built: BuiltGraph, steps: Sequence[Step]) -> ReplayBounds:
+    """The bounds of a replay with changes."""
+    margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
+    reasons = [CLOCKS] if margin else []
+    if len(built.open_ends):
+        unknown = counted(len(built.open_ends), "operation")
+        reasons.append(
+            f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+        )
+    if not np.isfinite(margin):
+        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
+    if not reasons:
+        return ReplayBounds(None, None, ())
+
+    less: Step = partial(_shifted, built, -1)
+    more: Step = partial(_shifted, built, 1)
+    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, steps):
+        return ReplayBounds(replay(built.graph, [*steps, less]), None, (*reasons, _LONGER))
+    try:
+        most = replay(built.graph, [*steps, more], partial(_of_open_ends, built))
+    except UsageError:
+        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
+    return ReplayBounds(replay(built.graph, [*steps, less]), most, tuple(reasons))
+
+
+def _shifted(built: BuiltGraph, sign: int, edges: Edges, weight: Numbers) -> Numbers:
+    """Weights, less or more what clocks can be wrong; at least what is open takes no time."""
+    is_open = _of_open_ends(built, edges) & (sign < 0)
+    wrong = np.where(is_open, 0, np.maximum(weight + sign * _margins(built, edges), 0))
+    return np.where(weight == REMOVED, REMOVED, wrong).astype(np.int64)
+
+
+def _is_longer(built: BuiltGraph, steps: Sequence[Step]) -> bool:
+    """Whether anything takes longer with changes."""
+    return any((changed(edges, steps) > edges.weight).any() for edges in built.graph.blocks())
+
+
+def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
+    """Which edges are what may have waited for ranks that are not known."""
+    return np.isin(edges.target, built.open_ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+
+
+def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
+    """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
+    context, margins = built.context, np.zeros(len(edges))
+    tasks = context.events.rows.task
+    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
+    between = np.flatnonzero(task[0] != task[1])
+    if len(between):
+        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
+        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
+        margins[between] = of_ends.head(len(between)).to_numpy()
+    return margins

@@ -10,18 +10,27 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph import changes, edge_kinds
-from nsys2prv.efficiency.graph.bounds import replay_bounds
-from nsys2prv.efficiency.graph.changes import Step, combined
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph import changes
+from nsys2prv.efficiency.graph.changes import names_of_work, replay_bounds
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.launch_queue import BlockedCalls
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, Edges, Mask, Replay, as_measured, last_moment, replay, slacks
+from nsys2prv.efficiency.graph.replay import (
+    BLOCK,
+    REMOVED,
+    EdgeKind,
+    Edges,
+    Replay,
+    Step,
+    as_measured,
+    last_moment,
+    replay,
+    slacks,
+)
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
-from nsys2prv.efficiency.measured_run import CAUSES, KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.intervals import Mask
+from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
@@ -36,7 +45,7 @@ MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
 _LATENCY = 20_000
 """ns that are usual between two operations of a stream."""
-_BETWEEN_TASKS = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+_BETWEEN_TASKS = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
 SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
     "begin": pl.Int64,
@@ -71,23 +80,18 @@ KINDS = (
 """Kinds of segments; a collective whose other members are not known is no transfer, and an unknown wait is in a call of the OS
 in which a thread waits, when nothing says for what."""
 _KERNEL, _GRAPH, _COPY, _COLLECTIVE, _TRANSFER, _HOST = range(6)
-_BEFORE, _AFTER, _UNKNOWN_WAIT = 14, 15, 16
+_BEFORE, _AFTER, _UNKNOWN_WAIT = range(14, 17)
 _WORK_KINDS = (_KERNEL, _GRAPH, _COLLECTIVE, _TRANSFER)
-_KIND_OF_EDGE = {
-    edge_kinds.DEVICE_WORK: _KERNEL,
-    edge_kinds.TRANSFER: _TRANSFER,
-    edge_kinds.COLLECTIVE: _TRANSFER,
-    edge_kinds.ARRIVAL: 10,
-    edge_kinds.STREAM_ORDER: 8,
-    edge_kinds.LAUNCH: 6,
-    edge_kinds.SYNCHRONIZATION: 7,
-    edge_kinds.EVENT_WAIT: 9,
-    edge_kinds.HOST: _HOST,
-    edge_kinds.BLOCKED_CALL: _HOST,
-    edge_kinds.MESSAGE: 11,
-    edge_kinds.WAKE_UP: 12,
-    edge_kinds.LAUNCH_QUEUE: 13,
+_NAME_OF_EDGE = {
+    EdgeKind.DEVICE_WORK: "kernel",
+    EdgeKind.COLLECTIVE: "transfer",
+    EdgeKind.ARRIVAL: "wait for a late rank",
+    EdgeKind.LAUNCH: "launch latency",
+    EdgeKind.SYNCHRONIZATION: "synchronization latency",
+    EdgeKind.BLOCKED_CALL: "host",
 }
+"""Kinds of segments that are not called as the edges are."""
+_KIND_OF_EDGE = np.array([KINDS.index(_NAME_OF_EDGE.get(kind, kind.text)) for kind in EdgeKind], dtype=np.int8)
 _KIND_OF_WORK = {
     event_types.GRAPH_EXECUTION: _GRAPH,
     event_types.MEMORY_OPERATION: _COPY,
@@ -196,10 +200,10 @@ def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
 def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
     has_length = replayed.time[path.target] > replayed.time[path.source]
     path = Edges(path.graph, path.number[has_length])
-    number, label = np.append(built.labels.number, NOTHING), path.label
-    kind = np.array([_KIND_OF_EDGE[kind] for kind in edge_kinds.KINDS], dtype=np.int8)[path.kind]
+    label = path.label
+    kind = _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
-        kind[(kind == _KERNEL) & (number == event_type)[label]] = kind_of_work
+        kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
@@ -218,23 +222,29 @@ def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
-    rows = built.context.events.rows
     length = pl.col("end") - pl.col("begin")
     # There are many more: only those that are long enough are sorted.
     long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
     ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
-    row = ordered["row"].to_numpy()
-    names = built.labels.names.extend_constant(None, 1)
-    label = ordered["label"].to_numpy()
+    names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",
         end_ns="end",
         length_ns=length,
-        task=built.context.task_names(pl.lit(pl.Series(rows.task[row]))),
-        row=pl.Series([rows.names[place] for place in row.tolist()], dtype=pl.String),
-        kind=pl.lit(pl.Series(KINDS)).gather(pl.col("kind").cast(pl.UInt32)),
-        name=names.gather(np.where(label >= 0, label, len(built.labels))),
+        **_names_of_rows(built, ordered["row"]),
+        kind=_name(KINDS, "kind"),
+        name=names.gather(ordered["label"] % len(names)),
     )
+
+
+def _names_of_rows(built: BuiltGraph, row: pl.Series) -> dict[str, pl.Expr]:
+    rows = built.context.events.rows
+    task = built.context.task_names(pl.lit(pl.Series(rows.task[row.to_numpy()])))
+    return {"task": task, "row": pl.lit(pl.Series(rows.names, dtype=pl.String)).gather(pl.lit(row))}
+
+
+def _name(names: Sequence[str], column: str) -> pl.Expr:
+    return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
 
 
 # -- totals -------------------------------------------------------------------------------------------------------------
@@ -244,12 +254,9 @@ class PathTotals:
     """Sums of segments of a path (SEGMENT_SCHEMA)."""
 
     def __init__(self, segments: pl.DataFrame) -> None:
-        length, key = pl.col("end") - pl.col("begin"), ["row", "kind", "label", "cause"]
-        sums = [
-            block.group_by(key).agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
-            for block in (segments.clear(), *segments.iter_slices(BLOCK))
-        ]
-        self._sums = pl.concat(sums).group_by(key).agg(pl.col("total_ns", "segments").sum())
+        length = pl.col("end") - pl.col("begin")
+        by_key = segments.group_by("row", "kind", "label", "cause")
+        self._sums = by_key.agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
 
     @property
     def length(self) -> int:
@@ -275,38 +282,26 @@ class PathTotals:
 
     def rows(self, built: BuiltGraph) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
-        of_row = self.by("row")
-        task = built.context.task_names(pl.lit(pl.Series(built.context.events.rows.task[of_row["row"].to_numpy()])))
-        of_host = self.by("cause", "kind").filter((pl.col("cause") >= 0) & (pl.col("kind") == _HOST))
-        kernels = self._kernels(built)
-        parts: dict[str, tuple[pl.DataFrame, Any]] = {
-            "kind": (self.by("kind"), _name(KINDS, "kind")),
-            "task": (of_row, task),
-            "family": (kernels, "family"),
-            "kernel": (kernels, "kernel"),
-            "host cause": (of_host, _name(HOST_CAUSES, "cause")),
+        of_labels = names_of_work(built).cast({"label": pl.Int32})
+        named = self._sums.with_columns(**_names_of_rows(built, self._sums["row"])).join(of_labels, on="label", how="left")
+        is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
+        parts: dict[str, tuple[pl.Expr, pl.Expr]] = {
+            "kind": (pl.lit(True), _name(KINDS, "kind")),
+            "task": (pl.lit(True), pl.col("task")),
+            "family": (is_kernel, pl.col("family")),
+            "kernel": (is_kernel, pl.col("kernel")),
+            "host cause": (pl.col("kind") == _HOST, _name(HOST_CAUSES, "cause")),
         }
         return (
-            pl.concat([frame.select("total_ns", "segments", by=pl.lit(by), name=name) for by, (frame, name) in parts.items()])
+            pl.concat(
+                named.filter(is_part).select("total_ns", "segments", by=pl.lit(by), name=name)
+                for by, (is_part, name) in parts.items()
+            )
             .group_by("by", "name")
             .agg(pl.col("total_ns", "segments").sum())
             .sort(pl.col("by").cast(pl.Enum(list(parts))), "total_ns", "name", descending=[False, True, False], nulls_last=True)
             .with_columns(share=pl.col("total_ns") / max(self.length, 1))
         )
-
-    def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
-        """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
-        labels = built.labels
-        of_label = self.by("label", "kind").filter(pl.col("label") >= 0, pl.col("kind").is_in(_WORK_KINDS))
-        label = of_label["label"].to_numpy()
-        columns = {"number": labels.number, "value": labels.value, "family": labels.family}
-        numbered = of_label.with_columns(pl.Series(name, values[label]) for name, values in columns.items())
-        named = with_names(numbered.filter(pl.col("number").is_in(KERNEL_TYPES)), built.context.events)
-        return named.with_columns(family_names(named, built.context.events))
-
-
-def _name(names: Sequence[str], column: str) -> pl.Expr:
-    return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
 
 
 # -- what changes gain --------------------------------------------------------------------------------------------------
@@ -337,20 +332,20 @@ class MeasuredGraph:
 
     Attributes
     ----------
-    measured
-        The replay without a change.
+    path
+        Edges of its critical path.
     totals
-        Of its critical path.
+        Of the path.
     """
 
     built: BuiltGraph
-    measured: Replay
+    path: Edges
     totals: PathTotals
 
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return not self.built.kinds.isdisjoint(_BETWEEN_TASKS)
+        return self.built.graph.has(*_BETWEEN_TASKS)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -376,10 +371,8 @@ class MeasuredGraph:
         run: then another path counts, of which nothing is known."""
         length = self.built.context.events.length
         bounds = [0] * len(steps)
-        places = self.measured.path(path_end(self.built, self.measured)[0]).places
-        assert isinstance(places, np.ndarray)
-        for low in range(0, len(places), BLOCK):
-            path = Edges(self.built.graph, places[low : low + BLOCK])
+        for low in range(0, len(self.path), BLOCK):
+            path = Edges(self.built.graph, self.path.number[low : low + BLOCK])
             for place, step in enumerate(steps):
                 changed = step(path, path.weight)
                 bounds[place] += 1 << 62 if (changed == REMOVED).any() else int((path.weight - changed).sum())
@@ -387,9 +380,9 @@ class MeasuredGraph:
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
-        replayed = replay(self.built.graph, combined([step]))
+        replayed = replay(self.built.graph, [step])
         totals = PathTotals(path_segments(self.built, replayed))
-        saved = self.built.context.events.length - replayed_length(self.built, replayed)
+        saved = self.built.context.events.length - totals.length
         return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)
 
 
@@ -428,20 +421,23 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     totals = PathTotals(segments)
     if not totals.length:
         return CriticalPath(warnings=built.warnings)
-    tables: dict[Table, Any] = {CRITICAL_PATH: segment_rows(built, segments), CRITICAL_PATH_TOTALS: totals.rows(built)}
-    del segments
-    tables[CRITICAL_PATH_ROWS] = _rows_beside(built, totals)
-    ideal_length, warnings = _with_ideal_network(built, replayed_length(built, measured))
-    return CriticalPath(MeasuredGraph(built, measured, totals), ideal_length, tables, [*built.warnings, *warnings])
+    tables: dict[Table, Any] = {
+        CRITICAL_PATH: segment_rows(built, segments),
+        CRITICAL_PATH_TOTALS: totals.rows(built),
+        CRITICAL_PATH_ROWS: _rows_beside(built, totals),
+    }
+    ideal_length, warnings = _with_ideal_network(built, totals.length)
+    graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
+    return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
     """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
-    change = combined([changes.ideal_network])
+    ideal = [changes.ideal_network]
     if not len(built.open_ends):
-        is_changed = not built.kinds.isdisjoint(changes.TRANSFERS)
-        return replayed_length(built, replay(built.graph, change)) if is_changed else measured, []
-    bounds = replay_bounds(built, change)
+        is_changed = built.graph.has(*changes.TRANSFERS)
+        return replayed_length(built, replay(built.graph, ideal)) if is_changed else measured, []
+    bounds = replay_bounds(built, ideal)
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
@@ -449,18 +445,13 @@ def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, l
 
 def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    events = built.context.events
     slack = pl.DataFrame({"place": built.graph.moments.row, "slack": slacks(built.graph)}).group_by("place").agg(
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))
     on_path = totals.by("row").select(place="row", on_path_ns="total_ns")
-    place = beside["place"].to_numpy()
     return (
-        beside.with_columns(
-            task=built.context.task_names(pl.lit(pl.Series(events.rows.task[place]))),
-            row=pl.Series([events.rows.names[row] for row in place.tolist()], dtype=pl.String),
-        )
+        beside.with_columns(**_names_of_rows(built, beside["place"]))
         .join(on_path, on="place", how="left")
         .with_columns(pl.col("on_path_ns").fill_null(0))
         .sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])

@@ -8,8 +8,9 @@ them the same functions go over lists as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
@@ -17,17 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
-Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
 
 REMOVED = -1
-"""Weight of an edge that no longer is."""
+"""Weight of an edge that no longer is: it is the only one below 0."""
 ANCHOR = -1
 """Edge that determines a moment which no edge ends at: it happens when it was measured."""
 WHOLE = 1 << 62
@@ -36,6 +35,46 @@ BLOCK = 500_000
 """Edges, or moments, for which temporary columns are made at a time."""
 FEWEST_COMPILED = 200_000
 """Rows from which on a loop is compiled: numba takes 1 s to load, and 0.5 s for each loop that is compiled the first time."""
+
+
+class EdgeKind(IntEnum):
+    """What takes the time by which a moment must be before another one, or what it is that the second one waits for.
+
+    Where several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
+    """
+
+    ARRIVAL = 0
+    """From the start of each member of a collective to that of the last one: none ends before all have arrived. In a replay
+    another one may be the last."""
+    BLOCKED_CALL = 1
+    """From the start to the end of a call of a host thread that waits for something else: what it takes without the wait."""
+    HOST = 2
+    """Between two moments of a host thread, one after the other."""
+    STREAM_ORDER = 3
+    """From the end of an operation to the start of the next one of its stream."""
+    LAUNCH = 4
+    """From the start of a call to the start of what it launched."""
+    SYNCHRONIZATION = 5
+    """From the end of an operation to the end of the call that waited for it."""
+    LAUNCH_QUEUE = 6
+    """From the start of an operation to the end of a launch that waited for a place in the queue."""
+    COLLECTIVE = 7
+    """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
+    EVENT_WAIT = 8
+    """From the end of an operation before a recorded event to the start of one on a stream that waits for the event."""
+    MESSAGE = 9
+    """From the start of a send to the end of what receives it, or the other way round."""
+    WAKE_UP = 10
+    """From what a thread does to the end of the wait of another one that it wakes."""
+    TRANSFER = 11
+    """From start to end of a member of a collective: what it takes once all members are there."""
+    DEVICE_WORK = 12
+    """From start to end of an interval on a device: it takes its duration."""
+
+    @property
+    def text(self) -> str:
+        """Its name for people."""
+        return {"BLOCKED_CALL": "call", "WAKE_UP": "wake-up"}.get(self.name, self.name.lower().replace("_", " "))
 
 
 # -- loops --------------------------------------------------------------------------------------------------------------
@@ -87,19 +126,24 @@ def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) ->
             weight[last] = time[moment] - time[source[last]]
 
 
-def _replay(low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, held: Any, time: Any, edge: Any) -> None:
+def _replay(
+    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, is_held: Any, growth: Any, time: Any,
+    edge: Any,
+) -> None:  # fmt: skip
     before = first[low]
     for moment in range(low, high):
-        latest, last = -1, ANCHOR
+        latest, last, holds = -1, ANCHOR, False
         for place in range(first[moment], first[moment + 1]):
+            growth[0] += grown[place - before]
+            holds = holds or is_held[place - before]
             if weight[place - before] != REMOVED:
                 allowed = time[source[place]] + weight[place - before]
                 # Of several the last one counts.
                 if allowed >= latest:
                     latest, last = allowed, place
-        if len(held) > 0 and held[moment - low] >= 0:
-            if held[moment - low] != latest:
-                latest, last = held[moment - low], ANCHOR
+        if holds:
+            if latest != measured[moment] + growth[0]:
+                latest, last = measured[moment] + growth[0], ANCHOR
         elif last == ANCHOR:
             latest = measured[moment]
         time[moment] = latest
@@ -165,8 +209,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class RunGraph:
-    """Moments of a run, and edges in the order of the moments at which they end; of those at one moment those come later that
-    count rather (`edge_kinds.PREFERENCE`).
+    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources.
 
     Attributes
     ----------
@@ -177,7 +220,7 @@ class RunGraph:
     weight
         Time by which the source must be before the target at least, ns: never more than was measured.
     kind
-        One of `edge_kinds`.
+        An EdgeKind.
     """
 
     moments: Moments
@@ -193,62 +236,59 @@ class RunGraph:
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
         if len(self.moments):
-            inputs = (self.first, self.source, self.kind == edge_kinds.ARRIVAL, self.moments.time)
+            inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
             run_loop(_settle, inputs, (self.weight,))
         return self
 
-    def edges(self) -> Edges:
-        """All edges."""
-        return Edges(self, slice(0, len(self.source)))
+    def has(self, *kinds: EdgeKind) -> bool:
+        """Whether there are edges of some kinds."""
+        return bool(np.isin(self.kind, kinds).any())
+
+    def of_kind(self, *kinds: EdgeKind) -> Edges:
+        """All edges of some kinds."""
+        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
         for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
             if high > low:
-                yield Edges(self, slice(int(self.first[low]), int(self.first[high])), (low, high))
+                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Some edges of a graph: columns of equal length, made when they are asked for.
+    """Edges of a graph: columns of equal length, made when they are asked for.
 
     Attributes
     ----------
-    places
-        Which they are.
+    number
+        Their numbers in the graph.
     moments
-        If these are all edges of some moments that follow each other: from which one to before which.
+        If these are all edges of moments that follow each other: from which one to before which.
     """
 
     graph: RunGraph
-    places: slice | npt.NDArray[np.integer[Any]]
+    number: Numbers
     moments: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
-        return self.places.stop - self.places.start if isinstance(self.places, slice) else len(self.places)
-
-    @cached_property
-    def number(self) -> Numbers:
-        """Their numbers in the graph."""
-        if isinstance(self.places, slice):
-            return np.arange(self.places.start, self.places.stop)
-        return self.places.astype(np.int64)
+        return len(self.number)
 
     @cached_property
     def kind(self) -> npt.NDArray[np.int8]:
-        """One of `edge_kinds`."""
-        return self.graph.kind[self.places]
+        """An EdgeKind."""
+        return self.graph.kind[self.number]
 
     @cached_property
     def weight(self) -> Numbers:
         """As measured, ns."""
-        return self.graph.weight[self.places]
+        return self.graph.weight[self.number]
 
     @cached_property
     def source(self) -> Places:
         """Moments where they begin."""
-        return self.graph.source[self.places]
+        return self.graph.source[self.number]
 
     @cached_property
     def target(self) -> Places:
@@ -286,8 +326,16 @@ class Edges:
 
 # -- replays ------------------------------------------------------------------------------------------------------------
 
-Change = Callable[[Edges], Numbers]
-"""New weights of edges, ns, 0 or more; REMOVED where an edge no longer is."""
+Step = Callable[[Edges, Numbers], Numbers]
+"""Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
+
+
+def changed(edges: Edges, steps: Sequence[Step]) -> Numbers:
+    """Weights of edges after changes, one after the other."""
+    weight = edges.weight
+    for step in steps:
+        weight = step(edges, weight)
+    return weight
 
 
 @dataclass(frozen=True)
@@ -311,27 +359,18 @@ class Replay:
         on_path = np.zeros(len(self.time), dtype=np.int8)
         if last >= 0:
             run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        return Edges(self.graph, self.edge[np.flatnonzero(on_path)])
+        return Edges(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
 
 
-def last_moment(graph: RunGraph, time: Numbers, rows: Mask | None = None, until: int | None = None) -> int:
-    """The moment that is last in a replay with some times: of those on some rows (None: all) that were measured until a time.
+def last_moment(graph: RunGraph, time: Numbers, rows: Mask, until: int) -> int:
+    """The moment that is last in a replay with some times: of those on some rows that were measured until a time.
 
     Of several it is the last one; -1: there is none.
     """
-    behind = len(time) if until is None else int(np.searchsorted(graph.moments.time, until, side="right"))
-    latest, last = -1, -1
-    # Measured times are in order: most are found in the first block from behind.
-    for low in range((behind - 1) // BLOCK * BLOCK, -1, -BLOCK):
-        times = time[low : min(low + BLOCK, behind)]
-        if rows is not None:
-            times = np.where(rows[graph.moments.row[low : low + len(times)]], times, -1)
-        place = len(times) - 1 - int(np.argmax(times[::-1]))
-        if times[place] > latest:
-            latest, last = int(times[place]), low + place
-        if last >= 0 and time is graph.moments.time:
-            break
-    return last
+    behind = int(np.searchsorted(graph.moments.time, until, side="right"))
+    times = np.where(rows[graph.moments.row[:behind]], time[:behind], -1)[::-1]
+    last = int(np.argmax(times)) if behind else 0
+    return behind - 1 - last if behind and times[last] >= 0 else -1
 
 
 def as_measured(graph: RunGraph) -> Replay:
@@ -339,16 +378,16 @@ def as_measured(graph: RunGraph) -> Replay:
     return Replay(graph, graph.moments.time, replay(graph).edge)
 
 
-def replay(graph: RunGraph, change: Change | None = None, held: Callable[[Edges], Numbers] | None = None) -> Replay:
+def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], Mask] | None = None) -> Replay:
     """Replay a settled graph.
 
     Parameters
     ----------
-    change
-        New weights; None: all stay as they are.
+    steps
+        What changes weights, one after the other.
     held
-        Of edges: moments that become no earlier than measured, whatever becomes shorter, and later by what becomes longer
-        before them.
+        Which edges end at moments that become no earlier than measured, whatever becomes shorter, and later by what becomes
+        longer before them.
 
     Raises
     ------
@@ -357,25 +396,15 @@ def replay(graph: RunGraph, change: Change | None = None, held: Callable[[Edges]
     """
     measured = graph.moments.time
     time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
-    growth = 0
+    growth = np.zeros(1, dtype=np.int64)
     for edges in graph.blocks():
-        low, high = edges.moments
-        weight = edges.weight if change is None else change(edges)
-        times_held: Numbers = np.zeros(0, dtype=np.int64)
-        if change is not None:
-            grown = np.where(weight != REMOVED, np.maximum(weight - edges.weight, 0), 0)
-            if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
-                raise UsageError(
-                    "with these changes the run would be longer than can be counted (104 days); take smaller factors"
-                )
-            if held is not None:
-                # Doubles are exact up to 2^53 ns.
-                by_moment = np.bincount(edges.target - low, weights=grown, minlength=high - low).astype(np.int64)
-                place = held(edges) - low
-                times_held = np.full(high - low, -1, dtype=np.int64)
-                times_held[place] = (measured[low:high] + growth + np.cumsum(by_moment))[place]
-            growth += int(grown.sum())
-        run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, times_held), (time, edge))
+        weight = changed(edges, steps)
+        grown = np.maximum(weight - edges.weight, 0)
+        if growth[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+            raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
+        is_held = np.zeros(len(edges), dtype=bool) if held is None else held(edges)
+        inputs = (*edges.moments, graph.first, graph.source, measured, weight, grown, is_held)
+        run_loop(_replay, inputs, (growth, time, edge))
     return Replay(graph, time, edge)
 
 

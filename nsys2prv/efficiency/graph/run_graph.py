@@ -20,26 +20,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.event_waits import EventEdges, event_edges
-from nsys2prv.efficiency.graph.host_waits import HostWaits
-from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
+from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import (
     NO_MOMENT,
     NO_WAIT,
     NOTHING,
+    EdgeCollector,
     GraphLabels,
     GraphParts,
     RunMoments,
     run_moments,
 )
-from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, Mask, Places, RunGraph, latest_before
-from nsys2prv.efficiency.intervals import Moments, Numbers
+from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
 from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
-from nsys2prv.execution.keys import order_of_keys
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
 
@@ -51,8 +49,7 @@ LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
-_FOR_NOBODY, _FOR_ONE, _FOR_SEVERAL = range(3)
-_MPI_COLLECTIVE = r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?|Bcast|Scatterv?|Reduce|Gatherv?)$"
+_MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
 _NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
@@ -82,8 +79,6 @@ class BuiltGraph:
         for is often not known.
     loading
         Times in which hosts load data (LOADING): they are in no CUDA or MPI call for long, and then first copy to the device.
-    kinds
-        Kinds of edges that the graph has.
     open_ends
         Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
         matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
@@ -93,21 +88,18 @@ class BuiltGraph:
 
     graph: RunGraph
     labels: GraphLabels
-    left_out: dict[int, int]
+    left_out: dict[EdgeKind, int]
     context: MeasuredRun
     counted_rows: Mask
     loading: pl.DataFrame
-    kinds: frozenset[int]
     open_ends: Numbers
     open_collectives: int
 
     @property
     def warnings(self) -> list[str]:
         """How many dependencies would have gone back in time."""
-        if not self.left_out:
-            return []
-        kinds = ", ".join(f"{count} of {edge_kinds.NAMES[kind]}" for kind, count in sorted(self.left_out.items()))
-        return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"]
+        kinds = ", ".join(f"{count} of {kind.text}" for kind, count in sorted(self.left_out.items()))
+        return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"] if kinds else []
 
 
 def graph_of_events(events: RunEvents) -> BuiltGraph:
@@ -140,13 +132,10 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
-    parts = GraphParts(run, labels, points, *_launches(run, on_streams))
-    waits = HostWaits(parts)
-    waits.wait_for_devices(by_events.on_hosts)
-    waits.wait_for_messages()
-    waits.wait_for_members()
-    waits.wait_for_signals()
-    alone = waits.alone.columns()
+    thread, launched = (column.filter(pl.Series(on_streams)).fill_null(NO_LAUNCH).to_numpy() for column in _launches(run))
+    parts = GraphParts(run, labels, points, thread, launched, EdgeCollector(points.moments))
+    add_host_waits(parts, by_events.on_hosts)
+    alone = parts.times_alone()
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     # What is inferred where no events were recorded, too: without it streams would be independent.
@@ -154,14 +143,13 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts, alone)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
-    is_pair = labels.names.to_frame("name").select(is_point_to_point(pl.col("name"))).to_series().to_numpy()
+    is_pair = labels.by_name(is_point_to_point(pl.col("name")))
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
-    moments, edges, kinds = points.moments, parts.edges, parts.edges.kinds
+    edges = parts.edges
     # The edges are put in order when nothing else takes memory.
-    del points, parts, waits, before
-    graph = edges.graph(moments)
-    return BuiltGraph(graph, labels, edges.left_out, run, counted, loading, kinds, open_ends, collectives)
+    del points, parts, before
+    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives)
 
 
 def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
@@ -171,88 +159,63 @@ def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
 # -- intervals ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _CallsByThread:
-    """CUDA and MPI calls in the order of threads and starts: row, begin, and the end of all calls of the thread until then."""
-
-    row: Numbers
-    begin: Numbers
-    until: Numbers
+def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
+    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then."""
+    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
+    until = pl.max_horizontal("start", "end").cum_max().over("row")
+    return calls.select("row", begin="start", until=until)
 
 
-def _calls_by_thread(run: MeasuredRun) -> _CallsByThread:
-    is_call = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
-    row, begin, end = (run.calls[name].to_numpy()[is_call].astype(np.int64) for name in ("row", "start", "end"))
-    order = order_of_keys(row)
-    row, begin = row[order], begin[order]
-    # Rows follow each other, so a later row is always above.
-    above = row * (run.events.length + 2)
-    return _CallsByThread(row, begin, np.maximum.accumulate(above + np.maximum(end[order], begin)) - above)
-
-
-def _is_outside_calls(run: MeasuredRun, by_thread: _CallsByThread) -> Mask:
+def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
     """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are.
 
     What the OS does in a call that waits is how the call waits: it says nothing further.
     """
     is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
-    if not is_outside.all() and len(by_thread.row):
-        intervals = np.flatnonzero(~is_outside)
-        row, begin, end = (run.calls[name].to_numpy()[intervals].astype(np.int64) for name in ("row", "start", "end"))
-        place = np.maximum(Moments.of(by_thread.row, by_thread.begin).find(row, begin), 0)
-        # What is as long as a call is inside of it.
-        is_inside = (by_thread.row[place] == row) & (by_thread.begin[place] <= begin) & (by_thread.until[place] >= end)
-        is_outside[intervals] = ~is_inside
-        return is_outside
-    return np.ones(len(is_outside), dtype=bool)
+    intervals = run.calls.select("row", "start", "end").filter(pl.Series(~is_outside))
+    before = intervals.join_asof(by_thread, left_on="start", right_on="begin", by="row", check_sortedness=False)
+    # What is as long as a call is inside of it.
+    is_outside[~is_outside] = before.select((pl.col("until") < pl.col("end")).fill_null(True)).to_series().to_numpy()
+    return is_outside
 
 
-def _launches(run: MeasuredRun, is_part: Mask) -> tuple[Places, Numbers]:
-    """Threads and times of the launches of some operations; -1: not known."""
-    place = run.launch_of if is_part.all() else run.launch_of[is_part]
-    is_launched = place != NO_LAUNCH
-    thread, time = np.full(len(place), -1, dtype=np.int32), np.full(len(place), -1, dtype=np.int64)
-    thread[is_launched] = run.launches["row"].to_numpy()[place[is_launched]]
-    time[is_launched] = run.launches["time"].to_numpy()[place[is_launched]]
-    return thread, time
+def _launches(run: MeasuredRun) -> tuple[pl.Series, pl.Series]:
+    """Threads and times of the launches of operations; null: not known."""
+    launch = pl.Series(run.launch_of)
+    known_launch = launch.set(launch == NO_LAUNCH, None)
+    return run.launches["row"].gather(known_launch), run.launches["time"].gather(known_launch)
 
 
 def _moments(run: MeasuredRun, labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame) -> RunMoments:
     row, begin, end = (
         np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
     )
-    label = np.concatenate([labels.of(0, operations), labels.of(1, calls)])
-    may_wait = np.append(labels.waits != NO_WAIT, False)[label]
+    label = np.concatenate([labels.of(operations), labels.of(calls)])
+    may_wait = (labels.waits != NO_WAIT)[label]
     may_wait[: operations.height] = False
     rows = len(run.events.rows.names)
-    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
+    np.maximum(begin, end, out=end)
+    return run_moments(row, begin, end, label, operations.height, may_wait, rows)
 
 
-def _loading(run: MeasuredRun, by_thread: _CallsByThread) -> pl.DataFrame:
+def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
-    row, since, begin = by_thread.row[1:], by_thread.until[:-1], by_thread.begin[1:]
-    is_pause = (row == by_thread.row[:-1]) & (begin - since >= LEAST_LOADING_NS)
-    pauses = pl.DataFrame({"row": row[is_pause], "begin": since[is_pause], "end": begin[is_pause]}, schema=LOADING)
-    if pauses.is_empty() or run.operations.is_empty():
-        return pauses.clear()
-    copies = run.events.types.get(event_types.MEMORY_OPERATION)
-    to_device = [value for value, name in ((copies.values if copies else None) or {}).items() if name == _TO_DEVICE]
+    since = pl.col("until").shift(1).over("row")
+    pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
+    to_device = [value for value, name in named_values(run, event_types.MEMORY_OPERATION) if name == _TO_DEVICE]
     is_batch = (
         (pl.col("number") == event_types.MEMORY_OPERATION)
         & pl.col("value").is_in(to_device)
         & (pl.col("size") >= LEAST_LOADING_BYTES)
     )
-    thread, time = _launches(run, np.ones(run.operations.height, dtype=bool))
+    thread, time = _launches(run)
     launched = (
-        run.operations.select(pl.Series("row", thread), pl.Series("launched", time), is_batch=is_batch.fill_null(False))
-        .filter(pl.col("row").is_in(pauses["row"].unique().cast(pl.Int32).implode()))
-        .with_columns(pl.col("row").cast(pl.Int64))
+        run.operations.select(thread.alias("row"), time.alias("launched"), is_batch=is_batch.fill_null(False))
+        .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = pauses.sort("end", maintain_order=True).join_asof(
-        launched, left_on="end", right_on="launched", by="row", strategy="forward", check_sortedness=False
-    )
-    return followed.filter("is_batch").select(list(LOADING))
+    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
+    return followed.filter("is_batch").select(pl.col(name).cast(dtype) for name, dtype in LOADING.items())
 
 
 # -- edges --------------------------------------------------------------------------------------------------------------
@@ -268,7 +231,7 @@ def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     moments are their starts."""
     row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
     source, target = parts.points.ends(awaited_row, awaited_end), parts.points.starts(row, start)
-    parts.edges.add_class(edge_kinds.EVENT_WAIT, source, target, start - awaited_end)
+    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, start - awaited_end)
     is_held = np.zeros(len(parts.points.moments), dtype=bool)
     is_held[target[(source != NO_MOMENT) & (target != NO_MOMENT)]] = True
     return is_held
@@ -285,26 +248,26 @@ def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
         Which starts waited for an event.
     """
     points, edges = parts.points, parts.edges
-    is_nccl = parts.labels.is_of(event_types.NCCL_KERNEL)
+    is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
     for block in _blocks(len(of_device)):
         moments = of_device[block]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
-        edges.add(edge_kinds.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
+        edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
         former, begin, thread, launched = before[start], time[start], parts.thread[operation], parts.launched[operation]
         is_later = launched > begin
-        edges.leave_out(edge_kinds.LAUNCH, int(is_later.sum()))
+        edges.left_out[EdgeKind.LAUNCH] += int(is_later.sum())
         is_launched = (thread >= 0) & ~is_later
         call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
         call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
         # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
         former_time = np.where(former != NO_MOMENT, time[np.maximum(former, 0)], NO_MOMENT)
         shows = (call != NO_MOMENT) & ~is_held[start]
-        edges.add_class(edge_kinds.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
-        number = parts.labels.number[points.label[operation]]
-        edges.add_class(edge_kinds.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
+        edges.add_class(EdgeKind.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
+        number = numbers[points.label[operation]]
+        edges.add_class(EdgeKind.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
@@ -317,22 +280,22 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     row, begin = points.moments.row[start].astype(np.int64), points.moments.time[start]
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
     members = pl.DataFrame({"row": row, "start": start, "end": end, "begin": begin}).join(
-        one_of_each(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
+        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
     )
     alone = members.filter(pl.col("transfer").is_null())
-    edges.add(edge_kinds.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+    edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
     # The last one to arrive.
     together = members.filter(pl.col("transfer").is_not_null()).with_columns(hub=pl.col("start").max().over(COLLECTIVE))
     start, end, hub, transfer = (together[name].to_numpy() for name in ("start", "end", "hub", "transfer"))
-    edges.add(edge_kinds.TRANSFER, start, end, transfer)
+    edges.add(EdgeKind.TRANSFER, start, end, transfer)
     waits = start != hub
-    edges.add(edge_kinds.ARRIVAL, start[waits], hub[waits], 0)
-    edges.add(edge_kinds.COLLECTIVE, hub[waits], end[waits], transfer[waits])
+    edges.add(EdgeKind.ARRIVAL, start[waits], hub[waits], 0)
+    edges.add(EdgeKind.COLLECTIVE, hub[waits], end[waits], transfer[waits])
     unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
     return unmatched
 
 
-def _open_calls(parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers]) -> Numbers:
+def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     """Ends of calls of MPI that may wait for ranks which are not in the run."""
     points, labels = parts.points, parts.labels
     if not parts.run.events.missing_ranks:
@@ -341,32 +304,25 @@ def _open_calls(parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers]) -> N
     phases = message_parts(name).cast(pl.Int64)
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
-    waits = (
-        pl.when(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0)).then(_FOR_SEVERAL)
-        .when(((phases & moves) > 0) & ((phases & later) == 0)).then(_FOR_ONE)
-        .otherwise(_FOR_NOBODY)
-    )  # fmt: skip
-    by_name = labels.names.to_frame("name").select(waits).to_series().to_numpy()
-    waits_for = np.where(labels.is_of(*event_types.MPI_TYPES.values()), by_name, _FOR_NOBODY)[points.label]
-    waits_for[: points.devices] = _FOR_NOBODY
+    for_several = labels.by_name(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0))
+    for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
-    blocked, kind, _ = alone
-    is_matched = np.zeros(len(points.label), dtype=bool)
-    is_matched[blocked[kind == edge_kinds.BLOCKED_CALL]] = True
-    ends: Numbers = points.end[(waits_for != _FOR_NOBODY) & ~((waits_for == _FOR_ONE) & is_matched)].astype(np.int64)
+    is_open = for_several[points.label] | for_one[points.label]
+    matched = alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()
+    is_open[matched] = for_several[points.label[matched]]
+    is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
+    ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
     return ends
 
 
-def _add_calls_that_wait(
-    parts: GraphParts, alone: tuple[Numbers, Numbers, Numbers], before: Places, in_queue: pl.DataFrame
-) -> Mask:
+def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls, kind, weight = alone
+    calls, kind, weight = (alone[name].to_numpy() for name in ("call", "kind", "weight"))
     start, end = (moments[calls].astype(np.int64) for moments in (points.start, points.end))
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
     is_alone = before[end] == start
-    for of_kind in (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER):
+    for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
         is_part = is_alone & (kind == of_kind)
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
     is_replaced = np.zeros(len(points.moments), dtype=bool)
@@ -377,9 +333,9 @@ def _add_calls_that_wait(
     free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
     is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
     end = np.where(is_complete, end, NO_MOMENT)
-    edges.add_class(edge_kinds.LAUNCH_QUEUE, free, end, until - free_start)
+    edges.add_class(EdgeKind.LAUNCH_QUEUE, free, end, until - free_start)
     # Without the wait it takes as long as others.
-    edges.add(edge_kinds.BLOCKED_CALL, start, end, usual)
+    edges.add(EdgeKind.BLOCKED_CALL, start, end, usual)
     is_replaced[end[is_complete]] = True
     return is_replaced
 
@@ -394,33 +350,21 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
         is_host = points.is_host[block] & (before[block] != NO_MOMENT) & ~is_replaced[block]
         for weight, is_part in ((WHOLE, is_host & ~is_woken[block]), (0, is_host & is_woken[block])):
             moments = np.flatnonzero(is_part) + block.start
-            edges.add(edge_kinds.HOST, before[moments], moments, weight)
+            edges.add(EdgeKind.HOST, before[moments], moments, weight)
     follows = before[woken] != NO_MOMENT
-    edges.add(edge_kinds.WAKE_UP, waker[follows], woken[follows], 0)
+    edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
     # A thread that appears was created before, or waited for another one that launches on its stream.
+    creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
+    creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
-    creates = labels.is_of(event_types.PTHREAD_CALL) & (labels.names == "pthread_create").fill_null(False).to_numpy()
-    creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]]).astype(np.int64)
-    cause = np.maximum(_last_creation(parts, creations, first), _value_at(first, woken, waker))
-    edges.add(edge_kinds.WAKE_UP, cause[cause != NO_MOMENT], first[cause != NO_MOMENT], 0)
-
-
-def _last_creation(parts: GraphParts, creations: Numbers, moments: Numbers) -> Numbers:
-    """The last call that creates a thread before each moment in its task; NO_MOMENT: there is none."""
-    task, row, size = parts.run.events.rows.task, parts.points.moments.row, len(parts.points.moments)
-    keys = np.sort(task[row[creations]] * size + creations)
-    of_task = task[row[moments]]
-    place = np.searchsorted(keys, of_task * size + moments) - 1
-    last = keys[np.maximum(place, 0)] - of_task * size if len(keys) else np.full(len(moments), NO_MOMENT)
-    return np.where((place >= 0) & (last >= 0), last, NO_MOMENT)
-
-
-def _value_at(moments: Numbers, places: Numbers, values: Numbers) -> Numbers:
-    """Values at moments, of which `places` have some, in order; NO_MOMENT: none."""
-    if not len(places):
-        return np.full(len(moments), NO_MOMENT, dtype=np.int64)
-    place = np.minimum(np.searchsorted(places, moments), len(places) - 1)
-    return np.where(places[place] == moments, values[place], NO_MOMENT)
+    task, row = parts.run.events.rows.task, points.moments.row
+    created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
+    appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
+    causes = with_last(appearing, "moment", created, "creation", "task", exact=False).join(
+        pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left"
+    )
+    caused = causes.select("moment", cause=pl.max_horizontal("creation", "waker")).drop_nulls()
+    edges.add(EdgeKind.WAKE_UP, caused["cause"].to_numpy(), caused["moment"].to_numpy(), 0)
 
 
 def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import (
     NONE,
     Integers,

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
-from nsys2prv.efficiency.graph.event_waits import EventEdges
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import Numbers, expanded, search, time_by
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement

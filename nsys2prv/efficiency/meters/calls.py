@@ -38,6 +38,12 @@ MEMORY_OPERATIONS = Table(
     console=OnConsole(("operation", ("source", "from"), ("destination", "to"), ("from_bytes", "sizes from"), "count",
         ("bytes", "sum"), "total_ns", "bandwidth"), spare=("destination", "count", "bytes")),
 )  # fmt: skip
+_DURATIONS = (
+    Column.mean_ns("mean_ns", "mean duration"),
+    Column.ns("min_ns", "shortest"),
+    Column.ns("max_ns", "longest"),
+)
+_LARGEST = (Column.ns("maximum_task_ns", "largest sum of a task"), Column.text("maximum_task", "that task"))
 CUDA_CALLS = Table(
     "cuda_calls",
     "CUDA API calls",
@@ -47,9 +53,7 @@ CUDA_CALLS = Table(
         Column.text("category", f"one of {', '.join(f'`{cause}`' for cause in CAUSES[:5])}"),
         Column.count("count", "calls"),
         Column.ns("total_ns", "sum of durations"),
-        Column.mean_ns("mean_ns", "mean duration"),
-        Column.ns("min_ns", "shortest"),
-        Column.ns("max_ns", "longest"),
+        *_DURATIONS,
     ),
     when="CUDA API calls",
     order=660,
@@ -65,14 +69,11 @@ MPI_CALLS = Table(
         Column.count("count", "calls"),
         Column.ns("total_ns", "sum of durations"),
         Column.share("share", "of the time of all tasks that call MPI"),
-        Column.mean_ns("mean_ns", "mean duration"),
-        Column.ns("min_ns", "shortest"),
-        Column.ns("max_ns", "longest"),
+        *_DURATIONS,
         Column.bytes("bytes", "sum of sizes that the calls report; null where none does"),
         Column.count("tasks", "tasks that call it"),
         Column.mean_ns("average_task_ns", "mean over these tasks of their sum"),
-        Column.ns("maximum_task_ns", "largest sum of a task"),
-        Column.text("maximum_task", "that task"),
+        *_LARGEST,
     ),
     when="MPI calls",
     page=OnPage("communication", columns=("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns",
@@ -88,12 +89,9 @@ OS_CALLS = Table(
         Column.text("kind", "`io` (files and sockets), `threads` (pthreads) or `other`"),
         Column.count("count", "calls"),
         Column.ns("total_ns", "sum of durations; calls of several threads may run at once"),
-        Column.mean_ns("mean_ns", "mean duration"),
-        Column.ns("min_ns", "shortest"),
-        Column.ns("max_ns", "longest"),
+        *_DURATIONS,
         Column.count("tasks", "tasks that call it"),
-        Column.ns("maximum_task_ns", "largest sum of a task"),
-        Column.text("maximum_task", "that task"),
+        *_LARGEST,
     ),
     when="calls of the OS runtime (`nsys profile --trace=osrt`)",
     is_later=True,
@@ -103,85 +101,65 @@ OS_CALLS = Table(
 )  # fmt: skip
 
 
-class Calls(MeasuredTables):
-    """CUDA API calls, MPI calls and calls of the OS runtime, of all tasks."""
-
-
-def host_calls(run: MeasuredRun) -> Calls:
+def host_calls(run: MeasuredRun) -> MeasuredTables:
     """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
-    if run.calls.is_empty():
-        return Calls({})
     length, size = pl.col("end") - pl.col("start"), pl.col("size")
     # Null where no call reports one.
     sizes = pl.when(size.count() > 0).then(size.sum())
     of_rows = run.calls.group_by(*_CALL, "row").agg(
-        sizes, count=pl.len(), total=length.sum(), shortest=length.min(), longest=length.max()
+        sizes, count=pl.len(), total_ns=length.sum(), min_ns=length.min(), max_ns=length.max()
     )
-    sums = (pl.col("count", "total").sum(), pl.col("shortest").min(), pl.col("longest").max(), sizes)
+    sums = (pl.col("count", "total_ns").sum(), pl.col("min_ns").min(), pl.col("max_ns").max(), sizes)
     by_task = run.events.rows.located(of_rows).group_by(*_CALL, "task").agg(sums)
+    total = pl.col("total_ns")
     by_call = by_task.group_by(_CALL).agg(
         *sums,
         tasks=pl.len(),
-        average_task_ns=pl.col("total").mean(),
-        maximum_task_ns=pl.col("total").max(),
-        maximum_task=pl.col("task").sort_by("total", "task", descending=[True, False]).first(),
+        average_task_ns=total.mean(),
+        maximum_task_ns=total.max(),
+        maximum_task=pl.col("task").sort_by(total, "task", descending=[True, False]).first(),
     )
     by_call = by_call.with_columns(
         call=run.events.named(by_call["number"], by_call["value"]),
-        total_ns="total",
-        min_ns="shortest",
-        max_ns="longest",
-        bytes="size",
-        mean_ns=pl.col("total") / pl.col("count"),
+        bytes=size,
+        mean_ns=total / pl.col("count"),
         maximum_task=run.task_names(pl.col("maximum_task")),
-    ).sort("total", "call", descending=[True, False])
+    ).sort("total_ns", "call", descending=[True, False])
     is_mpi = pl.col("number").is_in(event_types.MPI_TYPES.values())
     of_cuda = by_call.filter(pl.col("number") == event_types.CUDA_CALL)
     categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
     time_of_tasks = run.events.length * max(by_task.filter(is_mpi)["task"].n_unique(), 1)
-    return Calls(
+    kind = pl.col("number").replace_strict(_OS_KINDS, default=None, return_dtype=pl.String)
+    return MeasuredTables(
         {
             CUDA_CALLS: of_cuda.with_columns(category=categories),
-            MPI_CALLS: by_call.filter(is_mpi).with_columns(share=pl.col("total") / time_of_tasks),
-            OS_CALLS: by_call.filter(pl.col("number").is_in(list(_OS_KINDS))).with_columns(
-                kind=pl.col("number").replace_strict(_OS_KINDS, return_dtype=pl.String)
-            ),
+            MPI_CALLS: by_call.filter(is_mpi).with_columns(share=total / time_of_tasks),
+            OS_CALLS: by_call.with_columns(kind=kind).drop_nulls("kind"),
         }
     )
 
 
-class MemoryOperations(MeasuredTables):
-    """Copies and memsets by kind, by kinds of memory and by size."""
-
-
-def memory_operations(run: MeasuredRun) -> MemoryOperations:
+def memory_operations(run: MeasuredRun) -> MeasuredTables:
     """The table `memory_operations`."""
     operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
-    if operations.is_empty():
-        return MemoryOperations({})
-    size = operations["size"].fill_null(0)
-    of_class = pl.Series(np.searchsorted(SIZE_CLASSES, size.to_numpy(), side="right") - 1)
+    size, total = pl.col("size").fill_null(0), pl.col("total_ns")
+    of_class = pl.Series(np.searchsorted(SIZE_CLASSES, operations.select(size).to_series().to_numpy(), side="right") - 1)
     numbers = {
         "value": event_types.MEMORY_OPERATION,
         "source": event_types.SOURCE_MEMORY,
         "destination": event_types.DESTINATION_MEMORY,
     }
     sums = operations.group_by(*numbers, of_class=of_class).agg(
-        count=pl.len(), bytes=pl.col("size").fill_null(0).sum(), total_ns=(pl.col("end") - pl.col("start")).sum()
+        count=pl.len(), bytes=size.sum(), total_ns=(pl.col("end") - pl.col("start")).sum()
     )
-    names = {name: run.events.named(pl.repeat(number, sums.height, eager=True), sums[name]) for name, number in numbers.items()}
+    names = (run.events.named(pl.repeat(number, sums.height, eager=True), sums[name]) for name, number in numbers.items())
     edges = pl.lit(pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64))
-    table = sums.select(
-        "count",
-        "bytes",
-        "total_ns",
-        operation=names["value"],
-        source=names["source"],
-        destination=names["destination"],
+    table = sums.with_columns(
+        **dict(zip(("operation", "source", "destination"), names, strict=True)),
         from_bytes=edges.gather("of_class"),
         to_bytes=edges.gather(pl.col("of_class") + 1),
-        mean_ns=pl.col("total_ns") / pl.col("count"),
-        bandwidth=pl.when(pl.col("total_ns") > 0).then(pl.col("bytes") * 1e9 / pl.col("total_ns")),
+        mean_ns=total / pl.col("count"),
+        bandwidth=pl.when(total > 0).then(pl.col("bytes") * 1e9 / total),
     )
     order = ["total_ns", "operation", "source", "destination", "from_bytes"]
-    return MemoryOperations({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})
+    return MeasuredTables({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})

@@ -20,7 +20,6 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "host": frozenset({"Pinned", "Pageable"}),
 }
 """Where memory is, by the kind of nsys: on the device; managed, which moves between host and device; on the host."""
-_NAMES = tuple(GROUPS)
 _MEMORY = Column.text(
     "memory", "`device`; `managed`, which may be on the host; or `host`: pinned memory of processes that use it"
 )
@@ -65,60 +64,44 @@ MEMORY_BINS = Table(
 
 TABLES = (MEMORY_IN_USE, MEMORY_BINS)
 
-_SERIES = ["row", "number"]
+_KEY = ["device", "memory"]
 
 
-class MemoryInUse(MeasuredTables):
-    """Sums of allocations less frees."""
-
-
-def memory_in_use(run: MeasuredRun) -> MemoryInUse:
+def memory_in_use(run: MeasuredRun) -> MeasuredTables:
     """The tables `memory_in_use` and `memory_bins`, from the changes of the recording until the end of the window."""
     changes = _changes(run)
-    if changes.is_empty():
-        return MemoryInUse({})
     before = _before_recording(changes)
-    rows, bins = [], []
-    for (device, group), of_group in changes.sort("device", "group", maintain_order=True).group_by(
-        "device", "group", maintain_order=True
-    ):
-        key = {"device": run.events.rows.devices[int(device)].name, "memory": _NAMES[int(group)]}
-        in_use = np.cumsum(of_group["change"].to_numpy()) + before[device, group]
-        time = of_group["start"].to_numpy()
-        first = int(np.searchsorted(time, 0))
-        begin = int(in_use[first - 1]) if first else before[device, group]
+    start, change, in_use = pl.col("start"), pl.col("change"), pl.col("in_use")
+    former = changes.filter(start < 0).group_by(_KEY).agg(former=change.sum())
+    begin = before.join(former, on=_KEY, how="left").with_columns(in_use=pl.col("before") + pl.col("former").fill_null(0))
+    # What is in use at the start of the window, and after each change in it.
+    inside = changes.filter(start >= 0).select(*_KEY, "start", "allocated", "freed", in_use="change")
+    course = pl.concat([begin.with_columns(start=pl.lit(0, pl.Int64)), inside], how="diagonal")
+    course = course.with_columns(in_use.cum_sum().over(_KEY))
+    rows = course.group_by(_KEY).agg(
+        peak_bytes=in_use.max(),
         # The first peak counts, and where nothing is higher, the start of the window.
-        course = np.concatenate([[begin], in_use[first:]])
-        peak = int(course.argmax())
-        sizes = of_group[first:].select("allocated", "freed")
-        rows.append(
-            {
-                **key,
-                "peak_bytes": int(course[peak]),
-                "peak_at_ns": int(time[first + peak - 1]) if peak else 0,
-                "begin_bytes": begin,
-                "end_bytes": int(course[-1]),
-                "before_bytes": before[device, group],
-                "allocations": sizes["allocated"].count(),
-                "allocated_bytes": int(sizes["allocated"].sum()),
-                "frees": sizes["freed"].count(),
-                "freed_bytes": int(sizes["freed"].sum()),
-            }
-        )
-        highest, last = _over_time(course, time[first:], run.measured(Bins).edges)
-        of_bins = pl.DataFrame({"bin": np.arange(len(last)), "peak_bytes": highest, "end_bytes": last})
-        bins.append(of_bins.with_columns(**{name: pl.lit(text) for name, text in key.items()}))
-    return MemoryInUse({MEMORY_IN_USE: rows, MEMORY_BINS: pl.concat(bins)})
+        peak_at_ns=start.get(in_use.arg_max()),
+        begin_bytes=in_use.first(),
+        end_bytes=in_use.last(),
+        before_bytes=pl.col("before").first(),
+        allocations=pl.col("allocated").count(),
+        allocated_bytes=pl.col("allocated").sum(),
+        frees=pl.col("freed").count(),
+        freed_bytes=pl.col("freed").sum(),
+    )
+    bins = _over_time(course, run.measured(Bins).edges)
+    names = {"device": run.device_names(pl.col("device")), "memory": pl.lit(pl.Series(list(GROUPS))).gather("memory")}
+    tables = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}
+    return MeasuredTables({table: frame.with_columns(**names) for table, frame in tables.items()})
 
 
 def _changes(run: MeasuredRun) -> pl.DataFrame:
-    """Columns `row`, `number`, `device`, `group`, `start` (from the start of the window), `allocated`, `freed`, `change`, and
-    `value`: what is in use of the kind after it."""
+    """Columns `row`, `number`, `device`, `memory` (place in GROUPS), `start` (from the start of the window), `allocated`,
+    `freed`, `change`, and `value`: what is in use of the kind after it."""
     labels = {number: names.label.rpartition(": ")[2] for number, names in run.events.types.items()}
-    # The place in GROUPS of each event type.
     groups = {
-        number: next((place for place, kinds in enumerate(GROUPS.values()) if label in kinds), 0)
-        for number, label in labels.items()
+        number: place for number, label in labels.items() for place, kinds in enumerate(GROUPS.values()) if label in kinds
     }
     start = pl.col("start") - run.events.offset
     recorded = run.recorded.frame(MEMORY_CHANGES).filter(start <= run.events.length)
@@ -127,40 +110,34 @@ def _changes(run: MeasuredRun) -> pl.DataFrame:
         run.events.rows.located(recorded)
         .filter(has_size & (pl.col("device") >= 0))
         .select(
-            pl.col(*_SERIES, "device", "value", "allocated", "freed").cast(pl.Int64),
+            pl.col("row", "number", "device", "value", "allocated", "freed").cast(pl.Int64),
             start=start,
-            group=pl.col("number").replace_strict(groups, default=0, return_dtype=pl.Int64),
+            memory=pl.col("number").replace_strict(groups, default=0, return_dtype=pl.Int64),
             change=pl.col("allocated").fill_null(0) - pl.col("freed").fill_null(0),
         )
     )
 
 
-def _before_recording(changes: pl.DataFrame) -> dict[tuple[int, int], int]:
-    """Bytes that were in use before the recording, by device and group.
+def _before_recording(changes: pl.DataFrame) -> pl.DataFrame:
+    """Bytes that were in use before the recording, `before`, by device and kind of memory.
 
     It is known where the first event of a kind on a row says how much is in use (of a selected part of a recording); otherwise
     it is at least what was freed later without an allocation.
     """
-    by_row = changes.group_by(*_SERIES, "device", "group", maintain_order=True).agg(
+    by_row = changes.group_by("row", "number", *_KEY, maintain_order=True).agg(
         by_value=pl.col("value").first() - pl.col("change").first(), least=pl.col("change").cum_sum().min()
     )
-    at_least = by_row.select("device", "group", before=pl.max_horizontal("by_value", -pl.col("least"), 0))
-    return {(device, group): before for device, group, before in at_least.group_by("device", "group").sum().iter_rows()}
+    return by_row.group_by(_KEY).agg(before=pl.max_horizontal("by_value", -pl.col("least"), 0).sum())
 
 
-def _over_time(course: Numbers, time: Numbers, edges: Numbers) -> tuple[Numbers, Numbers]:
-    """The most that is in use in each bin, and what is in use at its end.
-
-    Parameters
-    ----------
-    course
-        Bytes at the start of the window, and after each change.
-    time
-        When the changes were, ns.
-    edges
-        Start of each bin, and the end of the last, ns.
-    """
+def _over_time(course: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
+    """Columns of the table `memory_bins`, with numbers of devices and kinds; `edges`: starts of bins and the last end, ns."""
     # What changes at the end of the window is in the last bin.
-    behind = np.append(np.searchsorted(time, edges[1:-1], side="left"), len(time))
-    end = course[behind]
-    return np.maximum(np.maximum.reduceat(course, np.append(0, behind[:-1])), end), end
+    place = np.searchsorted(edges[1:-1], course["start"].to_numpy(), side="right")
+    in_use = pl.col("in_use")
+    changed = course.group_by(*_KEY, pl.Series("bin", place)).agg(peak_bytes=in_use.max(), end_bytes=in_use.last())
+    bins = course.select(_KEY).unique().join(pl.DataFrame({"bin": np.arange(len(edges) - 1)}), how="cross")
+    filled = bins.join(changed, on=[*_KEY, "bin"], how="left").sort(*_KEY, "bin")
+    filled = filled.with_columns(pl.col("end_bytes").forward_fill().over(_KEY))
+    former = pl.col("end_bytes").shift(1).over(_KEY)
+    return filled.with_columns(peak_bytes=pl.max_horizontal("peak_bytes", former))

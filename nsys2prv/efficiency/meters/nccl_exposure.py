@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, Numbers
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -79,73 +77,59 @@ class NcclExposure(Measurement):
         All NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name, `operation`, `ranks`, `size`,
         `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late rank arrived: `late_rank`, and on
         its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty: there are none.
-    starved
-        When devices are launch-starved while NCCL kernels run: see `AbsentTime.starved_beside_nccl`.
     """
 
     kernels: pl.DataFrame
-    starved: pl.DataFrame | None
 
     def tables(self) -> Filled:
         """The table of NCCL kernels that are exposed, or block."""
         if self.kernels.is_empty():
             return {}
-        summed = (
-            self.kernels.with_columns(total=pl.col("end") - pl.col("start"))
-            .group_by("communicator", "communicator_name", "operation")
-            .agg(
-                pl.len().alias("count"),
-                pl.col("total", "exposed", *_BLOCKING).sum(),
-                pl.col("placement").first(),
-                members=pl.struct("task", "device").n_unique(),
-                nodes=pl.col("node").n_unique(),
-                ranks=pl.col("ranks").max(),
-                bytes=pl.when(pl.col("size").is_not_null().all()).then(pl.col("size").sum()),
-            )
-            .sort("total", "communicator", "operation", descending=[True, False, False], nulls_last=True)
+        exposed, total = pl.col("exposed").sum(), (pl.col("end") - pl.col("start")).sum()
+        rows = self.kernels.group_by("communicator", "communicator_name", "operation").agg(
+            pl.col("placement").first(),
+            members=pl.struct("task", "device").n_unique(),
+            nodes=pl.col("node").n_unique(),
+            ranks=pl.col("ranks").max(),
+            count=pl.len(),
+            bytes=pl.when(pl.col("size").is_not_null().all()).then(pl.col("size").sum()),
+            total_ns=total,
+            exposed_ns=exposed,
+            overlapped_ns=total - exposed,
+            blocking_ns=pl.col("blocking").sum(),
+            late_rank_ns=pl.col("late_rank").sum(),
+            not_blocking_ns=exposed - pl.col("own_blocking").sum(),
+            overlapped_blocking_ns=pl.col("hidden_wait").sum(),
         )
-        return {
-            NCCL_EXPOSURE: summed.select(
-                "operation", "placement", "members", "nodes", "ranks", "count", "bytes",
-                communicator="communicator_name",
-                total_ns="total",
-                exposed_ns="exposed",
-                overlapped_ns=pl.col("total") - pl.col("exposed"),
-                blocking_ns="blocking",
-                late_rank_ns="late_rank",
-                not_blocking_ns=pl.col("exposed") - pl.col("own_blocking"),
-                overlapped_blocking_ns="hidden_wait",
-            )
-        }  # fmt: skip
+        rows = rows.sort("total_ns", "communicator", "operation", descending=[True, False, False], nulls_last=True)
+        return {NCCL_EXPOSURE: rows.with_columns(communicator="communicator_name")}
 
 
 def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     """Which NCCL kernels are exposed, and which of them block."""
     kernels, absent = run.measured(Nccl).kernels, run.measured(AbsentTime)
     if kernels.is_empty():
-        return NcclExposure(kernels, absent.starved_beside_nccl)
-    rows = run.events.rows
-    begin, end = pl.col("begin"), pl.col("end")
-    device_of_kernel = pl.Series("device_of_kernel", rows.device[absent.waits_for_nccl["row"].to_numpy()])
-    waits = absent.waits_for_nccl.with_columns(device_of_kernel)
+        return NcclExposure(kernels)
+    rows, length = run.events.rows, pl.col("end") - pl.col("begin")
+    device_of_kernel = pl.lit(pl.Series(rows.device)).gather(pl.col("row"))
+    waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
     blocking = waits.group_by(_KERNEL).agg(
-        blocking=(end - begin).sum(),
-        late_rank=(end - begin).filter(pl.col("part") == parts.PART_LATE).sum(),
-        own_blocking=(end - begin).filter(pl.col("device") == pl.col("device_of_kernel")).sum(),
+        blocking=length.sum(),
+        late_rank=length.filter(pl.col("part") == parts.PART_LATE).sum(),
+        own_blocking=length.filter("is_own").sum(),
     )
     exposed = (kernels["end"] - kernels["start"]) - _computing(run, kernels)
-    measured = kernels.with_columns(exposed=exposed).join(_hidden_waits(run), on=_KERNEL, how="left", maintain_order="left")
-    measured = measured.join(blocking, on=_KERNEL, how="left", maintain_order="left")
+    for columns in (_hidden_waits(run), blocking):
+        kernels = kernels.join(columns, on=_KERNEL, how="left", maintain_order="left")
     # Of several kernels that a row starts at once, one has what waits for all of them.
-    is_first = pl.struct(_KERNEL).is_first_distinct()
-    nodes = pl.Series([task.node for task in rows.tasks], dtype=pl.String)
-    located = measured.with_columns(pl.when(is_first).then(pl.col(_BLOCKING)).fill_null(0), node=pl.lit(nodes).gather("task"))
-    members, several = pl.struct("task", "device").n_unique(), pl.col("node").n_unique() > 1
-    complete = members >= pl.col("ranks").max()
-    placement = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
-    is_named = pl.col("communicator").is_not_null()
-    located = located.with_columns(placement=pl.when(is_named).then(placement.over("communicator", "operation")))
-    return NcclExposure(located, absent.starved_beside_nccl)
+    of_first = pl.when(pl.struct(_KERNEL).is_first_distinct()).then(pl.col(_BLOCKING)).fill_null(0)
+    nodes = pl.lit(pl.Series([task.node for task in rows.tasks], dtype=pl.String))
+    kernels = kernels.with_columns(of_first, exposed=exposed, node=nodes.gather("task"))
+    complete = pl.struct("task", "device").n_unique() >= pl.col("ranks").max()
+    is_named, several = pl.col("communicator").is_not_null(), pl.col("node").n_unique() > 1
+    where = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
+    placement = pl.when(is_named).then(where.over("communicator", "operation"))
+    return NcclExposure(kernels.with_columns(placement=placement))
 
 
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
@@ -158,38 +142,28 @@ def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
 def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
     """For NCCL kernels (`row`, `start`) that compute kernels waited for: `hidden_wait`, the time of these waits in which the
     device of the NCCL kernel computes, ns."""
-    operations, edges = run.operations.select("row", "start", "end", "number"), run.measured(EventEdges)
-    row = operations["row"].to_numpy()
-    order = np.argsort(row, kind="stable")
-    former: Numbers = np.full(len(row), NONE, dtype=np.int64)
-    follows = row[order[1:]] == row[order[:-1]]
-    former[order[1:][follows]] = order[:-1][follows]
-    is_nccl = (operations["number"] == event_types.NCCL_KERNEL).to_numpy()
-    is_launched = operations["number"].is_in(COMPUTE_TYPES).to_numpy() & (run.launch_of != NO_LAUNCH)
-    awaited = pl.concat([edges.on_streams, edges.inferred]).select(
-        pl.col("row", "awaited_row").cast(pl.Int32), "start", "awaited_start"
+    edges = run.measured(EventEdges)
+    former = pl.col("number", "start", "end").shift(1).over("row").name.prefix("former_")
+    operations = run.operations.select("row", "start", "end", "number", former, launch=pl.Series(run.launch_of))
+    launched = operations.filter(pl.col("number").is_in(COMPUTE_TYPES), pl.col("launch") != NO_LAUNCH).with_columns(
+        launched=pl.lit(run.launches["time"]).gather("launch")
     )
-    nccl = operations.filter(is_nccl).select(awaited_row="row", awaited_start="start", until="end")
-    awaited = awaited.join(nccl, on=["awaited_row", "awaited_start"], how="inner")
-
-    def launched(places: Numbers) -> pl.DataFrame:
-        return operations[places].select("row", "start", time=run.launches["time"].gather(run.launch_of[places]))
-
-    in_stream = np.flatnonzero(is_launched & np.append(is_nccl, False)[former])
-    nccl_before = operations[former[in_stream]]
-    since = pl.max_horizontal(launched(in_stream)["time"], nccl_before["start"])
-    of_streams = nccl_before.select("row", "start", "end", since=since)
-    by_event = np.flatnonzero(is_launched & operations["row"].is_in(awaited["row"].unique().implode()).to_numpy())
-    kernels = launched(by_event).with_columns(former_end=np.append(operations["end"].to_numpy(), 0)[former[by_event]])
-    of_events = awaited.join(kernels, on=_KERNEL, how="inner").select(
+    in_stream = launched.filter(pl.col("former_number") == event_types.NCCL_KERNEL).select(
+        "row", start="former_start", end="former_end", since=pl.max_horizontal("launched", "former_start")
+    )
+    nccl = operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
+    nccl = nccl.select(awaited_row="row", awaited_start="start", awaited_end="end")
+    rows = pl.col("row", "awaited_row").cast(pl.Int32)
+    awaited = pl.concat([edges.on_streams, edges.inferred]).select(rows, "start", "awaited_start")
+    by_event = awaited.join(nccl, on=["awaited_row", "awaited_start"]).join(launched, on=_KERNEL)
+    by_event = by_event.select(
         row="awaited_row",
         start="awaited_start",
-        end="until",
+        end="awaited_end",
         # Before that it waited for what was before it in its own stream.
-        since=pl.max_horizontal("time", "awaited_start", "former_end"),
+        since=pl.max_horizontal("launched", "awaited_start", "former_end"),
     )
     # All waits for a kernel end with it: the one that began first has the others in it.
-    waits = pl.concat([of_streams, of_events]).filter(pl.col("since") < pl.col("end"))
+    waits = pl.concat([in_stream, by_event]).filter(pl.col("since") < pl.col("end"))
     first = waits.group_by(_KERNEL).agg(pl.col("end").first(), pl.col("since").min())
-    hidden = _computing(run, first.select("row", "end", start="since"))
-    return first.select(*_KERNEL, hidden_wait=hidden)
+    return first.select(*_KERNEL, hidden_wait=_computing(run, first.select("row", "end", start="since")))

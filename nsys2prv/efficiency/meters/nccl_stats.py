@@ -1,27 +1,33 @@
-"""NCCL kernels: by operation, size and communicator, with bandwidth; which of them are of one collective.
+"""NCCL kernels by operation, size and communicator, with bandwidth; which of them are of one collective; and waits in
+collectives: who arrives last, how long the others wait for it, and how far clocks allow to say that.
 
 Size and communicator of a call come from the payloads of NCCL's NVTX ranges, where the report has them; the operation comes
 from the name of the kernel.
+
+A difference of times of two ranks counts only where it is larger than their clocks can be wrong against each other; the rest is
+not decidable. Durations are of one clock each. They split the residence of a rank in a collective into transfer, which is the
+duration of the rank that was in it for the shortest time, and waiting, which is the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import polars as pl
 
-from nsys2prv.efficiency.clock_accuracy import margin_of_group
+from nsys2prv.efficiency.clock_accuracy import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
-from nsys2prv.efficiency.meters.nccl_waits import NCCL_COLLECTIVES, NCCL_STRAGGLERS, NCCL_WAITS, wait_tables, waits_of_ranks
-from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
+COLLECTIVE = ["communicator", "operation", "turn"]
+"""Columns that identify a collective."""
+_ID = "collective"
 _OPERATIONS = (
     (r"(?i)all_?reduce", "AllReduce"),
     (r"(?i)all_?gather", "AllGather"),
@@ -33,13 +39,6 @@ _OPERATIONS = (
     (r"(?i)scatter", "Scatter"),
     (r"(?i)reduce", "Reduce"),
 )
-COLLECTIVE = ["communicator", "operation", "turn"]
-"""Columns that identify a collective."""
-_MATCHED: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("row", "start", "end", "task", "device", "communicator", "turn", "members"), pl.Int64),
-    **dict.fromkeys(("communicator_name", "operation"), pl.String),
-    "complete": pl.Boolean,
-}
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
 
@@ -79,7 +78,94 @@ NCCL_OPERATIONS = Table(
         place=60, spare=("bandwidth", "count")),
 )  # fmt: skip
 
+MOST_COLLECTIVES = 200
+"""Collectives that have a row each: those with the longest waits."""
+
+_COMMUNICATOR = Column.text("communicator", "name; null when not known; all tasks then count as one")
+_RESIDENCE = (
+    Column.ns("residence_ns", "sum of durations; it is transfer and waiting, whatever clocks say"),
+    Column.ns("transfer_ns", "of it, transfer: for each collective the duration of the rank with the shortest one"),
+    Column.ns("waiting_ns", "of it, the rest: waiting for the last rank, or late completion"),
+)
+
+NCCL_WAITS = Table(
+    "nccl_waits",
+    "Waits in NCCL collectives",
+    "one communicator",
+    (
+        _COMMUNICATOR,
+        Column.count("collectives", "collectives that were matched over its ranks"),
+        Column.count("decided", "of these, in which the rank that arrived last is known"),
+        Column.share(
+            "undecided_share", "share of those in which it is not decidable: differences are within the errors of clocks"
+        ),
+        *_RESIDENCE,
+        Column.ns("waited_ns", "sum of the times that ranks waited for a later one, where larger than the errors of clocks"),
+        Column.ns("undecided_ns", "largest further waits that the errors of clocks allow: not decidable"),
+        Column.share("undecided_time_share", "`undecided_ns` / `residence_ns`"),
+        Column.ns("late_start_ns", "sum over ranks and collectives of how much later than the first one they start, likewise"),
+        Column.ns("late_end_ns", "sum of how much later than the first one they end, likewise"),
+        Column.mean_ns("margin_ns", "how far starts of two ranks can be wrong against each other, median; null when not known"),
+    ),
+    when="NCCL collectives of two devices or more",
+    order=720,
+    page=OnPage("communication", place=5),
+    console=OnConsole(("communicator", "collectives", ("residence_ns", "time in them"), "transfer_ns", ("waiting_ns", "rest"),
+        "waited_ns", ("undecided_ns", "not decidable")), place=60, spare=("waiting_ns", "collectives")),
+)  # fmt: skip
+NCCL_STRAGGLERS = Table(
+    "nccl_stragglers",
+    "Stragglers in NCCL collectives",
+    "one task in the collectives of one communicator",
+    (
+        _COMMUNICATOR,
+        Column.text("task", "name of the task"),
+        DEVICE,
+        Column.count("collectives", "collectives that were matched over its ranks"),
+        Column.count("decided", "of these, in which the rank that arrived last is known: by more than the errors of clocks"),
+        Column.count("last", "of these, in which it arrived last"),
+        Column.ns("waited_ns", "sum of the times that it waited for a later one, where larger than the errors of clocks"),
+        Column.mean_ns("mean_wait_ns", "mean of these over all collectives"),
+        Column.ns("caused_ns", "sum, over collectives in which it was last, of the times that all others waited"),
+        Column.ns("undecided_ns", "largest further waits that the errors of clocks allow: not decidable"),
+        *_RESIDENCE,
+        Column.ns("late_start_ns", "start skew: sum of how much later than the first rank it starts, likewise"),
+        Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
+    ),
+    when="NCCL collectives of two devices or more",
+    page=OnPage("communication", place=6, worst_first="caused_ns"),
+    console=OnConsole(("task", "collectives", "decided", "last", "waited_ns", ("caused_ns", "others waited"),
+        ("undecided_ns", "not decidable")), place=60, spare=("decided", "waited_ns")),
+)  # fmt: skip
+NCCL_COLLECTIVES = Table(
+    "nccl_collectives",
+    "NCCL collectives with the longest waits",
+    "one collective",
+    (
+        Column.text("operation", "what it did"),
+        Column.text("communicator", "name; null when not known"),
+        Column.moment("begin_ns", "when the first task arrived"),
+        Column.moment("last_ns", "when the last task arrived"),
+        Column.moment("end_ns", "when the last kernel ended"),
+        Column.ns("waited_ns", "sum over tasks of the times that they waited, where larger than the errors of clocks"),
+        Column.text("last_task", "the task that arrived last; null where it is not decidable"),
+        Column.text("device", "its device: node and number there; null likewise"),
+        Column.ns("undecided_ns", "largest further waits that the errors of clocks allow: not decidable"),
+        Column.ns("margin_ns", "how far starts of two tasks can be wrong against each other; null when not known"),
+        Column.ns("start_skew_ns", "largest difference of starts, of those larger than the errors of clocks; 0 for none"),
+        Column.ns("end_skew_ns", "largest difference of ends, likewise"),
+        *_RESIDENCE,
+    ),
+    when="NCCL collectives of two devices or more",
+    page=OnPage("communication", place=7),
+)
+
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
+
+_SUMS = [
+    pl.col(name).sum().alias(f"{name}_ns")
+    for name in ("residence", "transfer", "waiting", "waited", "undecided", "late_start", "late_end")
+]
 
 
 def is_complete(ranks: pl.Expr, run: MeasuredRun) -> pl.Expr:
@@ -102,137 +188,207 @@ class Nccl(Measurement):
     kernels
         `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`, and `size`; what is not
         known is null.
-    matched, pairs
-        Those of collectives that are matched over their ranks, and sends and receives between the only two devices of a
-        communicator: also `turn`, and `members` (ranks of the run that take part).
+    members
+        Those that are matched with those of the other ranks: of collectives, and sends and receives between the only two
+        devices of a communicator. Also `turn`, `members` (ranks of the run that take part), and the columns of
+        `waits_of_ranks`.
     """
 
     run: MeasuredRun
     kernels: pl.DataFrame
-    matched: pl.DataFrame
-    pairs: pl.DataFrame
+    members: pl.DataFrame
 
-    def tables(self) -> Filled:
-        """The tables of NCCL."""
-        return {NCCL_OPERATIONS: _by_size(self.kernels), **wait_tables(self.waits, self.run)}
-
-    @cached_property
+    @property
     def waits(self) -> pl.DataFrame:
-        """Waits in collectives that are matched over their ranks, as of `nccl_waits.waits_of_ranks`; with `row`, `members`
-        (ranks of the run that take part) and `ranks` (of the communicator; null: not known). Empty: there are none."""
-        return self._waits(self.matched)
+        """Those of `members` that are of collectives."""
+        return self.members.filter(pl.col("operation") != _POINT_TO_POINT)
 
     @property
     def waits_in_pairs(self) -> pl.DataFrame:
-        """The same of sends and receives between the only two devices of a communicator."""
-        return self._waits(self.pairs)
+        """Those of `members` that are sends and receives."""
+        return self.members.filter(pl.col("operation") == _POINT_TO_POINT)
 
-    def _waits(self, kernels: pl.DataFrame) -> pl.DataFrame:
-        columns = ("row", "start", "end", "task", "device", *COLLECTIVE, "communicator_name", "ranks", "members")
-        if kernels.is_empty():
-            return pl.DataFrame()
-        waits = waits_of_ranks(kernels.select(columns), self.run)
-        # Where ranks are not in the run, they may have been last, and all others may have waited for them.
-        complete = is_complete(pl.col("ranks").max().over("collective"), self.run)
-        return waits.with_columns(
-            is_last=pl.col("is_last") & complete,
-            is_decided=pl.col("is_decided") & complete,
-            undecided=pl.when(complete).then("undecided").otherwise(pl.col("residence") - pl.col("waited")),
-        )
-
-    @property
-    def members(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, the columns of COLLECTIVE, `transfer`, the
-        shortest duration of the collective, and `complete`: all ranks of the communicator are in the run.
-
-        Matched are collectives, and sends and receives between the only two devices of a communicator.
-        """
-        shortest = (pl.col("end") - pl.col("start")).min().over(COLLECTIVE)
-        return pl.concat(
-            kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=self._complete)
-            for kernels in (self.matched, self.pairs)
-        )
-
-    @property
-    def transfers(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, `transfer`, the shortest duration, and
-        `collective`, a number that is the same for kernels of one collective."""
-        number = pl.struct(COLLECTIVE).rank("dense").cast(pl.Int64)
-        return self.members.select("row", "start", "transfer", collective=number)
-
-    @property
-    def collectives(self) -> pl.DataFrame:
-        """Kernels of collectives that are matched over ranks: `row`, `start`, `end`, `task`, `device`, `communicator`,
-        `communicator_name`, `operation`, `turn`, `members`, the number of ranks in the run, and `complete`: whether these are
-        all of the communicator."""
-        kernels = self.matched.with_columns(complete=self._complete)
-        return kernels.select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
-
-    @property
-    def _complete(self) -> pl.Expr:
-        return is_complete(pl.col("ranks").max().over(COLLECTIVE), self.run)
+    def tables(self) -> Filled:
+        """The tables of NCCL."""
+        waits, communicator = self.waits, pl.col("communicator_name")
+        device = self.run.device_names(pl.col("device"))
+        task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
+        return {
+            NCCL_OPERATIONS: _by_size(self.kernels),
+            NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device),
+            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(communicator=communicator, last_task=last_task, device=device),
+        }
 
 
 def measure_nccl(run: MeasuredRun) -> Nccl:
     """NCCL kernels with what their calls say, and which of them are of one collective."""
     events = run.events
-    calls = one_of_each(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
-    started = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select("row", "start", "end", "value")
-    kernels = started.join(calls, on=["row", "start"], how="left", maintain_order="left")
-    kinds = kernels.select(pl.col("value").unique(), number=pl.lit(event_types.NCCL_KERNEL))
-    operation = first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION)
-    operations = with_names(kinds, events).select("value", operation=operation)
+    calls = drop_duplicates(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
+    started = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(
+        "row", "start", "end", "number", "value"
+    )
+    kernels = with_names(started.join(calls, on=["row", "start"], how="left", maintain_order="left"), events)
     communicators = events.types.get(event_types.NCCL_COMMUNICATOR, TypeNames("")).values or {}
-    name = pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String)
-    located = events.rows.located(kernels).with_columns(pl.col("task", "device").cast(pl.Int32), communicator_name=name)
-    located = located.join(operations, on="value", how="left", maintain_order="left")
-    return Nccl(run, located, _matched(located), _pairs(located, run))
+    located = events.rows.located(kernels).with_columns(
+        pl.col("task", "device").cast(pl.Int32),
+        communicator_name=pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String),
+        operation=first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION),
+    )
+    return Nccl(run, located, _members(located, run))
 
 
-def _matched(kernels: pl.DataFrame) -> pl.DataFrame:
+def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """NCCL kernels that belong to the same collective on several devices.
 
     The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
-    Kernels without a known communicator count as those of one communicator over all devices that have such kernels.
+    Kernels without a known communicator count as those of one communicator over all devices that have such kernels. Sends and
+    receives are matched where there are exactly two devices, and all pairs run at the same time, as far as clocks can say that.
     """
-    key = ["communicator", "operation"]
-    in_turns = (
-        kernels.filter(pl.col("operation") != _POINT_TO_POINT)
-        .sort("start", "end", "device")
-        .with_columns(turn=pl.int_range(pl.len()).over(*key, "device", "task"))
+    key, member = ["communicator", "operation"], ["device", "task"]
+    in_turns = kernels.sort("start", "end", "device").with_columns(
+        turn=pl.int_range(pl.len()).over(*key, *member),
+        count=pl.len().over(*key, *member),
+        members=pl.struct(member).n_unique().over(key),
     )
-    counts = in_turns.group_by(*key, "device", "task").agg(count=pl.len())
-    fitting = counts.group_by(key).agg(members=pl.len(), least=pl.col("count").min(), most=pl.col("count").max())
-    fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
-    return in_turns.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
+    is_pair = pl.col("operation") == _POINT_TO_POINT
+    is_matched = (pl.col("members") > 1) & (~is_pair | (pl.col("members") == 2)) & (pl.col("count").n_unique().over(key) == 1)
+    matched = in_turns.filter(is_matched)
+    complete = is_complete(pl.col("ranks").max().over(COLLECTIVE), run)
+    waits = waits_of_ranks(matched.with_columns(complete=complete), run)
+    meets = (pl.col("arrived") < pl.col("end").min().over(_ID) + pl.col("margin")) & pl.col("margin").is_finite()
+    return waits.filter((~is_pair | meets).all().over(key))
 
 
-def _pairs(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
-    """Sends and receives of communicators with exactly two devices, the n-th of one with the n-th of the other, if both have
-    equally many and all pairs run at the same time, as far as their clocks can say that."""
-    in_turns = (
-        kernels.filter(pl.col("operation") == _POINT_TO_POINT)
-        .sort("start", "end", "device")
-        .with_columns(turn=pl.int_range(pl.len()).over("communicator", "device", "task"))
-        .with_columns(
-            count=pl.len().over("communicator", "device", "task"),
-            members=pl.struct("device", "task").n_unique().over("communicator"),
+def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
+    """Waits of each rank in each collective.
+
+    Parameters
+    ----------
+    collectives
+        NCCL kernels, one per collective and device: the columns of COLLECTIVE, `task`, `device` (index), `start`, `end` (ns),
+        and `complete`: whether all ranks of the communicator are in the run.
+
+    Returns
+    -------
+    The kernels with the columns
+
+    `collective`: its number;
+    `arrived`: the last start of the collective;
+    `residence`, `transfer`, `waiting`: duration, the shortest one of the collective, and the rest, ns;
+    `is_decided`: whether it is known who arrived last, `is_last`: whether this rank did;
+    `waited`: to the start of a later rank, 0 where none is surely later, ns;
+    `undecided`: by how much longer it may have waited, ns;
+    `late_start`, `late_end`: from the start, and the end, of an earlier rank, 0 where none is surely earlier, ns;
+    `margin`: the largest error of a difference of two starts of the collective, ns; infinite: not known.
+    """
+    frame = collectives.with_columns(
+        pl.struct(COLLECTIVE).rank("dense").cast(pl.Int64).alias(_ID),
+        arrived=pl.col("start").max().over(COLLECTIVE),
+        residence=pl.col("end") - pl.col("start"),
+    )
+    frame = run.clocks.with_margins(frame, "arrived").with_columns(
+        transfer=pl.col("residence").min().over(_ID),
+        waited=_known_distance(pl.col("start")),
+        late_start=_known_distance(-pl.col("start")),
+        late_end=_known_distance(-pl.col("end")),
+        margin=margin_of_group([_ID]),
+    )
+    # To be surely later is transitive: a rank is last if it is the only one that no rank is surely later than.
+    # Where ranks are not in the run, all may have waited for them.
+    may_be_last = pl.col("waited") == 0
+    frame = frame.with_columns(
+        waiting=pl.col("residence") - pl.col("transfer"),
+        is_decided=(may_be_last.sum().over(_ID) == 1) & pl.col("complete"),
+    ).with_columns(is_last=may_be_last & pl.col("is_decided"))
+    # A rank can't have waited for longer than it was in the collective.
+    longest = pl.min_horizontal("waiting", pl.col("arrived") - pl.col("start") + pl.col("margin")).round().cast(pl.Int64)
+    undecided = pl.when("complete").then(longest).otherwise("residence") - pl.col("waited")
+    return frame.with_columns(undecided=pl.when("is_decided").then(0).otherwise(undecided.clip(lower_bound=0)))
+
+
+def _known_distance(time: pl.Expr) -> pl.Expr:
+    """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
+
+    Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it
+    can be: one comparison for each rank instead of one for each pair of ranks.
+    """
+    distance = (time.max().over(_ID, GROUP, CLOCK, REPORT) - time).cast(pl.Float64)
+    of_report, of_clock = pl.col(OF_REPORT), pl.col(OF_REPORT) + pl.col(OF_CLOCK)
+    for error, key in ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP])):
+        surely = (time - error).max().over(key)
+        latest = pl.when(time - error == surely).then(time).max().over(key)
+        distance = pl.when(surely > time + error).then(pl.max_horizontal(distance, latest - time)).otherwise(distance)
+    return distance.round().cast(pl.Int64)
+
+
+def _by_communicator(waits: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl_waits`."""
+    # Of collectives, not of ranks.
+    margin = pl.col("margin").filter(pl.col(_ID).is_first_distinct()).median()
+    return (
+        waits.group_by("communicator", "communicator_name")
+        .agg(
+            *_SUMS,
+            collectives=pl.col(_ID).n_unique(),
+            decided=pl.col(_ID).filter("is_decided").n_unique(),
+            margin_ns=pl.when(margin.is_finite()).then(margin),
         )
-        .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
-        .filter((pl.col("members") == 2) & pl.col("equal"))
+        .sort("communicator", nulls_last=True)
+        .with_columns(
+            undecided_share=1 - pl.col("decided") / pl.col("collectives"),
+            undecided_time_share=pl.when(pl.col("residence_ns") > 0).then(pl.col("undecided_ns") / pl.col("residence_ns")),
+        )
     )
-    with_margins = run.clocks.with_margins(in_turns, "start").with_columns(margin=margin_of_group(COLLECTIVE))
-    meets = (pl.col("start").max() < pl.col("end").min() + pl.col("margin").max()).over(COLLECTIVE)
-    compared = with_margins.with_columns(meets=meets & pl.col("margin").is_finite())
-    return compared.filter(pl.col("meets").all().over("communicator"))
+
+
+def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl_stragglers`, with indices of tasks and devices."""
+    return (
+        waits.with_columns(waited_of_all=pl.col("waited").sum().over(_ID))
+        .group_by("communicator", "communicator_name", "task", "device")
+        .agg(
+            *_SUMS,
+            collectives=pl.len(),
+            decided=pl.col("is_decided").sum(),
+            last=pl.col("is_last").sum(),
+            mean_wait_ns=pl.col("waited").mean(),
+            caused_ns=pl.col("waited_of_all").filter(pl.col("is_last")).sum(),
+        )
+        .sort("communicator", "task", "device", nulls_last=True)
+    )
+
+
+def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl_collectives`, with indices of tasks and devices."""
+    margin = pl.col("margin").first()
+    task, device = (pl.col(name).filter("is_last").first() for name in ("task", "device"))
+    return (
+        waits.group_by(_ID)
+        .agg(
+            *_SUMS,
+            pl.col("operation", "communicator_name").first(),
+            begin_ns=pl.col("start").min(),
+            last_ns=pl.col("arrived").first(),
+            end_ns=pl.col("end").max(),
+            last_task=task,
+            device=device,
+            margin_ns=pl.when(margin.is_finite()).then(margin),
+            start_skew_ns=pl.col("late_start").max(),
+            end_skew_ns=pl.col("late_end").max(),
+        )
+        .sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False])
+        .head(MOST_COLLECTIVES)
+    )
 
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
-    factor: pl.Expr = pl.lit(None, pl.Float64)
-    for operation, expression in _BUS_FACTORS.items():
-        factor = pl.when(pl.col("operation") == operation).then(expression).otherwise(factor)
+    bandwidth, best_bandwidth = (
+        pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")
+    )
+    factors = (pl.when(pl.col("operation") == operation).then(factor) for operation, factor in _BUS_FACTORS.items())
     return (
         kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
         .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
@@ -240,12 +396,8 @@ def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             communicator="communicator_name",
             size_bytes="size",
-            bandwidth=_bytes_per_second("mean_ns"),
-            best_bandwidth=_bytes_per_second("min_ns"),
-            bus_bandwidth=_bytes_per_second("min_ns") * factor,
+            bandwidth=bandwidth,
+            best_bandwidth=best_bandwidth,
+            bus_bandwidth=best_bandwidth * pl.coalesce(*factors),
         )
     )
-
-
-def _bytes_per_second(duration: str) -> pl.Expr:
-    return pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration))

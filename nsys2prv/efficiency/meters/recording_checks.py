@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import LogicalStreams
+from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import WAITS
-from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM, SYNCHRONIZATION
+from nsys2prv.efficiency.run_events import TypeNames
+from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -37,7 +36,6 @@ CALLS_OF_WORK = 4
 calls of the driver inside those of the runtime are recorded too."""
 _PARTS = 1_000
 """Of the window, in which calls and work are counted."""
-_NOTHING = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -57,64 +55,56 @@ class DeviceClocks(Measurement):
 
 def device_clocks(run: MeasuredRun) -> DeviceClocks:
     """Compare starts of work with their launches, and with ends of the synchronizations that wait for it."""
-    rows = run.events.rows
     # Of calls before the window it is not known when they began.
     launches = run.launches.filter(pl.col("time") >= 0)
-    device = rows.device[launches["to_row"].to_numpy()]
-    latency = (launches["to_time"] - launches["time"]).to_numpy()
-    least: Numbers = np.full(len(rows.devices), _NOTHING, dtype=np.int64)
-    np.minimum.at(least, device, latency)
-    launched = np.bincount(device, minlength=len(least))
-    early = np.bincount(device[latency <= -SMALLEST_ERROR], minlength=len(least))
-    may_be_late = least >= SMALLEST_ERROR
-    late: Numbers = np.zeros(len(least), dtype=np.int64)
-    # Hardly any device may: mostly there is nothing more to do.
-    if may_be_late[device].any():
-        late = _work_after_its_synchronization(run, launches.filter(may_be_late[device]))
+    latency = pl.col("to_time") - pl.col("time")
+    device = pl.Series("device", run.events.rows.device[launches["to_row"].to_numpy()])
+    by_device = launches.group_by(device).agg(
+        least=latency.min(), launched=pl.len(), early=(latency <= -SMALLEST_ERROR).sum()
+    ).sort("device")  # fmt: skip
+    # Hardly any device may be late: mostly there is nothing more to do.
+    may_be_late = by_device.filter(pl.col("least") >= SMALLEST_ERROR)["device"]
+    late = (
+        _work_after_its_synchronization(run, launches.filter(device.is_in(may_be_late.implode()))) if len(may_be_late) else {}
+    )
     contradictions = {}
-    for number, described in enumerate(rows.devices):
-        if early[number] >= FEWEST_CONTRADICTIONS and 2 * early[number] >= launched[number]:
-            how = f"most work starts before it was launched, by up to {time(-int(least[number]))}"
-        elif may_be_late[number] and late[number] >= FEWEST_CONTRADICTIONS:
+    for number, least, launched, early in by_device.iter_rows():
+        if early >= FEWEST_CONTRADICTIONS and 2 * early >= launched:
+            how = f"most work starts before it was launched, by up to {time(-least)}"
+        elif late.get(number, 0) >= FEWEST_CONTRADICTIONS:
             how = (
-                f"nothing starts sooner than {time(int(least[number]))} after its launch, but synchronizations end before the "
+                f"nothing starts sooner than {time(least)} after its launch, but synchronizations end before the "
                 "work that they wait for begins"
             )
         else:
             continue
-        contradictions[number] = f"times of {described.name} contradict those of its host: {how}"
+        contradictions[number] = f"times of {run.events.rows.devices[number].name} contradict those of its host: {how}"
     return DeviceClocks(contradictions)
 
 
-def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Numbers:
+def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Mapping[int, int]:
     """Of each device: how much launched work begins after the end of the first synchronization that was called afterwards."""
     rows = run.events.rows
     streams = LogicalStreams(rows)
     syncs = _synchronizations(run, streams)
     row = launches["to_row"].to_numpy()
     work = launches.select("time", "to_time", device=pl.Series(rows.device[row]))
-    late: Numbers = np.zeros(len(rows.devices), dtype=np.int64)
-    for key in (_key_of_task(rows.task[row]), streams.of_row[row]):
-        waited = work.with_columns(key=pl.Series(key)).sort("time").join_asof(
-            syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
-        )  # fmt: skip
-        after = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
-        late += np.bincount(after["device"].to_numpy(), minlength=len(late))
-    return late
+    keys = (_key_of_task(rows.task[row]), streams.of_row[row])
+    waited = pl.concat(work.with_columns(key=pl.Series(key)) for key in keys).sort("time").join_asof(
+        syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
+    )  # fmt: skip
+    late = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
+    return dict(late.group_by("device").len().iter_rows())
 
 
 def _synchronizations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Columns `key` (a stream, or all streams of a task), `begin`, `until`, sorted by `begin`."""
-    names = run.events.types.get(SYNCHRONIZATION)
-    values = {name: value for value, name in ((names.values if names else None) or {}).items()}
     # Synchronizations of whole devices say nothing of a task that has several.
     of_one_device = [task for task, devices in run.events.rows.devices_of_task.items() if len(devices) == 1]
-    recorded = run.frame(WAITS)
-    waits = run.events.rows.located(recorded).with_columns(device=recorded["device"] - 1)
-    streams.note_devices(waits.select("task", "device").unique().iter_rows())
-    of_streams = waits.filter(pl.col("value") == values.get(SYNC_STREAM, -1))
-    of_tasks = waits.filter((pl.col("value") == values.get(SYNC_DEVICE, -1)) & pl.col("task").is_in(of_one_device))
-    keys = (streams.find(of_streams), pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
+    waits = streams.waits(run)
+    of_streams = waits.filter(pl.col("kind") == SYNC_STREAM)
+    of_tasks = waits.filter((pl.col("kind") == SYNC_DEVICE) & pl.col("task").is_in(of_one_device))
+    keys = (of_streams["stream"], pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
     return pl.concat(
         frame.select(key.cast(pl.Int64).alias("key"), begin="start", until="end").drop_nulls("key")
         for frame, key in zip((of_streams, of_tasks), keys, strict=True)
@@ -171,34 +161,25 @@ class LostWork(Measurement):
 
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
-    names = run.events.types.get(event_types.CUDA_CALL)
+    names = run.events.types.get(event_types.CUDA_CALL, TypeNames("")).values or {}
     # These launch nothing on devices.
-    of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
+    of_host = [value for value, name in names.items() if "HostFunc" in name]
     number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
     is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
-    calls_of = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
+    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
     work = run.operations.lazy().filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start").collect()
     launches = run.launches.filter(pl.col("time") >= 0)
     latency = int((launches["to_time"] - launches["time"]).max() or 0)
     launches = launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi")
     launched = _by_task_and_part(run, launches)
-    length, part = max(run.events.length, 1), np.arange(_PARTS)[None, :]
+    length, part = max(run.events.length, 1), np.arange(_PARTS)
     # Without recorded work all parts of a task are between.
     first = np.argmax(launched > 0, axis=1)[:, None]
     last = _PARTS - 1 - np.argmax(launched[:, ::-1] > 0, axis=1)[:, None]
     until = max(length - latency, 0) * _PARTS // length
-
-    def lost(parts: npt.NDArray[np.bool_]) -> int:
-        count = int(calls_of[parts & (launched == 0)].sum())
-        return count if count >= FEWEST_CALLS else 0
-
-    return LostWork(
-        int(calls_of.sum()),
-        int(launched.sum()),
-        lost(part < first),
-        lost((part >= first) & (part <= last)),
-        lost((part > last) & (part < until)),
-    )
+    parts = (part < first, (part >= first) & (part <= last), (part > last) & (part < until))
+    lost = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
+    return LostWork(int(calls.sum()), int(launched.sum()), *(count if count >= FEWEST_CALLS else 0 for count in lost))
 
 
 def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:

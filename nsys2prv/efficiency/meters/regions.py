@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import Trees, times_in_ranges
+from nsys2prv.efficiency.activity_times import times_in_ranges, trees
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.named_ranges import NamedRanges
+from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
-from nsys2prv.efficiency.run_events import RANGES, base_types
+from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
 from nsys2prv.vocabulary import event_types
 
@@ -25,8 +25,6 @@ MOST_NODES = 1_000
 """Nodes of the tree that have a row: those with most time."""
 MOST_LEVELS = 12
 """Ranges that are nested more deeply are part of the one around them."""
-_MOST_PATHS = 20_000
-"""Different paths of the tree; ranges of further ones are part of the one around them."""
 _NO_PARENT = -1
 
 REGIONS = Table(
@@ -116,11 +114,7 @@ NVTX_TREE = Table(
 )
 
 
-class Regions(MeasuredTables):
-    """Times and lengths of all ranges of each name that `--regions` names."""
-
-
-def nvtx_regions(run: MeasuredRun) -> Regions:
+def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
     ranges = NamedRanges(run.events, run.options.regions)
     inside = _with_tasks(run, run.frame(RANGES).join(ranges.slots, on=["number", "value"], how="inner"))
@@ -131,18 +125,14 @@ def nvtx_regions(run: MeasuredRun) -> Regions:
         .sort("total_ns", "slot", descending=[True, False])
         .head(MOST_REGIONS)
     )
-    trees = Trees(run).of_slots(*times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
+    of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
     names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
-    for columns in (names.cast({"slot": pl.Int64}), trees):
+    for columns in (names.cast({"slot": pl.Int64}), of_slots):
         by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
-    return Regions({REGIONS: by_slot})
+    return MeasuredTables({REGIONS: by_slot})
 
 
-class Iterations(MeasuredTables):
-    """Times in the n-th range of a name of each task."""
-
-
-def range_iterations(run: MeasuredRun) -> Iterations:
+def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
     slots = NamedRanges(run.events, [name]).slots
@@ -154,15 +144,15 @@ def range_iterations(run: MeasuredRun) -> Iterations:
     )
     lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
     kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
-    return Iterations({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
+    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """Iterations (`slot`, `begin`, `end`, `shortest`, `longest`) with trees from their times on each task (`slot`, `task`,
     `begin`, `end`), as columns of the table `iterations`."""
     columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
-    trees = Trees(run).of_slots(*times_in_ranges(run, ranges))
-    return columns.with_columns(iteration="slot").join(trees, on="slot", how="left", maintain_order="left")
+    of_slots = trees(run, *times_in_ranges(run, ranges))
+    return columns.with_columns(iteration="slot").join(of_slots, on="slot", how="left", maintain_order="left")
 
 
 def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -171,11 +161,7 @@ def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.select(task, pl.col("start").alias("begin"), "end", pl.col("^slot$"))
 
 
-class FoundIterations(MeasuredTables):
-    """Times in the iterations of the run that lie in the window, and their lengths on each task."""
-
-
-def run_iterations(run: MeasuredRun) -> FoundIterations:
+def run_iterations(run: MeasuredRun) -> MeasuredTables:
     """The tables `task_iterations` and, unless `--per-iteration` names ranges, `iterations`."""
     iterations, offset, window = run.window.iterations, run.events.offset, run.events.length
     moved = iterations.iterations.with_columns(pl.col("begin", "end") - offset)
@@ -191,7 +177,7 @@ def run_iterations(run: MeasuredRun) -> FoundIterations:
         ratio=length / length.median().over("number"),
     )
     if run.options.per_iteration is not None:
-        return FoundIterations({TASK_ITERATIONS: of_tasks})
+        return MeasuredTables({TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
     kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
@@ -199,89 +185,67 @@ def run_iterations(run: MeasuredRun) -> FoundIterations:
         pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
-    return FoundIterations({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
+    return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
 
 
-class NvtxTree(MeasuredTables):
-    """Times of ranges by the ranges around them."""
-
-
-def nvtx_tree(run: MeasuredRun) -> NvtxTree:
+def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
     """The table `nvtx_tree`."""
-    types = run.events.types
-    numbers = [number for number, base in base_types(list(types), RANGES).items() if base == event_types.NVTX_PUSHPOP]
-    names = pl.DataFrame(
-        [(number, value, text) for number in numbers for value, text in (types[number].values or {}).items()],
-        schema={"number": pl.Int32, "value": pl.Int64, "text": pl.String},
-        orient="row",
-    ).with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
+    names = range_texts(run.events).filter(pl.col("base") == event_types.NVTX_PUSHPOP)
+    names = names.select("number", "value", text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
     texts = names["text"].unique().sort()
     names = names.with_columns(name=(pl.col("text").rank("dense") - 1).cast(pl.Int32))
     # Of equal ranges, the one whose text comes first is around the other.
     ranges = (
         run.frame(RANGES)
-        .select("row", "start", "end", "number", "value")
-        .join(names.select("number", "value", "name"), on=["number", "value"], how="inner")
+        .join(names, on=["number", "value"], how="inner")
         .select("row", "start", "end", "name")
         .sort("row", "start", "end", "name", descending=[False, False, True, False])
     )
     if ranges.is_empty():
-        return NvtxTree({})
+        return MeasuredTables({})
     around = enclosing(ranges["row"].to_numpy(), ranges["end"].to_numpy())
     path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
-    sums = (
-        ranges.select(path=pl.Series(path), length=pl.col("end") - pl.col("start"))
-        .group_by("path")
-        .agg(count=pl.len(), total=pl.col("length").sum())
-    )
-    # A range is no longer than the one around it, and its texts follow those of that one: the nodes with most time are never
-    # without the nodes around them.
-    nodes = paths.join(sums, on="path").sort("total", "order", descending=[True, False]).head(MOST_NODES)
-    return NvtxTree({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
+    length = pl.col("end") - pl.col("start")
+    sums = ranges.group_by(pl.Series("path", path)).agg(count=pl.len(), total=length.sum())
+    # A range is no longer than the one around it, and its path comes later: nodes with most time have those around them.
+    nodes = paths.join(sums, on="path").sort("total", "path", descending=[True, False]).head(MOST_NODES)
+    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
 
 
 def _paths(around: Numbers, names: Numbers, texts: int) -> tuple[Numbers, pl.DataFrame]:
-    """The path of each range (_NO_PARENT where it is left out), and all paths: `path`, `outer`, the one around it, `name`, and
-    `order`, their place in the order of all texts."""
+    """The path of each range (_NO_PARENT where it is left out), and all paths: `path`, `outer`, the one around it, and `name`.
+    They are in the order of their levels, those inside of one path in that of their texts."""
     path: Numbers = np.full(len(around), _NO_PARENT, dtype=np.int64)
-    outers: list[int] = []
-    of_paths: list[tuple[int, ...]] = []
+    keys: list[Numbers] = []
     level = np.flatnonzero(around == _NO_PARENT)
     for _ in range(MOST_LEVELS):
         outer = np.where(around[level] == _NO_PARENT, _NO_PARENT, path[around[level]])
-        distinct, place = np.unique(outer * texts + names[level], return_inverse=True)
-        new = np.arange(len(distinct)) + len(outers)
-        path[level] = np.where(new < _MOST_PATHS, new, _NO_PARENT)[place]
-        for outer_path, name in (divmod(key, texts) for key in distinct[new < _MOST_PATHS].tolist()):
-            outers.append(outer_path)
-            of_paths.append((*(of_paths[outer_path] if outer_path != _NO_PARENT else ()), name))
-        has_path = np.zeros(len(around) + 1, dtype=bool)
-        has_path[level[path[level] != _NO_PARENT]] = True
-        level = np.flatnonzero(has_path[around])
-        if not len(level):
-            break
-    order = np.argsort(sorted(range(len(of_paths)), key=of_paths.__getitem__))
-    columns = {"path": range(len(outers)), "outer": outers, "name": [of_path[-1] for of_path in of_paths], "order": order}
-    return path, pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+        key, place = np.unique(outer * texts + names[level], return_inverse=True)
+        path[level] = sum(map(len, keys)) + place
+        keys.append(key)
+        level = np.flatnonzero(np.isin(around, level))
+    key = np.concatenate(keys)
+    return path, pl.DataFrame({"path": np.arange(len(key)), "outer": key // texts, "name": key % texts})
 
 
 def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
     """Rows of the table `nvtx_tree`: each node before those inside of it."""
-    inside: dict[int, list[dict[str, int]]] = {}
-    for node in nodes.to_dicts():
-        inside.setdefault(node["outer"], []).append(node)
+    inside = nodes.rows_by_key("outer", named=True, unique=False, include_key=False)
     total = sum(node["total"] for node in inside[_NO_PARENT])
     rows: list[dict[str, object]] = []
-    waiting: list[tuple[dict[str, int], int | None, int]] = [(node, None, 0) for node in reversed(inside[_NO_PARENT])]
-    while waiting:
-        node, parent, level = waiting.pop()
-        below = inside.get(node["path"], [])
-        waiting += [(child, len(rows), level + 1) for child in reversed(below)]
+
+    def add(node: dict[str, int], parent: int | None, level: int) -> None:
+        below, number = inside.get(node["path"], []), len(rows)
         rows.append({
-            "node": len(rows), "parent": parent, "level": level, "range": node["text"], "count": node["count"],
+            "node": number, "parent": parent, "level": level, "range": node["text"], "count": node["count"],
             "total_ns": node["total"], "own_ns": max(node["total"] - sum(child["total"] for child in below), 0),
             "share": node["total"] / total if total else None,
         })  # fmt: skip
+        for child in below:
+            add(child, number, level + 1)
+
+    for outermost in inside[_NO_PARENT]:
+        add(outermost, None, 0)
     return rows
 
 

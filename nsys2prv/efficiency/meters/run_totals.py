@@ -4,23 +4,14 @@ communication overlaps with computation."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import (
-    ALL_MASKS,
-    SlotWindows,
-    Trees,
-    active_time,
-    time_where,
-    times_in_windows,
-    useful_time,
-)
+from nsys2prv.efficiency.activity_times import DEVICE_KINDS, running, times_in_parts, trees, useful_time
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
-from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, NCCL, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables, Measurement
+from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, MeasuredRun
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import (
     DEVICE,
@@ -28,7 +19,6 @@ from nsys2prv.efficiency.result_tables import (
     NCCL_POLICY,
     SPREAD,
     Column,
-    Filled,
     OnConsole,
     OnPage,
     Table,
@@ -231,185 +221,127 @@ WINDOWS = Table(
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 
-_HOST_TIMES = ("host_useful_ns", "cuda_ns", "mpi_ns", "os_ns")
-_KERNELS, _NCCL, _MEMORY = ((ALL_MASKS & (1 << kind)) > 0 for kind in (KERNEL, NCCL, MEMORY))
-_MASKS_OF_COLUMN = {
-    "kernels_ns": _KERNELS,
-    "nccl_ns": _NCCL,
-    "memory_ns": _MEMORY,
-    "nccl_alone_ns": _NCCL & ~_KERNELS,
-    "memory_alone_ns": _MEMORY & ~_NCCL & ~_KERNELS,
-    "nccl_covered_ns": _NCCL & _KERNELS,
-    "memory_covered_ns": _MEMORY & (_KERNELS | _NCCL),
-}
-"""Columns of `devices` that are times in which some kinds of activity run, as masks."""
+_ACTIVE, _KERNELS, _NCCL, _MEMORY = (running(kinds) for kinds in (DEVICE_KINDS, (KERNEL,), (NCCL,), (MEMORY,)))
+_NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
 
 
-@dataclass(frozen=True)
-class Totals(Measurement):
-    """Times over the whole run, by activity.
-
-    Attributes
-    ----------
-    devices, tasks
-        A row per device, and task, with the time for each mask of activity, ns.
-    threads
-        A row per calling host thread, with the time for each activity; the rest of the run is in no call.
-    first, last
-        First start and last end of activity of each device, ns; -1: none.
-    """
-
-    run: MeasuredRun
-    trees: Trees
-    devices: Numbers
-    tasks: Numbers
-    threads: Numbers
-    first: Numbers
-    last: Numbers
-
-    def tables(self) -> Filled:
-        """The tables of the run as a whole."""
-        return {
-            RUN: [self._tree(np.arange(len(self.devices)), np.arange(len(self.threads)))],
-            NODES: self._node_rows(),
-            DEVICES: self._device_rows(),
-            TASKS: self._task_rows(),
-            USEFUL_TIME: self._useful_rows(),
-            THREADS: self._thread_rows(),
-        }
-
-    def _tree(self, devices: Numbers, callers: Numbers) -> dict[str, Any]:
-        length = self.run.events.length
-        windows = np.full(len(callers), length, dtype=np.int64)
-        return self.trees.row(length, self.devices[devices], windows, self.threads[callers], callers)
-
-    def _node_rows(self) -> list[dict[str, Any]]:
-        rows = self.run.events.rows
-        of_callers = np.array([rows.tasks[int(rows.task[row])].node for row in self.run.callers], dtype=object)
-        of_devices = np.array([device.node for device in rows.devices], dtype=object)
-        return [
-            {"node": node, **self._tree(np.flatnonzero(of_devices == node), np.flatnonzero(of_callers == node))}
-            for node in dict.fromkeys([*of_devices.tolist(), *of_callers.tolist()])
-        ]
-
-    def _device_rows(self) -> pl.DataFrame:
-        rows, length = self.run.events.rows, self.run.events.length
-        users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
-        # Lanes are further rows of a stream.
-        is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
-        frame = pl.DataFrame(
-            {
-                "device": [device.name for device in rows.devices],
-                "node": [device.node for device in rows.devices],
-                "number": [device.number for device in rows.devices],
-                "tasks": ["; ".join(rows.tasks[task].name for task in tasks) for tasks in users],
-                "streams": np.bincount(rows.device[is_stream], minlength=len(rows.devices)),
-                **self._activity(self.devices),
-                **{name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()},
-                "first_ns": self.first,
-                "last_ns": self.last,
-            }
-        )
-        return frame.with_columns(
-            pl.col("first_ns", "last_ns").replace(-1, None),
-            elapsed_ns=pl.lit(length),
-            idle_ns=length - pl.col("active_ns"),
-            useful_share=pl.col("useful_ns") / length,
-            active_share=pl.col("active_ns") / length,
-        )
-
-    def _activity(self, by_mask: Numbers) -> dict[str, Any]:
-        """Columns of times by mask, for the policy of NCCL kernels."""
-        useful, active = useful_time(by_mask, self.trees.policy), active_time(by_mask)
-        policy = [self.trees.policy.value] * len(by_mask)
-        return {NCCL_POLICY.name: policy, "useful_ns": useful, "communication_ns": active - useful, "active_ns": active}
-
-    def _task_rows(self) -> pl.DataFrame:
-        rows = self.run.events.rows
-        used = [rows.devices_of_task.get(index, ()) for index in range(len(rows.tasks))]
-        of_tasks = pl.DataFrame(
-            {
-                "task": [task.name for task in rows.tasks],
-                "number": range(1, len(rows.tasks) + 1),
-                "rank": pl.Series([task.rank for task in rows.tasks], dtype=pl.Int64),
-                "node": [task.node for task in rows.tasks],
-                "devices": ["; ".join(rows.devices[device].name for device in devices) for devices in used],
-                **self._activity(self.tasks),
-            }
-        )
-        is_process = pl.Series([not task.is_node for task in rows.tasks], dtype=pl.Boolean)
-        sums = self._thread_rows().group_by("number").agg(pl.col(pl.Int64).sum(), threads=pl.len())
-        joined = of_tasks.filter(is_process).join(sums, on="number", how="left", maintain_order="left")
-        return joined.with_columns(pl.col("threads", *_HOST_TIMES).fill_null(0))
-
-    def _thread_rows(self) -> pl.DataFrame:
-        """Columns of the table `threads`, and `number` of the task."""
-        rows, callers = self.run.events.rows, self.run.callers
-        times = {f"{cause}_ns": self.threads[:, place] for place, cause in enumerate(CAUSES)}
-        frame = pl.DataFrame(
-            {
-                "number": rows.task[callers] + 1,
-                "thread": pl.Series([rows.names[row] for row in callers], dtype=pl.String),
-                **times,
-                "cuda_ns": self.threads[:, list(CUDA_ACTIVITIES)].sum(axis=1),
-            }
-        )
-        useful = self.run.events.length - pl.col("cuda_ns") - pl.col("mpi_ns")
-        return frame.with_columns(task=self.run.task_names(pl.col("number") - 1), host_useful_ns=useful)
-
-    def _useful_rows(self) -> pl.DataFrame:
-        """Over devices, and over the tasks that use a GPU."""
-        gpu_tasks = self.tasks[sorted(self.run.events.rows.devices_of_task)]
-        rows: list[dict[str, Any]] = [
-            {
-                "over": over,
-                "nccl": self.trees.policy.value,
-                "count": len(values),
-                "total_ns": int(values.sum()),
-                **{name if name == "avg_max" else f"{name}_ns": value for name, value in spread(values).items()},
-            }
-            for over, by_mask in (("devices", self.devices), ("tasks", gpu_tasks))
-            if len(values := useful_time(by_mask, self.trees.policy))
-        ]
-        return pl.DataFrame(rows) if rows else USEFUL_TIME.empty
-
-
-def run_totals(run: MeasuredRun) -> Totals:
+def run_totals(run: MeasuredRun) -> MeasuredTables:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, calls = run.events.rows, run.on_devices, run.on_threads
-    first, last = np.full((2, len(rows.devices)), -1, dtype=np.int64)
+    by_device, by_task = _by_mask(run, activity, len(rows.devices)), _by_mask(run, run.on_tasks, len(rows.tasks))
+    by_thread = _keyed(time_by(calls.first_kind, calls.length, ACTIVITIES, calls.group, len(run.callers)))
+    threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
-    # The last assignment counts.
-    first[busy.group[::-1]] = busy.begin[::-1]
-    last[busy.group] = busy.end
-    return Totals(
-        run,
-        Trees(run),
-        _by_mask(activity, len(rows.devices)),
-        _by_mask(run.on_tasks, len(rows.tasks)),
-        time_by(calls.first_kind, calls.length, ACTIVITIES, calls.group, len(run.callers)),
-        first,
-        last,
+    spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
+        first_ns=pl.col("begin").min(), last_ns=pl.col("end").max()
+    )  # fmt: skip
+    return MeasuredTables(
+        {
+            **_trees(run, by_device, by_thread),
+            DEVICES: _device_rows(run, by_device.join(spans, on="group", how="left", maintain_order="left")),
+            TASKS: _task_rows(run, by_task, threads),
+            USEFUL_TIME: _useful_rows(run, by_device, by_task),
+            THREADS: threads,
+        }
     )
 
 
-def _by_mask(activity: Segments, groups: int) -> Numbers:
-    return time_by(activity.mask, activity.length, MASKS, activity.group, groups)
+def _by_mask(run: MeasuredRun, activity: Segments, groups: int) -> pl.DataFrame:
+    """Times of each group by mask, and columns of times for the policy of NCCL kernels."""
+    useful = useful_time(run.options.nccl)
+    times = _keyed(time_by(activity.mask, activity.length, MASKS, activity.group, groups))
+    policy = pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
+    return times.with_columns(policy, useful_ns=useful, communication_ns=_ACTIVE - useful, active_ns=_ACTIVE)
 
 
-class Overlap(MeasuredTables):
-    """Time by the number of kernels that run at once while an NCCL kernel runs, per task.
+def _keyed(by_key: Numbers) -> pl.DataFrame:
+    """Times by key of the window as a whole, as of `times_in_windows`: columns `group` and `key0`, `key1`, ..."""
+    columns = {f"key{key}": by_key[:, key] for key in range(by_key.shape[1])}
+    return pl.DataFrame({"group": np.arange(len(by_key)), **columns})
 
-    The number counts the NCCL kernel too, as BSC's views do: 1 is exposed communication.
-    """
+
+def _trees(run: MeasuredRun, by_device: pl.DataFrame, by_thread: pl.DataFrame) -> dict[Table, pl.DataFrame]:
+    """Trees of the run, and of each node."""
+    rows = run.events.rows
+    nodes_of = ([device.node for device in rows.devices], [rows.tasks[task].node for task in rows.task[run.callers]])
+    nodes = list(dict.fromkeys(node for nodes in nodes_of for node in nodes))
+
+    def in_slots(times: pl.DataFrame, nodes_of_groups: list[str]) -> pl.DataFrame:
+        slots = (pl.lit(0), pl.Series([1 + nodes.index(node) for node in nodes_of_groups], dtype=pl.Int32))
+        return pl.concat(times.with_columns(slot=slot, window=pl.lit(run.events.length)) for slot in slots)
+
+    of_run = trees(run, *(in_slots(*pair) for pair in zip((by_device, by_thread), nodes_of, strict=True)))
+    return {RUN: of_run[:1], NODES: of_run[1:].with_columns(node=pl.Series(nodes))}
 
 
-def kernel_overlap(run: MeasuredRun) -> Overlap:
-    """The tables `overlap` and `overlap_summary`."""
+def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
+    rows, length = run.events.rows, run.events.length
+    users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
+    # Lanes are further rows of a stream.
+    is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
+    return by_device.with_columns(
+        device=pl.Series([device.name for device in rows.devices]),
+        node=pl.Series([device.node for device in rows.devices]),
+        number=pl.Series([device.number for device in rows.devices]),
+        tasks=pl.Series(["; ".join(rows.tasks[task].name for task in tasks) for tasks in users]),
+        streams=pl.Series(np.bincount(rows.device[is_stream], minlength=len(rows.devices))),
+        elapsed_ns=pl.lit(length),
+        idle_ns=length - _ACTIVE,
+        useful_share=pl.col("useful_ns") / length,
+        active_share=pl.col("active_ns") / length,
+        kernels_ns=_KERNELS,
+        nccl_ns=_NCCL,
+        memory_ns=_MEMORY,
+        nccl_alone_ns=_NCCL_ALONE,
+        memory_alone_ns=_MEMORY_ALONE,
+        nccl_covered_ns=_NCCL - _NCCL_ALONE,
+        memory_covered_ns=_MEMORY - _MEMORY_ALONE,
+    )
+
+
+def _task_rows(run: MeasuredRun, by_task: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
+    rows = run.events.rows
+    used = [rows.devices_of_task.get(index, ()) for index in range(len(rows.tasks))]
+    of_tasks = by_task.with_columns(
+        task=pl.Series([task.name for task in rows.tasks]),
+        number=pl.Series(range(1, len(rows.tasks) + 1)),
+        rank=pl.Series([task.rank for task in rows.tasks], dtype=pl.Int64),
+        node=pl.Series([task.node for task in rows.tasks]),
+        devices=pl.Series(["; ".join(rows.devices[device].name for device in devices) for devices in used]),
+    ).filter(pl.Series([not task.is_node for task in rows.tasks]))
+    times = ("host_useful_ns", "cuda_ns", "mpi_ns", "os_ns")
+    sums = threads.group_by("number").agg(pl.col(times).sum(), threads=pl.len())
+    joined = of_tasks.join(sums, on="number", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("threads", *times).fill_null(0))
+
+
+def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `threads`, and `number` of the task."""
+    rows, callers = run.events.rows, run.callers
+    cuda, mpi = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
+    return by_thread.with_columns(
+        run.task_names(pl.lit(rows.task[callers])).alias("task"),
+        number=pl.Series(rows.task[callers] + 1),
+        thread=pl.Series([rows.names[row] for row in callers], dtype=pl.String),
+        host_useful_ns=run.events.length - cuda - mpi,
+        cuda_ns=cuda,
+        **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES)},
+    )
+
+
+def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFrame) -> pl.DataFrame:
+    """Over devices, and over the tasks that use a GPU."""
+    of_gpus = by_task.filter(pl.col("group").is_in(list(run.events.rows.devices_of_task)))
+    times = pl.concat(times.with_columns(over=pl.lit(over)) for over, times in (("devices", by_device), ("tasks", of_gpus)))
+    useful = pl.col("useful_ns")
+    spreads = {name if name == "avg_max" else f"{name}_ns": value for name, value in spread(useful).items()}
+    return times.group_by("over", NCCL_POLICY.name, maintain_order=True).agg(count=pl.len(), total_ns=useful.sum(), **spreads)
+
+
+def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
+    """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
     communicates = activity.counts[NCCL] > 0
-    if not communicates.any():
-        return Overlap({})
     times = pl.DataFrame(
         {
             "task": activity.group[communicates].astype(np.int64),
@@ -419,34 +351,27 @@ def kernel_overlap(run: MeasuredRun) -> Overlap:
     )
     # Every task has every number: a task that never has it counts with 0 in the average.
     tasks, numbers = (times.select(pl.col(name).unique().sort()) for name in ("task", "kernels"))
-    by_task = (
-        tasks.join(numbers, how="cross")
-        .join(times.group_by("task", "kernels").sum(), on=["task", "kernels"], how="left", maintain_order="left")
-        .with_columns(pl.col("time").fill_null(0))
-        .with_columns(
-            of_communication=pl.col("time") / pl.col("time").sum().over("task"), of_trace=pl.col("time") / run.events.length
-        )
+    sums = times.group_by("task", "kernels").agg(time_ns=pl.col("time").sum())
+    by_task = tasks.join(numbers, how="cross").join(sums, on=["task", "kernels"], how="left", maintain_order="left")
+    time = pl.col("time_ns")
+    by_task = by_task.with_columns(time.fill_null(0)).with_columns(
+        of_communication=time / time.sum().over("task"), of_trace=time / run.events.length
     )
-    by_number = by_task.partition_by("kernels", as_dict=True).items()
-    summary = [
-        {"kernels": kernels, "base": base, **spread(of_number[f"of_{base}"].to_numpy())}
+    summary = pl.concat(
+        by_task.group_by("kernels").agg(**spread(pl.col(f"of_{base}"))).sort("kernels").with_columns(base=pl.lit(base))
         for base in ("communication", "trace")
-        for (kernels,), of_number in sorted(by_number)
-    ]
-    return Overlap(
-        {OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task")), time_ns="time"), OVERLAP_SUMMARY: summary}
     )
+    return MeasuredTables({OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
 
 
-def spread(values: np.ndarray[Any, Any]) -> dict[str, float | None]:
+def spread(values: pl.Expr) -> dict[str, pl.Expr]:
     """Values of the columns SPREAD, as the statistics of Paraver's histograms."""
-    largest = float(values.max())
     return {
-        "average": float(values.mean()),
-        "maximum": largest,
-        "minimum": float(values.min()),
-        "deviation": float(values.std()),
-        "avg_max": float(values.mean()) / largest if largest else None,
+        "average": values.mean(),
+        "maximum": values.max(),
+        "minimum": values.min(),
+        "deviation": values.std(ddof=0),
+        "avg_max": pl.when(values.max() != 0).then(values.mean() / values.max()),
     }
 
 
@@ -469,27 +394,23 @@ def time_bins(run: MeasuredRun) -> Bins:
     # Never more bins than nanoseconds.
     count = max(min(run.options.bins, length), 1)
     edges: Numbers = np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
-    of_devices, of_threads = _in_parts(run, edges[:-1], edges[1:])
-    trees = Trees(run).of_slots(of_devices, of_threads)
-    slots = trees["slot"].to_numpy()
-    bins = trees.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
-    key = [pl.col(f"key{mask}") for mask in range(MASKS)]
+    of_devices, of_threads = times_in_parts(run, edges[:-1], edges[1:])
+    bins = trees(run, of_devices, of_threads)
+    slots = bins["slot"].to_numpy()
     by_device = of_devices.select(
         bin="slot",
         device=run.device_names(pl.col("group")),
-        kernels_ns=pl.sum_horizontal(key[mask] for mask in range(MASKS) if mask & 1 << KERNEL),
-        nccl_ns=pl.sum_horizontal(key[mask] for mask in range(MASKS) if mask & 1 << NCCL and not mask & 1 << KERNEL),
-        memory_ns=key[1 << MEMORY],
-        idle_ns=pl.col("window") - pl.sum_horizontal(key[1:]),
+        kernels_ns=_KERNELS,
+        nccl_ns=_NCCL_ALONE,
+        memory_ns=_MEMORY_ALONE,
+        idle_ns=pl.col("window") - _ACTIVE,
     )
-    return Bins({BINS: bins, DEVICE_BINS: by_device}, edges)
+    return Bins(
+        {BINS: bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot"), DEVICE_BINS: by_device}, edges
+    )
 
 
-class WindowTimes(MeasuredTables):
-    """Efficiencies of the whole run, its start-up, its steady part and its shut-down, beside those of the window."""
-
-
-def window_times(run: MeasuredRun) -> WindowTimes:
+def window_times(run: MeasuredRun) -> MeasuredTables:
     """The table `windows`; parts of the run may be outside of the window."""
     window, offset = run.window, run.events.offset
     (begin, end), parts = window.program, window.parts
@@ -497,35 +418,11 @@ def window_times(run: MeasuredRun) -> WindowTimes:
     is_inside = all(offset <= first and last <= offset + run.events.length for first, last in parts.values())
     source, start = (run, offset) if is_inside else (run.recorded, 0)
     first, last = np.array(list(parts.values()), dtype=np.int64).T
-    trees = Trees(run).of_slots(*_in_parts(source, first - start, last - start))
-    table = pl.DataFrame(
-        {
-            "slot": np.arange(len(parts)),
-            "window": list(parts),
-            "begin_ns": first - offset,
-            "end_ns": last - offset,
-            "length_ns": last - first,
-            "share": (last - first) / (end - begin),
-        }
+    table = trees(run, *times_in_parts(source, first - start, last - start)).with_columns(
+        window=pl.Series(list(parts)),
+        begin_ns=first - offset,
+        end_ns=last - offset,
+        length_ns=last - first,
+        share=(last - first) / (end - begin),
     )
-    return WindowTimes({WINDOWS: table.join(trees, on="slot", how="left", maintain_order="left")})
-
-
-def _in_parts(run: MeasuredRun, begin: Numbers, end: Numbers) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Times of all devices, and of all calling threads, in parts of the run: a slot for each."""
-    devices, threads = (
-        times_in_windows(
-            times,
-            SlotWindows(
-                np.repeat(np.arange(len(begin)), groups),
-                np.tile(np.arange(groups), len(begin)),
-                np.repeat(begin, groups),
-                np.repeat(end, groups),
-            ),
-        )
-        for times, groups in (
-            (run.device_times, len(run.events.rows.devices)),
-            (run.thread_times, len(run.callers)),
-        )
-    )
-    return devices, threads
+    return MeasuredTables({WINDOWS: table})

@@ -6,7 +6,7 @@ Both show the same sections, which are tables of texts. In Markdown, texts from 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,10 @@ import polars as pl
 
 from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
-from nsys2prv.efficiency.gate import gate_lines, worded
-from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.styles import wrapped
+from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
+from nsys2prv.efficiency.outputs.text import wrapped_lines
+from nsys2prv.efficiency.result_tables import Frames
+from nsys2prv.vocabulary.styles import styled_lines
 from nsys2prv.vocabulary.text_grid import grid, is_too_wide
 from nsys2prv.vocabulary.wording import percent, short, time
 
@@ -32,20 +33,10 @@ _LEAST_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Section:
-    """A table of texts.
+    """A table of texts, with headings, where letters of runs have their labels behind them.
 
-    Attributes
-    ----------
-    columns
-        Headings: letters of runs have their labels behind them.
-    names
-        So many of its first columns are words, the others numbers.
-    is_foreign
-        Whether the last of these are names from the reports.
-    is_detail
-        Whether it is long and can be folded.
-    narrower
-        The same with less in it, for a terminal on which it is too wide.
+    The first columns, as many as `names`, are words, the others numbers; the last of the words may be foreign, which are names
+    from the reports. A detail is long and can be folded. `narrower` is the same with less in it, for a narrow terminal.
     """
 
     title: str
@@ -57,7 +48,7 @@ class Section:
     narrower: Section | None = None
 
 
-def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int) -> Iterator[Section]:
+def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> Iterator[Section]:
     """Sizes, trees and scaling side by side; wall time by cause; what changed most in each run; families and kernels; so many
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
@@ -91,14 +82,14 @@ def time_of_changes(runs: pl.DataFrame) -> str:
     return "per device (calls: per host thread)" if runs["per"][0] == GPU else "per host thread (OS calls: per process)"
 
 
-def wall_time_title(runs: pl.DataFrame) -> str:
-    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
-    return f"of {time_span(runs)}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
-
-
 def time_span(runs: pl.DataFrame) -> str:
     """What of each run is compared, for headings."""
     return "one iteration" if "iteration" in runs["basis"] else "the measured window"
+
+
+def wall_time_title(runs: pl.DataFrame) -> str:
+    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
+    return f"of {time_span(runs)}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
 
 
 def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
@@ -109,19 +100,17 @@ def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
 
 def _wall_time(wall: pl.DataFrame, names: Sequence[str], title: str) -> Iterator[Section]:
     """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
-    columns, of_differences = ["cause", *names], [f"difference {run}" for run in names[1:]]
-    times, without_shares, full = [], [], []
+    columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
+    cells, with_shares = [], []
     for (cause, _), rows in shown_wall_time(wall).partition_by("title", "part", maintain_order=True, as_dict=True).items():
-        values = list(map(time, rows["value_ns"]))
-        differences = list(map(signed_time, rows["difference_ns"][1:]))
-        with_shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
-        times.append([str(cause), *values])
-        without_shares.append([str(cause), *values, *differences])
-        full.append([str(cause), *with_shares, *differences])
-    if times:
-        narrowest = Section(title, columns, times)
-        narrower = Section(title, [*columns, *of_differences], without_shares, narrower=narrowest)
-        yield Section(title, [*columns, *of_differences], full, narrower=narrower)
+        values, differences = list(map(time, rows["value_ns"])), list(map(signed_time, rows["difference_ns"][1:]))
+        shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
+        cells.append([str(cause), *values, *differences])
+        with_shares.append([str(cause), *shares, *differences])
+    if cells:
+        size = 1 + len(names)
+        narrowest = Section(title, columns[:size], [row[:size] for row in cells])
+        yield Section(title, columns, with_shares, narrower=Section(title, columns, cells, narrower=narrowest))
 
 
 def signed_time(nanoseconds: float) -> str:
@@ -150,12 +139,12 @@ def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]
 
 def _sizes(runs: pl.DataFrame) -> list[list[str]]:
     """Devices or processes, times and iterations of each run."""
-    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in size_rows(runs).items()]
+    rows = size_rows(runs)
     if runs["iteration_ns"].count() and runs["per"][0] == GPU:
-        lengths = ["-" if value is None else time(value) for value in runs["iteration_ns"]]
-        numbers = ["-" if value is None else f"{value:,}" for value in runs["iterations"]]
-        body += [["iterations", *numbers], ["  mean length", *lengths]]
-    return body
+        rows |= {"iterations": ("iterations", "{:,}".format), "  mean length": ("iteration_ns", time)}
+    return [
+        [title, *("-" if value is None else form(value) for value in runs[column])] for title, (column, form) in rows.items()
+    ]
 
 
 def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
@@ -214,38 +203,33 @@ def _factor(value: float | None) -> str:
 # -- for a terminal ------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_text(
-    head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS, width: int | None = None
-) -> str:
+def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS, width: int | None = None) -> str:
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them.
     """
     runs = [", ".join(short(run[name], _LONGEST_PATH) for name in ("label", "title", "input")) for run in head["runs"]]
-    lines = _wrapped([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
+    lines = wrapped_lines([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
     if GPU in tables["runs"]["per"]:
-        lines += [f"(NCCL kernels count as {head['nccl']})"]
+        lines.append(f"(NCCL kernels count as {head['nccl']})")
     if head["not_compared"] is not None:
-        lines += ["", *_wrapped([head["not_compared"]], width)]
+        lines += ["", *wrapped_lines([head["not_compared"]], width)]
     for section in comparison_sections(head, tables, rows):
         words = frozenset(range(section.names))
         while section.narrower is not None and is_too_wide(section.columns, section.rows, words, width):
             section = section.narrower
         lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
     if tables["gate"].height:
-        lines += ["", "Gate", *_wrapped([f"  {line}" for line in gate_lines(tables["gate"])], width)]
-    return printable_lines(lines)
-
-
-def _wrapped(lines: Iterable[str], width: int | None) -> list[str]:
-    return [str(part) for line in lines for part in wrapped(line, width)]
+        results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
+        lines += ["", "Gate", *wrapped_lines(results, width)]
+    return styled_lines(lines, colors=False)
 
 
 # -- in Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
     lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]
@@ -274,7 +258,8 @@ def _gate(gate: pl.DataFrame) -> Iterator[str]:
 def _section(section: Section) -> list[str]:
     rows = []
     for row in section.rows:
-        words = [_words(cell) for cell in row[: section.names]]
+        # Blanks in front are kept.
+        words = [re.sub("^ +", lambda blanks: "&nbsp;" * 2 * len(blanks[0]), cell) for cell in row[: section.names]]
         if section.is_foreign:
             words[-1] = as_code(row[section.names - 1])
         rows.append([*words, *row[section.names :]])
@@ -282,12 +267,6 @@ def _section(section: Section) -> list[str]:
     if section.is_detail:
         return _folded(section.title, table)
     return [f"**{section.title}**", "", *table] if section.title else table
-
-
-def _words(text: str) -> str:
-    """Words of the program; blanks in front are kept."""
-    words = text.lstrip(" ")
-    return "&nbsp;" * 2 * (len(text) - len(words)) + words
 
 
 def _heading(text: str) -> str:
@@ -321,13 +300,6 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words:
     ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
     """
     rule = ["---" if place in words else "---:" for place in range(len(columns))]
-    return [_line(columns), _line(rule), *map(_line, rows)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
     # A table ends a cell at each bar without a backslash, also in code, and takes two backslashes for one.
-    return re.sub(r"(\\*)\|", lambda bar: f"{bar[1] * 2}\\|", text)
+    escaped = ([re.sub(r"(\\*)\|", r"\1\1\|", cell) for cell in cells] for cells in (columns, rule, *rows))
+    return [f"| {' | '.join(cells)} |" for cells in escaped]

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution.output_files import output_errors
-from nsys2prv.execution.private_folders import make_with_parents, missing_folders
-from nsys2prv.execution.publishing import Staged, publish
-from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 from nsys2prv.vocabulary.version import __version__
@@ -47,12 +43,14 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, str | None]:
     """Each table that has rows as `TABLE.csv` of a folder; None for the others, so that tables of earlier runs are removed."""
-    files = {folder / f"{name}.csv": table for name, table in tables.items()}
-    return {
-        path: table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv() if table.height else None
-        for path, table in files.items()
-        if table.height or _starts(path, _table(table.columns))
-    }
+    files: dict[Path, str | None] = {}
+    for name, table in tables.items():
+        path = folder / f"{name}.csv"
+        if table.height:
+            files[path] = table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv()
+        elif _starts(path, _table(table.columns)):
+            files[path] = None
+    return files
 
 
 def spreadsheet_cells(texts: pl.Series) -> pl.Series:
@@ -81,13 +79,11 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     run = tables["run"].row(0, named=True)
     nodes = tables["nodes"].height
     calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
-    smallest_node = _smallest_mpi_of_a_node(tables["nodes"])
-    of_run = _region(run, nodes, 1, calls, smallest_node)
+    of_run = _region(run, nodes, 1, calls, _smallest_mpi_of_a_node(tables["nodes"]))
     regions = {_OF_RUN: of_run}
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
-        measured = {column.name: row[column.name] for column in TREE_COLUMNS}
-        regions[name] = _region(measured, nodes, row["count"], (0, 0), None)
+        regions[name] = _region({column.name: row[column.name] for column in TREE_COLUMNS}, nodes, row["count"], (0, 0), None)
     return {
         "dlbVersion": _DLB_VERSION,
         # Near the start, where a file of this program is recognized by it.
@@ -103,10 +99,8 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
 def _region(
     row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
 ) -> dict[str, Any]:
-    has_mpi = row["mpi_parallel_efficiency"] is not None
-    threads = row["threads"]
-    elapsed = row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]
-    mean_elapsed = elapsed / threads if threads else 0.0
+    has_mpi, threads = row["mpi_parallel_efficiency"] is not None, row["threads"]
+    mean_elapsed = (row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]) / threads if threads else 0.0
     least = row["min_mpi_ns"] or 0.0
     of_node = smallest_node if smallest_node is not None else least
     inside = (mean_elapsed - of_node) / (mean_elapsed - least) if has_mpi and mean_elapsed > least else 1.0
@@ -156,7 +150,7 @@ def _region(
 def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
     """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
     means = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
-    return float(means.min()) if means.len() else None  # type: ignore[arg-type]
+    return min(means.drop_nulls(), default=None)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------------
@@ -212,30 +206,26 @@ def _table(columns: Iterable[str]) -> re.Pattern[bytes]:
 
 def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
     """Whether a file starts as an earlier result does."""
-    try:
+    with output_errors(path, _PLACE):
         if not path.is_file():
             return False
         with path.open("rb") as file:
             return start.search(file.read(_FIRST_BYTES)) is not None
-    except OSError as error:
-        raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
 
 
-def _check_files(files: Iterable[Path]) -> None:
-    names: set[Path] = set()
-    for path in files:
+def _check_files(files: Sequence[Path]) -> None:
+    for place, path in enumerate(files):
         with output_errors(path, _PLACE):
-            is_folder = not path.name or path.is_dir()
-            has_folder = path.parent.is_dir()
-        if is_folder:
-            raise OutputError.not_writable(path, "this is the name of a folder", _PLACE)
-        if not has_folder:
-            raise OutputError.not_writable(path, f"there is no folder {path.parent}", "another place, or make the folder")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise OutputError.not_writable(path, f"there is no permission to write in {path.parent}", _PLACE)
-        if path.absolute() in names:
-            raise OutputError.not_writable(path, "two results would have this name", _PLACE)
-        names.add(path.absolute())
+            problems = {
+                "this is the name of a folder": not path.name or path.is_dir(),
+                f"there is no folder {path.parent}": not path.parent.is_dir(),
+                f"there is no permission to write in {path.parent}": not os.access(path.parent, os.W_OK | os.X_OK),
+                "two results would have this name": path.absolute() in map(Path.absolute, files[:place]),
+            }
+            elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
+        for why, is_so in problems.items():
+            if is_so:
+                raise OutputError.not_writable(path, why, elsewhere)
 
 
 def _check_csv_folder(folder: Path) -> None:
@@ -246,14 +236,6 @@ def _check_csv_folder(folder: Path) -> None:
         raise OutputError.not_writable(folder, f"{there} is a file", _PLACE)
     if not os.access(there, os.W_OK | os.X_OK):
         raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
-
-
-def _remove_empty(folders: Iterable[Path], kind: type[BaseException] | None, *_: object) -> None:
-    """Remove folders that were made for files that could not be written."""
-    if kind is not None:
-        with contextlib.suppress(OSError):
-            for folder in folders:
-                folder.rmdir()
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:
@@ -273,9 +255,7 @@ def write_files(files: Mapping[Path, str | None]) -> None:
             parent = path.parent.absolute()
             try:
                 if parent not in folders:
-                    stack.push(partial(_remove_empty, missing_folders(parent)[::-1]))
-                    make_with_parents(parent)
-                    folders[parent] = stack.enter_context(temporary_folder(parent))
+                    folders[parent] = stack.enter_context(temporary_folder(parent, path.name, with_parents=True))
                 staged = None if text is None else f"result{number}"
                 if text is not None:
                     (folders[parent] / f"result{number}").write_text(
@@ -285,4 +265,4 @@ def write_files(files: Mapping[Path, str | None]) -> None:
                 raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
             names.setdefault(parent, {})[path.name] = staged
         if names:
-            publish(*(Staged(folder, names[parent]) for parent, folder in folders.items()), place=_PLACE)
+            publish({folder: names[parent] for parent, folder in folders.items()}, place=_PLACE)

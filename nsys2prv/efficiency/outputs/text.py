@@ -12,7 +12,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnConsole, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
@@ -26,15 +26,16 @@ _LEAST_PART = 0.01
 
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
 _BLOCK, _LONGEST_BAR = "█", 50
-_OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
-_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
+OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+"""Efficiencies that tables of runs with and without GPUs show."""
 _LEAST_TITLE, _LEAST_BAR = 24, 10
 """Characters of titles of parts of the wall time, and of the longest bar, on a narrow terminal."""
 
 
 def efficiency_as_text(
     head: Mapping[str, Any],
-    tables: Mapping[str, pl.DataFrame],
+    tables: Frames,
     rows: int = _ROWS,
     *,
     verbose: bool = False,
@@ -61,29 +62,30 @@ def efficiency_as_text(
         "",
         *tree_lines(tables["tree"]),
     ]
-    lines = _wrapped(prose, width)
+    lines = wrapped_lines(prose, width)
     shown = [(table.console.place, table, table.console) for table in table_registry.TABLES if table.console is not None]
     for _, table, console in sorted(shown, key=lambda entry: entry[0]):
         if not _is_shown(table, console, tables):
             continue
         lines += _table_lines(table, console, tables, rows, width)
         if table.name == "devices":
-            lines += _wrapped(_idle(tables["gaps"]), width)
+            lines += wrapped_lines(_idle(tables["gaps"]), width)
             lines += _absent(tables["absent_time"], tables["absent_parts"], width)
             lines += _sampled(tables["sampled_bins"], rows, width)
         if table.name == "nccl_waits":
-            lines += _wrapped([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
+            lines += wrapped_lines([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
     return styled_lines(lines, colors=colors)
 
 
-def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
+def wrapped_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
+    """Lines that fit into a terminal of this width; None: as they are."""
     return [part for line in lines for part in wrapped(line, width)]
 
 
 # -- the first lines ------------------------------------------------------------------------------------------------------
 
 
-def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], width: int | None) -> list[Line]:
+def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
     first, window = verdict(head, tables), head["window"]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
@@ -101,14 +103,9 @@ def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], wi
     if any(tile.value is not None for tile in first.tiles):
         longest = max(len(tile.title) for tile in first.tiles)
         lines.append("")
-        lines += [
-            [
-                (f"  {tile.title:<{longest}}  ", ""),
-                (f"{tile.text:>8}", _LEVELS.get(tile.level or "", "")),
-                (f"  {tile.note}", FAINT),
-            ]
-            for tile in first.tiles
-        ]
+        for tile in first.tiles:
+            style = _LEVELS.get(tile.level or "", "")
+            lines.append([(f"  {tile.title:<{longest}}  ", ""), (f"{tile.text:>8}", style), (f"  {tile.note}", FAINT)])
     return lines
 
 
@@ -120,14 +117,12 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
         room = width - 25
         title = min(title, max(room - _LEAST_BAR, _LEAST_TITLE))
         longest = max(min(longest, int((room - title) / max(part.share for part in bar))), 0)
-    return [
-        [
-            (f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}", ""),
-            ("  " + _BLOCK * blocks if blocks else "", GOOD if part.name == "compute" else FAIR),
-        ]
-        for part in bar
-        for blocks in [round(part.share * longest)]
-    ]
+    lines: list[Line] = []
+    for part in bar:
+        text = f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}"
+        blocks = _BLOCK * round(part.share * longest)
+        lines.append([(text, ""), (f"  {blocks}" if blocks else "", GOOD if part.name == "compute" else FAIR)])
+    return lines
 
 
 def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
@@ -152,9 +147,7 @@ def finding_lines(
     lines: list[Line] = []
     if findings.height:
         lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
-        shares, times = (
-            [form(value) for value in findings[name]] for form, name in ((percent, "saved_share"), (time, "saved_ns"))
-        )
+        shares, times = list(map(percent, findings["saved_share"])), [time(saved) for saved in findings["saved_ns"]]
         wide, long = max(map(len, shares)), max(map(len, times))
         for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
             cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
@@ -233,7 +226,7 @@ def reading(metric: str, value: float | None) -> str:
 # -- tables ---------------------------------------------------------------------------------------------------------------
 
 
-def _is_shown(table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame]) -> bool:
+def _is_shown(table: Table, console: OnConsole, tables: Frames) -> bool:
     """Whether a table says something of this run that no other does."""
     run, height = tables["run"].row(0, named=True), tables[table.name].height
     if console.of_hosts and run["devices"]:
@@ -244,9 +237,7 @@ def _is_shown(table: Table, console: OnConsole, tables: Mapping[str, pl.DataFram
     return height >= console.least_rows and bool(has_efficiencies or EFFICIENCY_COLUMNS not in console.columns)
 
 
-def _table_lines(
-    table: Table, console: OnConsole, tables: Mapping[str, pl.DataFrame], most: int, width: int | None
-) -> list[str]:
+def _table_lines(table: Table, console: OnConsole, tables: Frames, most: int, width: int | None) -> list[str]:
     """The title of a table and its first rows, with an empty line before.
 
     Where a terminal of this width (None: any) is too narrow even for shortened texts, spare columns are left out, one by one.
@@ -269,15 +260,15 @@ def _table_lines(
 
 def _headings(console: OnConsole, columns: Mapping[str, Column], *, has_devices: bool) -> dict[str, str]:
     """Names and headings of the columns that are shown; without GPUs nothing counts them."""
+    usual = {name: column.heading for name, column in columns.items()}
+    usual |= {name: efficiency.abbreviation for name, efficiency in EFFICIENCIES.items()}
     headings: dict[str, str] = {}
     for entry in console.columns:
-        if entry == EFFICIENCY_COLUMNS:
-            headings |= {name: EFFICIENCIES[name].abbreviation for name in (_OF_DEVICES if has_devices else _OF_HOSTS)}
-            continue
         name, title = entry if isinstance(entry, tuple) else (entry, "")
-        if has_devices or name != "devices":
-            named = EFFICIENCIES[name].abbreviation if name in EFFICIENCIES else columns[name].heading
-            headings[name] = title or named
+        if name == EFFICIENCY_COLUMNS:
+            headings |= {name: usual[name] for name in (OF_DEVICES if has_devices else OF_HOSTS)}
+        elif has_devices or name != "devices":
+            headings[name] = title or usual[name]
     return headings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,15 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
+from nsys2prv.execution.output_files import output_errors, publish, staging_folder
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
-from nsys2prv.paraver.summary_file import read_summary
-from nsys2prv.paraver.trace_files import companion, read_errors
-from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.own_files import keep_own_files
-from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, ViewRenderer, write_views
-from nsys2prv.paraver.views.rendered import RenderedView
+from nsys2prv.paraver.trace_files import VIEWS, companion, read_errors
+from nsys2prv.paraver.trace_reader import Trace, open_trace, read_summary
+from nsys2prv.paraver.views.folder import WORKSPACE, keep_user_files, write_views
+from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.timeline.rows_of_types import RowsOfTypes, from_json, is_attribute, ranges_from_json, row_ranges
@@ -63,8 +58,7 @@ def render_views(
     read_view_table().select(only)
     with read_errors(trace):
         check_ordinary(trace)
-    base = without_suffix(trace)
-    final = out if out is not None else base.with_name(base.name + VIEWS)
+    final = out if out is not None else companion(trace, VIEWS)
     with output_errors(final):
         is_there = final.exists()
         is_foreign = is_there and final.is_dir() and any(final.iterdir()) and not (final / WORKSPACE).is_file()
@@ -77,8 +71,8 @@ def render_views(
     content = content_of(trace)
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)
-        keep_own_files(final, staging / "views")
-        publish(Staged(staging, {final.name: "views"}))
+        keep_user_files(final, staging / "views")
+        publish({staging: {final.name: "views"}})
     return final, rendered
 
 
@@ -132,34 +126,34 @@ def _summarized(trace: Trace) -> Occurring | None:
     except TraceError:
         # `check` reports it.
         return None
-    said = summary.get("trace", {})
+    counts = summary.get("trace", {})
     with read_errors(trace.path):
-        is_of_trace = said.get("bytes") == trace.path.stat().st_size
-    if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= said.keys():
+        is_of_trace = counts.get("bytes") == trace.path.stat().st_size
+    if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= counts.keys():
         return None
-    rows = from_json(said["rows_of_types"], trace.header.rows)
-    senders = ranges_from_json(said["rows_of_messages"], trace.header.rows)
+    rows = from_json(counts["rows_of_types"], trace.header.rows)
+    senders = ranges_from_json(counts["rows_of_messages"], trace.header.rows)
     return None if rows is None or senders is None else Occurring(rows, senders)
 
 
 def _read(trace: Trace) -> Occurring:
     """The same out of all records."""
-    found, senders = RowsOfTypes(), set[int]()
+    rows_of_types, senders = RowsOfTypes(), set[int]()
     with progress_bar("reading", "block") as bar:
-        for on_rows, sending in trace.read(partial(_rows_of_block, header=trace.header), _skip_malformed):
+        for on_rows, sending in trace.read(_rows_of_block, _skip_malformed):
             bar.update()
-            found.add(on_rows)
+            rows_of_types.add(on_rows)
             senders.update(sending)
-    return Occurring(found.ranges(), row_ranges(sorted(senders)))
+    return Occurring(rows_of_types.ranges(), row_ranges(sorted(senders)))
 
 
-def _rows_of_block(block: Block, header: Header) -> tuple[pl.DataFrame, list[int]]:
+def _rows_of_block(block: Block) -> tuple[pl.DataFrame, list[int]]:
     """Rows and types of the events of a block, and rows that send messages to other ranks."""
-    rows, types = block.rows(header), block.pair_types
+    rows, types = block.row, block.pair_types
     attributes = types.which(is_attribute)
     on_rows = pl.DataFrame({"row": rows[block.pair_record], "type": types.numbers[types.place]})
     shown = ~attributes[types.place] | (block.pair_value != 0)
-    between_ranks = ~np.isin(block.message_column("tag"), BETWEEN_NO_RANKS)
+    between_ranks = ~np.isin(block.message_columns["tag"], BETWEEN_NO_RANKS)
     senders = np.unique(rows[block.of_messages[between_ranks]])
     return on_rows.filter(shown & (on_rows["row"].to_numpy() >= 0)).unique(), senders[senders >= 0].tolist()
 

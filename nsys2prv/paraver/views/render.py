@@ -1,4 +1,4 @@
-"""Views of a trace: templates and table of `cfgs/` and the content of the trace come in; OUT.cfgs/ leaves.
+"""Views of a trace: templates and table of `cfgs/` and the content of the trace come in, files of views leave.
 
 Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
 """
@@ -11,18 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.paraver.views.index_page import index_page
-from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.trace_content import Devices, Rows, Selection, TraceContent, TypeInTrace, Value
-from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
-from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
+from nsys2prv.paraver.views.view_table import MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.timeline.labels import LONGEST_LABEL
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.printable import on_one_line
-
-INDEX, WORKSPACE = "index.html", "workspace.xml"
-"""Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
 
 LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
 """Tags of messages from a call to what it launches."""
@@ -38,8 +32,20 @@ _TAGS = {
 _MOST_VALUES = 60_000
 """Values in one filter: Paraver counts them in 16 bits."""
 _LONGEST_NAME = 60
-_MOST_TYPES_IN_MENU = 1_000
-"""Event types that switch a menu on; any one of them is enough."""
+
+
+@dataclass(frozen=True)
+class RenderedView:
+    """One file: its view in the table, its path inside the folder of views, and its title."""
+
+    view: View
+    path: str
+    title: str
+
+    @property
+    def menu_text(self) -> str:
+        """Its entry in a menu."""
+        return f"{self.title}: {self.view.description}"
 
 
 @dataclass(frozen=True)
@@ -58,45 +64,6 @@ class _Types:
 
     def __getattr__(self, constant: str) -> list[TypeInTrace]:
         return self._content.members(event_type(constant))
-
-
-def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[RenderedView]:
-    """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
-
-    Parameters
-    ----------
-    folder
-        Where to write; made where it does not exist.
-    content
-        The content of the trace.
-    prv
-        The path of the trace in the end.
-    final
-        The path of the folder in the end: the workspace has absolute paths of views.
-    only
-        Views or groups to render; empty: all whose events are in the trace.
-
-    Raises
-    ------
-    UsageError
-        `only` names no view.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    rendered = ViewRenderer(content).render(folder, only)
-    groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
-    page = index_page(groups, prv, final)
-    (folder / INDEX).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
-    menus = []
-    for group, of_group in groups:
-        hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
-        menus.append(Workspace(f"{name}: {GROUPS[group]}", types, hints))
-        inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
-        texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
-        ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
-        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", errors="backslashreplace", newline="\n")
-    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", errors="backslashreplace", newline="\n")
-    return rendered
 
 
 class ViewRenderer:
@@ -126,13 +93,13 @@ class ViewRenderer:
     def render(self, folder: Path, only: Iterable[str] = ()) -> list[RenderedView]:
         """Write all fitting views into a folder, one folder for each group; UsageError when `only` names no view."""
         written: list[RenderedView] = []
-        taken: set[str] = set()
+        paths: set[str] = set()
         for view in self.fitting(only):
-            for member in self._content.members(event_type(view.each)) if view.each else [None]:
+            for member in self._content.members(event_type(view.split_by)) if view.split_by else [None]:
                 if not self._shows(view, member):
                     continue
                 for devices in self._content.devices if view.devices else [None]:
-                    path = _file_name(view, member, devices, taken)
+                    path = _file_name(view, member, devices, paths)
                     title = on_one_line(view.title.replace("{}", member.label if member else ""))
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
@@ -144,7 +111,7 @@ class ViewRenderer:
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
         """Text of one file."""
-        subject = [member] if member else [one for need in view.needs for name in need for one in self._types_of(name)]
+        subject = [member] if member else [shown for need in view.needs for name in need for shown in self._types_of(name)]
         rows = {kind: self._selection(view, kind, member) for kind in ROWS}
         shown = None if view.devices else self._selection(view, view.rows, member)
         body = self._environment.get_template(view.template).render(
@@ -177,7 +144,7 @@ class ViewRenderer:
         """Rows of a kind that have an event of each need of a view."""
         rows = self._content.rows_of_kind(kind)
         for need in view.rows_of or view.needs:
-            types = [member] if member and view.each in need else [one for name in need for one in self._types_of(name)]
+            types = [member] if member and view.split_by in need else [shown for name in need for shown in self._types_of(name)]
             rows = rows & self._content.rows_with(types, messages=MESSAGES in need)
         return rows
 
@@ -217,7 +184,7 @@ class ViewRenderer:
                 if value and pattern.search(label[:LONGEST_LABEL])
             }
             if matching and len(matching) <= _MOST_VALUES:
-                return _SelectedValues([member], [self._content.value(*one) for one in sorted(matching.items())])
+                return _SelectedValues([member], [self._content.value(*labelled) for labelled in sorted(matching.items())])
         return _SelectedValues([], [])
 
 
@@ -238,20 +205,20 @@ def _numbered(body: str) -> str:
     'window_id 1\\nwindow_id 2\\nwindow_identifiers 1 2\\nAnalyzer2D.ControlWindow: 2'
     """
     numbers = {name: number for number, name in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
-    return _IDS.sub(lambda line: " ".join([line["key"], *(str(numbers.get(one, one)) for one in line["ids"].split())]), body)
+    return _IDS.sub(lambda line: " ".join([line["key"], *(str(numbers.get(name, name)) for name in line["ids"].split())]), body)
 
 
-def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:
+def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, paths: set[str]) -> str:
     parts = [view.name]
     if member is not None:
-        member_slug = slug(_member_name(event_type(view.each or ""), member))
+        member_slug = slug(_member_name(event_type(view.split_by or ""), member))
         parts += [f"-{member_slug}"] if member_slug else []
     if devices is not None and devices.name:
         parts.append(f"_{slug(devices.name)}")
     path = f"{view.group}/{''.join(parts)}.cfg"
-    if path in taken and member is not None:
+    if path in paths and member is not None:
         path = f"{view.group}/{''.join(parts)}-{member.number}.cfg"
-    taken.add(path)
+    paths.add(path)
     return path
 
 
@@ -266,8 +233,8 @@ def _member_name(kind: event_types.EventType, member: TypeInTrace) -> str:
     before, _, after = kind.label.partition("{}")
     if not member.label.startswith(before):
         return member.label
-    found = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
-    return " ".join(filter(None, found.groups())) if found else member.label
+    specific = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
+    return " ".join(filter(None, specific.groups())) if specific else member.label
 
 
 def slug(text: str) -> str:

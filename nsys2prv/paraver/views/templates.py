@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import secrets
 import sys
@@ -74,7 +75,7 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 
 def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
     """Lowest and highest value that has a label, without 0; (0, 1) of plain numbers."""
-    values = [value for one in types for value in one.values or () if value]
+    values = [value for shown in types for value in shown.values or () if value]
     return (min(values), max(values)) if values else (0, 1)
 
 
@@ -85,12 +86,12 @@ _LONGEST_OF_COLUMN = 48
 def _has_long_names(named: Sequence[TypeInTrace | Value]) -> bool:
     """Whether the values of event types, or some values, do not fit beside each other as heads of a table's columns: there are
     more than two, and one has a long name."""
-    labels = {label for one in named for label in ([one.label] if isinstance(one, Value) else (one.values or {}).values())}
-    lengths = [len(label) for label in labels if label != END_LABEL]
+    labels = [[entry.label] if isinstance(entry, Value) else (entry.values or {}).values() for entry in named]
+    lengths = [len(label) for label in set(itertools.chain(*labels)) if label != END_LABEL]
     return len(lengths) > 2 and max(lengths) > _LONGEST_OF_COLUMN
 
 
 def _selected(shown: Sequence[bool], own_level: bool) -> str:
     """Rows as Paraver reads them: numbers at the level of the window, words above it."""
     yes, no = ("1", "0") if own_level else ("All", "None")
-    return ", ".join(yes if one else no for one in shown)
+    return ", ".join(yes if is_shown else no for is_shown in shown)

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.label_files import PcfLabels
+from nsys2prv.paraver.trace_files import Header
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.rows_of_types import RowRanges
@@ -104,10 +104,7 @@ class _Row:
 @dataclass(frozen=True)
 class TraceContent:
     """The content of a trace: header, event types that occur by number, all labels of the .pcf, and names of the .row (empty
-    where there is none).
-
-    Messages between ranks count as messages, those from a call to what it launches do not. `occurring` is None where it is not
-    known: each type may be on any row then.
+    where there is none). Messages between ranks count as messages, those from a call to what it launches do not.
     """
 
     header: Header
@@ -115,15 +112,15 @@ class TraceContent:
     labelled: PcfLabels
     thread_names: tuple[str, ...]
     node_names: tuple[str, ...]
-    occurring: Occurring | None
+    occurring: Occurring
 
     @classmethod
-    def of(cls, trace: Trace, occurring: Occurring | None = None) -> TraceContent:
-        """Content of an open trace, with the event types that occur; None: all that the .pcf names."""
+    def of(cls, trace: Trace, occurring: Occurring) -> TraceContent:
+        """Content of an open trace, with the event types that occur."""
         labels = trace.labels.types
         times = Counter(type_label.label for type_label in labels.values())
         types = {}
-        for number in sorted(labels if occurring is None else occurring.rows):
+        for number in sorted(occurring.rows):
             label = labels[number].label if number in labels else ""
             values = labels[number].values if number in labels else None
             types[number] = TypeInTrace(number, label, values, _quoted(label, times[label] == 1))
@@ -133,7 +130,7 @@ class TraceContent:
     @property
     def has_messages(self) -> bool:
         """Whether there are messages between ranks."""
-        return self.occurring is None or bool(self.occurring.senders)
+        return bool(self.occurring.senders)
 
     def members(self, event_type: event_types.EventType) -> list[TypeInTrace]:
         """The event types of the trace that belong to one of nsys2prv: itself, members of a series, lanes; by number.
@@ -142,7 +139,7 @@ class TraceContent:
         """
         members = self._by_type.get(event_type.number, [])
         if not members and not event_type.is_series:
-            members = [one for one in self.types.values() if one.label == event_type.label]
+            members = [member for member in self.types.values() if member.label == event_type.label]
         return members
 
     @cached_property
@@ -201,10 +198,8 @@ class TraceContent:
 
     def rows_with(self, types: Iterable[TypeInTrace], *, messages: bool = False) -> Rows:
         """Which rows show any of these types, or send messages."""
-        if self.occurring is None:
-            return np.ones(self.header.rows, dtype=bool)
         shown = np.zeros(self.header.rows, dtype=bool)
-        ranges = [self.occurring.rows[one.number] for one in types] + ([self.occurring.senders] if messages else [])
+        ranges = [self.occurring.rows[member.number] for member in types] + ([self.occurring.senders] if messages else [])
         for first, last in itertools.chain.from_iterable(ranges):
             shown[first : last + 1] = True
         return shown

@@ -54,7 +54,7 @@ class View:
         The same without a member: what lists of views show.
     needs
         What must be in the trace: of each tuple at least one.
-    each
+    split_by
         The need whose members have a file each; None: one file.
     rows
         The kind of rows that it shows, one of ROWS; None: all kinds. Of these, it shows those that have an event of each need.
@@ -75,7 +75,7 @@ class View:
     title: str
     general_title: str
     needs: tuple[tuple[str, ...], ...]
-    each: str | None
+    split_by: str | None
     rows: str | None
     rows_of: tuple[tuple[str, ...], ...]
     devices: bool
@@ -152,28 +152,28 @@ def read_view_table(path: Path | None = None) -> ViewTable:
         values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
     series = dict(parser[_SERIES]) if parser.has_section(_SERIES) else {}
     # As dictionaries: a section of the parser looks for each key in several places.
-    views = tuple(_view(one, dict(parser.items(one)), series) for one in parser.sections() if one not in _NO_VIEWS)
+    views = tuple(_view(path, dict(parser.items(path)), series) for path in parser.sections() if path not in _NO_VIEWS)
     if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
         raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
-    known = {MESSAGES, *metrics, *values}
-    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - known:
+    aliases = {MESSAGES, *metrics, *values}
+    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - aliases:
         event_type(name)
     return ViewTable(views, metrics, values)
 
 
 def _view(path: str, section: Mapping[str, str], series: Mapping[str, str]) -> View:
     group, _, name = path.partition("/")
-    kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
+    kind, rows, split_by = section.get("kind", "timeline"), section.get("rows"), section.get("each")
     title = section.get("title", "")
-    needs, rows_of = (tuple(tuple(one.split("|")) for one in section.get(key, "").split()) for key in ("needs", "rows_of"))
+    needs, rows_of = (tuple(tuple(need.split("|")) for need in section.get(key, "").split()) for key in ("needs", "rows_of"))
     if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
         problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
     elif set(section) - _KEYS or kind not in KINDS or not title or not section.get("description"):
         problem = f"it needs a title and a description, a kind of {', '.join(KINDS)}, and no other keys"
-    elif each is not None and (each,) not in needs:
-        problem = f"`each` is {each}, which is not among the needs"
-    elif "{}" in title and each not in series:
-        problem = f"its title has {{}}, and [{_SERIES}] has no words for {each}"
+    elif split_by is not None and (split_by,) not in needs:
+        problem = f"`each` is {split_by}, which is not among the needs"
+    elif "{}" in title and split_by not in series:
+        problem = f"its title has {{}}, and [{_SERIES}] has no words for {split_by}"
     elif rows is not None and rows not in ROWS:
         problem = f"there are no rows {rows}, only {', '.join(ROWS)}"
     elif section.get("devices", "yes") != "yes":
@@ -183,9 +183,9 @@ def _view(path: str, section: Mapping[str, str], series: Mapping[str, str]) -> V
             group,
             name,
             title,
-            _capitalized(title.replace("{}", series.get(each or "", ""))),
+            _capitalized(title.replace("{}", series.get(split_by or "", ""))),
             needs,
-            each,
+            split_by,
             rows,
             rows_of,
             "devices" in section,

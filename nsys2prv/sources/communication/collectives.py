@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from nsys2prv.execution.sizes import PIECE_ROWS
+from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import mpi, nccl

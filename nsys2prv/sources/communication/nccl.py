@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.execution.row_order import order_ties
-from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report, describe
 from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls

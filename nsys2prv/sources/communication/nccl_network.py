@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.sizes import PIECE_ROWS
+from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.report import once

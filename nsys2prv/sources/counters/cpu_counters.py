@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels
@@ -32,7 +32,7 @@ def _components(report: Report) -> pl.DataFrame:
     """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
     known = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
     named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
-    return one_of_each(known.select("componentId", component=named).drop_nulls(), "componentId")
+    return drop_duplicates(known.select("componentId", component=named).drop_nulls(), "componentId")
 
 
 def _names(report: Report, key: str) -> pl.DataFrame:
@@ -40,7 +40,9 @@ def _names(report: Report, key: str) -> pl.DataFrame:
     known = report.collect(
         report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
     )
-    return one_of_each(known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key)
+    return drop_duplicates(
+        known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key
+    )
 
 
 def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
@@ -141,7 +143,7 @@ def _with_values_in(
 
 def _known(report: Report, table: str, key: str, name: str) -> _Named:
     """Joins the `name` of each `idx` from a table."""
-    found = one_of_each(report.read(table, optional=(key, Text(name))), key)
+    found = drop_duplicates(report.read(table, optional=(key, Text(name))), key)
     known = found.select(idx=key, name=name).lazy()
     return lambda joined: joined.join(known, on="idx", how="left", maintain_order="left")
 
@@ -220,7 +222,7 @@ BANDWIDTH = _with_values_in(
 def _soc(report: Report) -> pl.LazyFrame:
     names = report.read("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", Text("metricName")))
     key = ["typeId", "metricId"]
-    named = SOC.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
+    named = SOC.scan(report).join(drop_duplicates(names, key).lazy(), on=key, how="left", maintain_order="left")
     return named.select(
         "value",
         component=pl.lit("SoC"),

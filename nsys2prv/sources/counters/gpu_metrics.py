@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
@@ -74,7 +74,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     names = report.read("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName")))
     # Ids of metrics differ between reports: only their names are equal.
     key = ["typeId", "metricId"]
-    known = _kinds(one_of_each(names, key), "metricName")
+    known = _kinds(drop_duplicates(names, key), "metricName")
     named = METRICS.scan(report).join(known.lazy(), on=key, how="left", maintain_order="left")
     samples = named.select(
         "value",
@@ -94,7 +94,7 @@ def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
     of_gpus = plugins.plugin_types(report).filter("of_gpu")["typeId"].to_list()
     types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", Text("data"))).drop_nulls()
-    return {kind: plugins.field_names(data) for kind, data in one_of_each(types, "typeId").iter_rows() if kind in of_gpus}
+    return {kind: plugins.field_names(data) for kind, data in drop_duplicates(types, "typeId").iter_rows() if kind in of_gpus}
 
 
 def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled
 from nsys2prv.exports.report import enum_labels
@@ -33,7 +33,7 @@ _MS_PER_SECOND = 1000
 def _metrics(report: Report) -> pl.DataFrame:
     """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
     columns = ("metricsListId", "metricsIdx", Text("name"), Text("unit"))
-    known = one_of_each(report.read("TARGET_INFO_NETWORK_METRICS", optional=columns), columns[:2])
+    known = drop_duplicates(report.read("TARGET_INFO_NETWORK_METRICS", optional=columns), columns[:2])
     per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
     unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
     return known.select(
@@ -55,14 +55,14 @@ def _adapters(report: Report) -> pl.DataFrame:
             names.select("globalId", "name"),
         ]
     ).drop_nulls()
-    return one_of_each(known, "globalId").select("globalId", device=pl.format(row_names.NIC, "name"))
+    return drop_duplicates(known, "globalId").select("globalId", device=pl.format(row_names.NIC, "name"))
 
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
     known = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
     return (
-        one_of_each(known, "guid")
+        drop_duplicates(known, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))
         .drop_nulls()
         .select("globalId", device=pl.format(row_names.SWITCH, "name"))

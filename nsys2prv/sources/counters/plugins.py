@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels, once
@@ -61,7 +61,7 @@ def plugin_types(report: Report) -> pl.DataFrame:
     clocks = enum_labels(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE")
     sources: dict[int, tuple[str, bool]] = {}
     known = report.read("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data")))
-    for source, name, clock, data in one_of_each(known, "sourceId").iter_rows():
+    for source, name, clock, data in drop_duplicates(known, "sourceId").iter_rows():
         described = _described(data)
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
         sources[source] = (
@@ -70,7 +70,7 @@ def plugin_types(report: Report) -> pl.DataFrame:
         )
     rows = []
     types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data")))
-    for number, source, name, data in one_of_each(types, "typeId").iter_rows():
+    for number, source, name, data in drop_duplicates(types, "typeId").iter_rows():
         plugin, in_session = sources.get(source, ("", False))
         own = _text(_described(data).get("Name")) or strings.get(name, "")
         rows.append((number, " ".join(f"{plugin} {own}".split()) or "Plugin", plugin, in_session))
@@ -260,7 +260,7 @@ def _frame(report: Report) -> pl.LazyFrame:
 def _fields(report: Report) -> pl.DataFrame:
     """Columns `typeId`, `fieldIdx`, `field`, `is_real`."""
     scanned = report.scan("GENERIC_EVENT_TYPE_FIELDS", optional=("typeId", "fieldIdx", "fieldNameId", "type"))
-    known = one_of_each(report.collect(scanned), ["typeId", "fieldIdx"])
+    known = drop_duplicates(report.collect(scanned), ["typeId", "fieldIdx"])
     return known.join(report.strings, left_on="fieldNameId", right_on="id", how="left").select(
         "typeId", "fieldIdx", field=pl.col("value"), is_real=pl.col("type").is_in(_FLOATING_TYPES).fill_null(False)
     )

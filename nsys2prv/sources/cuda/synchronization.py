@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution.merging import Merging
-from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.execution.sizes import PIECE_ROWS
+from nsys2prv.execution.memory import PIECE_ROWS
+from nsys2prv.execution.row_order import Merging, differ_from_before
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
@@ -71,8 +71,8 @@ def _accesses(report: Report) -> pl.LazyFrame:
     files = report.collect(
         report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     )
-    processes = one_of_each(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
-    known = one_of_each(files.drop_nulls("fileAccessId"), "fileAccessId")
+    processes = drop_duplicates(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
+    known = drop_duplicates(files.drop_nulls("fileAccessId"), "fileAccessId")
     known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
     accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")
     return accessed.select(

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.memory import WIDE_PIECE_ROWS
 from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import nccl
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls

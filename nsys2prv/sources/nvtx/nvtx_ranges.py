@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Blob, Real, Text, process_of
 from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED
@@ -140,7 +140,7 @@ def _domains(report: Report) -> pl.DataFrame:
     named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
     domain = pl.coalesce("text", "value").str.strip_chars()
     found = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
-    return one_of_each(found, ["globalPid", "domainId"])
+    return drop_duplicates(found, ["globalPid", "domainId"])
 
 
 def _value_columns(report: Report) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def _categories(report: Report) -> pl.DataFrame:
             category_name=pl.coalesce("text", "value"),
         )
     )
-    return one_of_each(found, ["globalPid", "domainId", "category"])
+    return drop_duplicates(found, ["globalPid", "domainId", "category"])
 
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:

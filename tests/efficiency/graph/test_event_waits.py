@@ -14,7 +14,7 @@ from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.run.read_options import ReadOptions

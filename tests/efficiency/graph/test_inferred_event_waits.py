@@ -8,7 +8,7 @@ import pytest
 from support.event_program import Program, stream
 from support.run_events import events_of
 
-from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
 

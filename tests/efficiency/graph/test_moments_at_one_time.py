@@ -73,6 +73,6 @@ def test_what_the_os_does_inside_of_a_call_is_left_out(tmp_path: Path) -> None:
     report.os_call("poll", 30, 250).os_call("read", 40, 50).os_call("write", 240, 260)
     path = report.write(tmp_path / "report.sqlite")
     built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
-    names = set(built.labels.names)
+    names = set(built.labels.frame["name"])
     assert "write" in names
     assert not names & {"poll", "read"}

@@ -9,7 +9,7 @@ import polars as pl
 from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
-from nsys2prv.efficiency.graph.mpi_collectives import mpi_collectives
+from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.run.option_values import TimeRange

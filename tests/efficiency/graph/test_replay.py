@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -11,10 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph import replay as passes
 from nsys2prv.efficiency.graph.moments import EdgeCollector
-from nsys2prv.efficiency.graph.replay import REMOVED, WHOLE, Edges, Moments, RunGraph, as_measured, last_moment, replay, slacks
+from nsys2prv.efficiency.graph.replay import (
+    REMOVED,
+    WHOLE,
+    EdgeKind,
+    Edges,
+    Moments,
+    RunGraph,
+    Step,
+    as_measured,
+    last_moment,
+    replay,
+    slacks,
+)
 from nsys2prv.errors import UsageError
 
 Weights = np.ndarray[Any, np.dtype[np.int64]]
@@ -22,11 +32,19 @@ Weights = np.ndarray[Any, np.dtype[np.int64]]
 
 def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGraph:
     """A graph of moments on two rows in turn, and edges: source, target, least weight, kind."""
-    collector = EdgeCollector()
-    for source, target, weight, kind in edges:
-        collector.add(kind, np.array([source]), np.array([target]), weight)
     row = np.arange(len(time), dtype=np.int32) % 2
-    return collector.graph(Moments(np.array(time, dtype=np.int64), row, row))
+    collector = EdgeCollector(Moments(np.array(time, dtype=np.int64), row, row))
+    for source, target, weight, kind in edges:
+        collector.add(EdgeKind(kind), np.array([source]), np.array([target]), weight)
+    return collector.graph()
+
+
+def targets(graph: RunGraph) -> list[int]:
+    return Edges(graph, np.arange(len(graph.source))).target.tolist()
+
+
+def last_of(graph: RunGraph, time: Weights, rows: tuple[bool, bool] = (True, True), until: int = 1 << 62) -> int:
+    return last_moment(graph, time, np.array(rows), until)
 
 
 @st.composite
@@ -34,7 +52,7 @@ def graphs(draw: st.DrawFn) -> RunGraph:
     """Moments in the order of time, several at one time, and edges between them, also parallel ones."""
     time = np.cumsum(draw(st.lists(st.integers(0, 5), min_size=1, max_size=25))).tolist()
     moment, least = st.integers(0, len(time) - 1), st.one_of(st.integers(0, 12), st.just(WHOLE))
-    kind = st.integers(0, len(edge_kinds.NAMES) - 1)
+    kind = st.integers(0, len(EdgeKind) - 1)
     edges = draw(st.lists(st.tuples(moment, moment, least, kind), max_size=60))
     return graph_of(time, [(min(u, v), max(u, v), *rest) for u, v, *rest in edges if u != v])
 
@@ -42,17 +60,17 @@ def graphs(draw: st.DrawFn) -> RunGraph:
 def _plain(graph: RunGraph, weight: Weights, held: frozenset[int] = frozenset()) -> list[int]:
     """When each moment is, one after the other."""
     times: list[int] = []
-    edges, growth = graph.edges(), 0
+    growth, target = 0, np.array(targets(graph))
     for moment, measured in enumerate(graph.moments.time.tolist()):
-        places = [place for place in np.flatnonzero(edges.target == moment).tolist() if weight[place] != REMOVED]
+        places = [place for place in np.flatnonzero(target == moment).tolist() if weight[place] != REMOVED]
         growth += sum(max(int(weight[place] - graph.weight[place]), 0) for place in places)
-        allowed = [times[edges.source[place]] + int(weight[place]) for place in places]
+        allowed = [times[graph.source[place]] + int(weight[place]) for place in places]
         times.append(measured + growth if moment in held else max(allowed, default=measured))
     return times
 
 
-def _to(weight: Weights) -> Callable[[Edges], Weights]:
-    return lambda edges: weight[edges.places]
+def _to(weight: Weights) -> list[Step]:
+    return [lambda edges, _: weight[edges.number]]
 
 
 @settings(deadline=None)
@@ -71,11 +89,11 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     changed = data.draw(st.lists(st.one_of(st.integers(0, 20), st.just(REMOVED)), min_size=count, max_size=count))
     is_changed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.weight)
-    target = graph.edges().target
+    target = np.array(targets(graph))
     held = data.draw(st.frozensets(st.sampled_from(target.tolist()))) if count else frozenset()
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph, _to(weight))
-        longer = replay(graph, _to(weight), lambda edges: edges.target[np.isin(edges.target, list(held))].astype(np.int64))
+        longer = replay(graph, _to(weight), lambda edges: np.isin(edges.target, list(held)))
     assert replayed.time.tolist() == _plain(graph, weight)
     assert longer.time.tolist() == _plain(graph, weight, held)
     for moment, edge in enumerate(replayed.edge.tolist()):
@@ -88,45 +106,46 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 @settings(deadline=None)
 @given(graphs())
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
-    last = last_moment(graph, graph.moments.time)
+    last = last_of(graph, graph.moments.time)
     assert last == len(graph.moments) - 1
     path = as_measured(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
     assert (path.end - path.begin).tolist() == path.weight.tolist()
     # It begins where nothing determines a moment.
-    assert moments[0] not in graph.edges().target
+    assert moments[0] not in targets(graph)
 
 
 @settings(deadline=None)
 @given(graphs())
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
     latest = [int(graph.moments.time[-1])] * len(graph.moments)
-    target = graph.edges().target
+    target = targets(graph)
     for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.source == moment):
-            latest[moment] = min(latest[moment], latest[int(target[edge])] - int(graph.weight[edge]))
+            latest[moment] = min(latest[moment], latest[target[edge]] - int(graph.weight[edge]))
     assert (slacks(graph) + graph.moments.time).tolist() == latest
 
 
 def test_the_last_moment_is_that_of_the_replay() -> None:
     graph = graph_of([0, 0, 50, 60], [(0, 2, WHOLE, 0), (1, 3, WHOLE, 0)])
     measured = graph.moments.time
-    assert last_moment(graph, measured) == 3
-    assert last_moment(graph, measured, rows=np.array([True, False])) == 2
-    assert last_moment(graph, measured, until=40) == 1
-    assert last_moment(graph, replay(graph, _to(np.array([50, 10]))).time) == 2
+    assert last_of(graph, measured) == 3
+    assert last_of(graph, measured, rows=(True, False)) == 2
+    assert last_of(graph, measured, until=40) == 1
+    assert last_of(graph, measured, until=-1) == -1
+    assert last_of(graph, replay(graph, _to(np.array([50, 10]))).time) == 2
 
 
 def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> None:
-    edges = EdgeCollector()
-    seen, unseen = -100, -200
-    edges.add(edge_kinds.LAUNCH, np.array([0, 2, 1]), np.array([2, 1, 3]), np.array([seen, seen, unseen]))
-    edges.takes(seen, np.array([0, 3, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]))
-    edges.add(edge_kinds.HOST, np.array([1]), np.array([2]), WHOLE)
     row = np.zeros(4, dtype=np.int32)
-    graph = edges.graph(Moments(np.array([0, 10, 100, 200]), row, row))
-    assert edges.left_out == {edge_kinds.LAUNCH: 1}
+    edges = EdgeCollector(Moments(np.array([0, 10, 100, 200]), row, row))
+    seen, unseen = -100, -200
+    edges.add(EdgeKind.LAUNCH, np.array([0, 2, 1]), np.array([2, 1, 3]), np.array([seen, seen, unseen]))
+    edges.takes(seen, np.array([0, 3, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]))
+    edges.add(EdgeKind.HOST, np.array([1]), np.array([2]), WHOLE)
+    graph = edges.graph()
+    assert +edges.left_out == {EdgeKind.LAUNCH: 1}
     # The host thread, and what nothing else explains, take the measured time.
     assert [*zip(graph.source.tolist(), graph.weight.tolist(), strict=True)] == [(1, 90), (0, 3), (1, 190)]
 
@@ -148,8 +167,8 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
         monkeypatch.setattr(passes, "FEWEST_COMPILED", fewest)
         if folder is not None:
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
-        halved = replay(graph, lambda edges: edges.weight // 2)
-        path = halved.path(last_moment(graph, halved.time))
-        results.append((halved.time.tolist(), halved.edge.tolist(), path.places.tolist(), slacks(graph).tolist()))
+        halved = replay(graph, [lambda _, weight: weight // 2])
+        path = halved.path(last_of(graph, halved.time))
+        results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), slacks(graph).tolist()))
     passes._compiled.cache_clear()
     assert results[0] == results[1] == results[2]

@@ -11,7 +11,7 @@ from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph.event_waits import event_edges
+from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.run.read_options import ReadOptions
 

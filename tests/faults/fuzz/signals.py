@@ -11,16 +11,16 @@ from pathlib import Path
 
 from support.report_builder import ReportBuilder
 
+from nsys2prv.execution.output_files import PREFIX
 from nsys2prv.execution.signals import ENDING_SIGNALS
 
 from .commands import Commands, Kill
-from .oracle import contents_of, fault_of, trace_fault
+from .oracle import contents_of, fault_of
 
 _ENDING = (*ENDING_SIGNALS, signal.SIGINT, signal.SIGTERM)
 """The last two are the usual ones."""
 _SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
 _MOST_SECONDS = 180.0
-"""Work of workers that are killed is done again, three times at most."""
 _REPORTS = ("rank0.sqlite", "rank1.sqlite")
 _RESULTS = ("--json-file", "OUT.json", "--csv", "OUT")
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -30,8 +30,6 @@ _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("whatif", (*_RESULTS, "--ideal-network", "--no-launch-cost")),
 )
 """Commands that write, and what they are told besides their reports; most runs are translations."""
-_NEXT = ("NEXT", "OUT/NEXT")
-"""Outputs of next runs: each removes what a killed one left in its folder; the second one's is that of `--csv`."""
 
 
 class Signals:
@@ -59,7 +57,9 @@ class Signals:
         if run.timed_out or run.survivors:
             return fault_of(run)
         if run.code == -signal.SIGKILL:
-            return self._after_a_kill(folder, commands, reports, former, successor)
+            return self._after_a_kill(
+                (name, *_REPORTS, *options), folder, commands, {**reports, **former}, {**reports, **successor}
+            )
         if run.code in {-kill.number for kill in kills} and not run.stderr and is_former:
             # It had not begun.
             return None
@@ -76,16 +76,17 @@ class Signals:
         return None if expected else f"exit code {run.code} and another output: {' '.join(sorted(after))[-300:]}"
 
     def _after_a_kill(
-        self, folder: Path, commands: Commands, reports: dict[str, bytes], former: dict[str, bytes], successor: dict[str, bytes]
+        self, command: tuple[str, ...], folder: Path, commands: Commands, former: dict[str, bytes], successor: dict[str, bytes]
     ) -> str | None:
-        for output in (output for output in _NEXT if (folder / output).parent.is_dir()):
-            run = commands.run("translate", "rank0.sqlite", "-o", output, folder=folder)
-            if problem := fault_of(run) or (f"the next run ended with {run.code}" if run.code else None):
-                return problem
-        after = {name: content for name, content in _contents(folder).items() if not name.startswith(_NEXT)}
-        if not (_same(after, {**reports, **former}) or _same(after, {**reports, **successor})):
-            return f"the next run left neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
-        return trace_fault(folder / "OUT.prv") if "OUT.prv" in after else None
+        """Without the staging folder there is the former output, the new one, or no trace; the next run makes the new one."""
+        after = {name: content for name, content in _contents(folder).items() if PREFIX not in name}
+        if "OUT.prv" in after and not (_same(after, former) or _same(after, successor)):
+            return f"a trace beside files of another: {' '.join(sorted(after))[-300:]}"
+        run = commands.run(*command, folder=folder)
+        if problem := fault_of(run) or (f"the next run ended with {run.code}" if run.code else None):
+            return problem
+        after = _contents(folder)
+        return None if _same(after, successor) else f"the next run left something else: {' '.join(sorted(after))[-300:]}"
 
 
 @functools.cache

@@ -10,8 +10,8 @@ import pytest
 from support.browser import PageReader, browser_or_skip, with_script
 from support.view_contents import ONE_GPU, TYPES, content
 
-from nsys2prv.paraver.views.render import write_views
-from nsys2prv.paraver.views.rendered import RenderedView
+from nsys2prv.paraver.views.folder import write_views
+from nsys2prv.paraver.views.render import RenderedView
 from nsys2prv.paraver.views.view_table import GROUPS
 
 

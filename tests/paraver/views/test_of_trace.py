@@ -16,8 +16,7 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
-from nsys2prv.paraver.views.render import ViewRenderer
-from nsys2prv.paraver.views.rendered import RenderedView
+from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.sources.cuda.memory_operations import MEMSET_VALUE
@@ -112,7 +111,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
     def broken(*_: object) -> list[RenderedView]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nsys2prv.paraver.views.render.write_views", broken)
+    monkeypatch.setattr("nsys2prv.paraver.views.folder.write_views", broken)
     with pytest.raises(OutputError):
         translate([report], tmp_path / "out", TranslateOptions(force=True))
     assert tree(tmp_path) == before

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from support.view_contents import ONE_GPU, SEVERAL_GPUS, SHARED_GPU, SIXTEEN_NODES, TYPES, content, render_and_parse, rendered
 from support.view_parser import Cfg, MalformedCfg, parse_views
 
+from nsys2prv.paraver.views.folder import write_views
 from nsys2prv.paraver.views.of_trace import content_of
-from nsys2prv.paraver.views.render import ViewRenderer, slug, write_views
+from nsys2prv.paraver.views.render import ViewRenderer, slug
 from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.view_table import View, cfgs_folder, read_view_table
 from nsys2prv.sources.registry import EVENT_TYPES

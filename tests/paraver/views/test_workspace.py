@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from support.view_contents import ONE_GPU, TYPES, content
 
-from nsys2prv.paraver.views.render import write_views
+from nsys2prv.paraver.views.folder import write_views
 
 
 def test_the_workspace_file_has_the_form_that_paraver_reads(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from support.report_builder import ReportBuilder
 from support.traces import translate_reports
-from support.whole_trace import WholeTrace, open_whole
+from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.sources.counters import gpu_metrics
 from nsys2prv.timeline import coverage
@@ -21,7 +21,7 @@ PERCENTAGE, CLOCK = "SM Active", "GPC Clock Frequency"
 def samples(trace: WholeTrace) -> list[tuple[str, str, int, int]]:
     """Row, metric, time and value of each sample."""
     found = trace.events().filter(pl.col("type").is_between(event_types.GPU_METRIC, event_types.GPU_METRIC + 99))
-    rows = found.select(trace.header.row_of(found["task"], found["thread"])).to_series()
+    rows = found.select(row_of(trace.header, found["task"], found["thread"])).to_series()
     names, labels = trace.names["THREAD"], trace.labels.types
     return sorted(
         (names[row], labels[number].label, time, value)

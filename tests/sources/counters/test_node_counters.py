@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
-from support.whole_trace import open_whole
+from support.whole_trace import open_whole, row_of
 
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples
@@ -24,7 +24,7 @@ def samples(summary: Summary) -> Samples:
     trace = open_whole(summary.prv)
     rows = trace.names["THREAD"]
     found: Samples = {}
-    events = trace.events().with_columns(row=trace.header.row_of(pl.col("task"), pl.col("thread")))
+    events = trace.events().with_columns(row=row_of(trace.header, pl.col("task"), pl.col("thread")))
     for time, row, number, value in events.select("time", "row", "type", "value").iter_rows():
         found.setdefault((rows[row], trace.labels.types[number].label), []).append((time, value))
     return found
@@ -418,7 +418,7 @@ def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: s
 
     summary = translate_reports(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
 
-    skipped = "its source was left out with --only, --skip or --for-dimemas"
+    skipped = "its source was left out with --only or --skip"
     assert table_summary(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
     assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {
         "metrics of GPUs, whose samples are in GPU_METRICS": 1,

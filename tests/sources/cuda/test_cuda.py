@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.report_builder import ReportBuilder
 from support.traces import table_summary, translate_reports
-from support.whole_trace import WholeTrace, open_whole
+from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
@@ -22,7 +22,7 @@ def named(trace: WholeTrace, event_type: int) -> list[tuple[str, int, int, str]]
     """Row, begin, end and label of the intervals of a type."""
     values = trace.labels.types[event_type].values or {}
     found = trace.intervals([event_type]).sort("begin", "end")
-    rows = found.select(trace.header.row_of(*(found[name] for name in ("task", "thread")))).to_series()
+    rows = found.select(row_of(trace.header, *(found[name] for name in ("task", "thread")))).to_series()
     names = trace.names["THREAD"]
     return [
         (names[row], begin, end, values[value])

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.traces import trace_of
-from support.whole_trace import WholeTrace, open_whole
+from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
@@ -43,7 +43,7 @@ def on_gpu(trace: WholeTrace) -> list[Projected]:
     """Ranges on the GPU, in time of the trace, in the order of begin and depth."""
     labels = {number: used for number, used in trace.labels.types.items() if " on the GPU" in used.label}
     found = trace.intervals(list(labels)).sort("task", "thread", "type", "begin", "depth")
-    rows = found.select(trace.header.row_of(pl.col("task"), pl.col("thread"))).to_series()
+    rows = found.select(row_of(trace.header, pl.col("task"), pl.col("thread"))).to_series()
     return [
         Projected(labels[kind].label, (labels[kind].values or {})[value], trace.names["THREAD"][row], begin, end)
         for row, (kind, value, begin, end) in zip(rows, found.select("type", "value", "begin", "end").rows(), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from nsys2prv.efficiency.outputs.page.plot import (
     CAUSES,
     LINES,
     QUARTERS,
+    SIZES,
     WALL_PARTS,
     BarRow,
     Figure,
@@ -23,12 +24,10 @@ from nsys2prv.efficiency.outputs.page.plot import (
     time_axis,
     unit,
 )
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.kernel_families import FAMILY, shipped_rules
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
-
-Frames = Mapping[str, pl.DataFrame]
-"""Tables of an `EfficiencyResult` by name."""
 
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
@@ -88,27 +87,22 @@ def families(frames: Frames) -> Figure | None:
     if by_family.is_empty():
         return None
     total = float(by_family["total_ns"].sum()) or 1
-    kinds = kinds_of_families(by_family["family"])
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for row in by_family.iter_rows(named=True):
-        by_kind.setdefault(kinds[row["family"]], []).append(row)
-    sums = {kind: sum(row["total_ns"] for row in rows) for kind, rows in by_kind.items()}
-    widest = max(sums.values()) / total
+    kinds = by_family.with_columns(kind=pl.col("family").replace_strict(kinds_of_families(by_family["family"])))
+    kinds = kinds.with_columns(time=pl.col("total_ns").sum().over("kind")).sort("time", descending=True, maintain_order=True)
+    widest = kinds["time"][0] / total
 
     def bar(name: str, spent: float, count: int, below: Iterable[BarRow] = ()) -> BarRow:
         number = f"{time(spent)}, {percent(spent / total)}"
         return _simple_row(name, spent / total, widest, number, f"{count:,} kernels", tuple(below))
 
     rows = []
-    for kind in sorted(sums, key=lambda name: -sums[name])[:MOST_ROWS]:
+    for (kind,), of_kind in list(kinds.partition_by("kind", as_dict=True, maintain_order=True).items())[:MOST_ROWS]:
         below = []
-        for family in by_kind[kind][:_MOST_BELOW]:
-            kernels = frames["kernels"].filter(pl.col("family") == family["family"]).head(_MOST_BELOW)
-            of_family = (bar(*row) for row in kernels.select("kernel", "total_ns", "count").iter_rows())
-            below.append(bar(family["family"], family["total_ns"], family["count"], of_family))
+        for family, spent, count in of_kind.head(_MOST_BELOW).select("family", "total_ns", "count").iter_rows():
+            kernels = frames["kernels"].filter(pl.col("family") == family).head(_MOST_BELOW)
+            below.append(bar(family, spent, count, map(bar, *kernels.select("kernel", "total_ns", "count"))))
         is_single = len(below) == 1 and below[0].name == kind
-        count = sum(family["count"] for family in by_kind[kind])
-        rows.append(bar(kind, sums[kind], count, below[0].below if is_single else below))
+        rows.append(bar(str(kind), of_kind["time"][0], int(of_kind["count"].sum()), below[0].below if is_single else below))
     return Figure(rows=rows)
 
 
@@ -127,18 +121,18 @@ def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     sampled = frames["sampled_summary"].filter(pl.col("level") == "family", pl.col("weighted").is_not_null())
     metrics = []
     for title, pattern, colour in _BUSY_METRICS:
-        names = sampled.filter(pl.col("metric").str.contains(pattern))["metric"].unique(maintain_order=True)
-        if len(names) and unit_of_metric(names[0]) == "%":
-            metrics.append((title, names[0], colour))
+        of_metric = sampled.filter(pl.col("metric").str.contains(pattern)).filter(pl.col("metric") == pl.col("metric").first())
+        if of_metric.height and unit_of_metric(of_metric["metric"][0]) == "%":
+            metrics.append((title, colour, {row["name"]: row for row in of_metric.iter_rows(named=True)}))
     by_family = []
     for family in frames["families"]["family"].head(_MOST_BELOW):
         rows = []
-        for title, metric, colour in metrics:
-            of_family = sampled.filter(pl.col("metric") == metric, pl.col("name") == family)
-            if of_family.height:
-                value, samples = float(of_family["weighted"][0]), int(of_family["samples"][0])
-                piece = Piece(value / 100, colour, f"{family}: {title} {value:.1f} % ({samples:,} samples)")
-                rows.append(BarRow(title, (piece,), f"{value:.1f} %", f"{samples:,} samples"))
+        for title, colour, row in (
+            (title, colour, of_metric[family]) for title, colour, of_metric in metrics if family in of_metric
+        ):
+            share, samples = f"{row['weighted']:.1f} %", f"{row['samples']:,} samples"
+            piece = Piece(row["weighted"] / 100, colour, f"{family}: {title} {share} ({samples})")
+            rows.append(BarRow(title, (piece,), share, samples))
         if rows:
             by_family.append((family, rows))
     return by_family
@@ -161,11 +155,6 @@ def outliers(values: Sequence[float]) -> list[int]:
     return [int(place) for place in np.argsort(-distance, kind="stable") if distance[place] > least]
 
 
-def _with_count(names: Sequence[str], count: int, what: str) -> list[str]:
-    """Names of the first outliers, and how many are not named."""
-    return [*names, f"and {count - _OUTLIERS:,} more {what}"] if count > _OUTLIERS else [*names]
-
-
 def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = None) -> Figure | None:
     """Length of each iteration on each rank, from `task_iterations`; the notes name ranks that differ from the others.
 
@@ -174,42 +163,50 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
     rows = frames["task_iterations"]
     if not rows["length_ns"].count():
         return None
-    merged = -(-(int(rows["iteration"].max() or 0) + 1) // _MOST_ITERATIONS)  # type: ignore[arg-type]
-    low, high, length = pl.col("length_ns").min(), pl.col("length_ns").max(), pl.col("length_ns").cast(pl.Float64).median()
+    merged = -(-(max(rows["iteration"].drop_nulls()) + 1) // _MOST_ITERATIONS)
+    length = pl.col("length_ns").cast(pl.Float64).median()
     lengths = (
         rows.group_by("task", "device", pl.col("iteration") // merged * merged)
-        .agg(low=low, high=high, length_ns=length)
+        .agg(low=pl.col("length_ns").min(), high=pl.col("length_ns").max(), length_ns=length)
         .sort("iteration", "task", "device")
     )
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), middle=length).sort("iteration")
-    of_ranks = lengths.partition_by("task", "device", maintain_order=True)
-    names = [f"{rank['task'][0]}, {rank['device'][0]}" for rank in of_ranks]
-    medians = [float(rank["length_ns"].median()) for rank in of_ranks]  # type: ignore[arg-type]
+    ranks = [
+        (f"{task}, {device}", of_rank, of_rank.select(length).item())
+        for (task, device), of_rank in lengths.partition_by("task", "device", maintain_order=True, as_dict=True).items()
+    ]
+    medians = [median for *_, median in ranks]
     differing = outliers(medians)
     far = differing[:_OUTLIERS]
 
-    shortest, longest = float(over["low"].min()), float(over["high"].max())  # type: ignore[arg-type]
+    shortest, longest = min(over["low"].drop_nulls()), max(over["high"].drop_nulls())
     first, last = float(over["iteration"][0]), float(over["iteration"][-1])
     ticks = tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
     x = PlotAxis(first, max(last, first + 1), "iteration", named=ticks)
     plot = Plot("Length of each iteration on each rank", x, time_axis(0, longest * 1.05, "length"), 180)
     plot.band(over["iteration"], over["low"], over["high"], LINES[0])
     plot.line(over["iteration"], over["middle"], LINES[0], 2, "median over ranks")
-    entries = [("", "median and range over ranks", LINES[0])]
-    for place in far if len(of_ranks) > _MOST_LINES else range(len(of_ranks)):
-        rank, is_far = of_ranks[place], place in far
-        colour = LINES[1 + far.index(place) % (len(LINES) - 1)] if is_far else LINES[0]
-        plot.line(rank["iteration"], rank["length_ns"], colour, 1 + is_far, names[place], 1 if is_far else 0.45)
-        if is_far:
-            entries.append(("", names[place], colour))
+    legend = [("", "median and range over ranks", LINES[0])]
+    for place in far if len(ranks) > _MOST_LINES else range(len(ranks)):
+        name, of_rank, _ = ranks[place]
+        colour, width, opacity = LINES[0], 1, 0.45
+        if place in far:
+            colour, width, opacity = LINES[1 + far.index(place) % (len(LINES) - 1)], 2, 1
+            legend.append(("", name, colour))
+        plot.line(of_rank["iteration"], of_rank["length_ns"], colour, width, name, opacity)
+    highest = dict(over.select("iteration", "high").iter_rows())
     for iteration, (target, what) in (links or {}).items():
         at = iteration // merged * merged
-        length_there = over.filter(pl.col("iteration") == at)["high"][0]
-        plot.link(at, length_there, target, f"{what}: iteration {iteration}, {time(length_there)}")
+        plot.link(at, highest[at], target, f"{what}: iteration {iteration}, {time(highest[at])}")
 
     usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
-    named = [f"{names[place].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
-    return Figure(plot, entries=entries, notes=[usual, *_with_count(named, len(differing), "ranks")])
+    names = [f"{ranks[place][0].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
+    return Figure(plot, legend=legend, notes=[usual, *names, *_uncounted(differing, "ranks")])
+
+
+def _uncounted(places: Sequence[int], what: str) -> list[str]:
+    """How many of the outliers are not named."""
+    return [f"and {len(places) - _OUTLIERS:,} more {what}"] if len(places) > _OUTLIERS else []
 
 
 def devices(frames: Frames) -> Figure | None:
@@ -217,23 +214,23 @@ def devices(frames: Frames) -> Figure | None:
     rows = frames["devices"]
     if rows.height <= 1:
         return None
-    shares, names = [float(share) for share in rows["useful_share"].fill_null(0)], rows["device"].to_list()
+    shares, names = rows["useful_share"].fill_null(0).to_list(), rows["device"].to_list()
     far, last = outliers(shares), len(names) - 1
     x = PlotAxis(-0.5, last + 0.5, "device", named=((0, names[0]), (last, names[-1])))
     y = PlotAxis(0, max(shares) * 1.15 or 1, "useful, % of the time", divisor=0.01)
     plot = Plot("Useful time of each device", x, y, 140)
     titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
     if len(names) <= _MOST_BARS:
-        begin, end = ([place + edge for place in range(len(names))] for edge in (-0.4, 0.4))
-        colours = [_SECOND_BAR if place in far else _BAR for place in range(len(names))]
-        plot.bars(begin, end, [0] * len(names), shares, colours, titles)
+        places = np.arange(len(names))
+        colours = [_SECOND_BAR if place in far else _BAR for place in places]
+        plot.bars(places - 0.4, places + 0.4, places * 0, shares, colours, titles)
     else:
         usual = sorted(set(range(len(names))) - set(far))
-        named, unnamed = far[:_OUTLIERS], far[_OUTLIERS:]
         plot.dots(usual, [shares[place] for place in usual], _BAR)
-        plot.dots(unnamed, [shares[place] for place in unnamed], _SECOND_BAR)
+        plot.dots(far[_OUTLIERS:], [shares[place] for place in far[_OUTLIERS:]], _SECOND_BAR)
+        named = far[:_OUTLIERS]
         plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
-    return Figure(plot, notes=_with_count([titles[place] for place in far[:_OUTLIERS]], len(far), "devices"))
+    return Figure(plot, notes=[*(titles[place] for place in far[:_OUTLIERS]), *_uncounted(far, "devices")])
 
 
 def clocks(frames: Frames) -> Figure:
@@ -242,19 +239,18 @@ def clocks(frames: Frames) -> Figure:
     rows, notes = frames["clock_bins"], [known_to(frames["clocks"]["interval_ns"])]
     if not rows["error_ns"].count():
         return Figure(notes=notes)
-    count = int(rows["bin"].max() or 0) + 1  # type: ignore[arg-type]
-    largest = float(rows["error_ns"].abs().max() or 1)  # type: ignore[arg-type]
-    of_hosts = rows.partition_by("host", maintain_order=True, as_dict=True)
-    is_few = len(of_hosts) <= len(LINES)
+    largest = max(rows["error_ns"].drop_nulls().abs()) or 1
     x = PlotAxis(0, 1, "time, from the first collective to the last", named=QUARTERS)
     plot = Plot("Remaining error of clocks over time", x, time_axis(-largest, largest, "remaining error"), 180)
-    entries = []
-    for place, ((host,), bins) in enumerate(of_hosts.items()):
-        colour = LINES[place] if is_few else _BAR
-        errors = bins["error_ns"].cast(pl.Float64).fill_null(float("nan"))
-        plot.line((bins["bin"] + 0.5) / count, errors, colour, 1 + is_few, short(str(host)), 1 if is_few else 0.35)
-        entries.append(("", str(host), colour))
-    return Figure(plot, entries=entries if is_few else [], notes=notes)
+    is_few = rows["host"].n_unique() <= len(LINES)
+    width, opacity = (2, 1) if is_few else (1, 0.35)
+    legend = []
+    for ((host,), bins), colour in zip(
+        rows.partition_by("host", maintain_order=True, as_dict=True).items(), LINES if is_few else repeat(_BAR), strict=False
+    ):
+        plot.line((bins["bin"] + 0.5) / (max(rows["bin"]) + 1), bins["error_ns"], colour, width, short(str(host)), opacity)
+        legend.append(("", str(host), colour))
+    return Figure(plot, legend=legend if is_few else [], notes=notes)
 
 
 # -- NCCL -----------------------------------------------------------------------------------------------------------------
@@ -268,37 +264,23 @@ def bandwidth(frames: Frames) -> Figure | None:
     sizes, rates = rows["size_bytes"].cast(pl.Float64).to_numpy(), rows["bus_bandwidth"].to_numpy()
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-    ticks = tuple((2.0**power, _round_size(power)) for power in powers[:: max(1, len(powers) // 6)])
+    units = [(2.0**power, *unit(2.0**power, SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
+    ticks = tuple((size_of_message, f"{size_of_message / divisor:,.6g} {name}") for size_of_message, divisor, name in units)
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = float(10.0 ** np.floor(np.log10(rates.min()))) if is_log else 0.0
     x = PlotAxis(low, high, "size of a message", is_log=True, named=ticks)
     y = PlotAxis(bottom, float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
     plot = Plot("NCCL bus bandwidth over message size", x, y, 200)
-    entries = []
-    for place, ((operation,), of_operation) in enumerate(
-        rows.partition_by("operation", maintain_order=True, as_dict=True).items()
-    ):
+    operations = rows.partition_by("operation", maintain_order=True, as_dict=True)
+    legend = [("", str(operation), colour) for (operation,), colour in zip(operations, cycle(LINES), strict=False)]
+    for (_, operation, colour), of_operation in zip(legend, operations.values(), strict=True):
         titles = [
             f"{operation}, {size(row['size_bytes'])}, {row['communicator']}: {rate(row['bus_bandwidth'])} on the bus, "
             f"{row['count']:,} kernels, mean {time(row['mean_ns'])}"
             for row in of_operation.iter_rows(named=True)
         ]
-        colour = LINES[place % len(LINES)]
         plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
-        entries.append(("", operation, colour))
-    return Figure(plot, entries=entries)
-
-
-def _round_size(power: int) -> str:
-    """A power of 2 as bytes.
-
-    >>> _round_size(2), _round_size(10), _round_size(27)
-    ('4 B', '1 KiB', '128 MiB')
-    """
-    if power < 0:
-        return f"{2.0**power:g} B"
-    step = min(power // 10, 4)
-    return f"{1 << (power - 10 * step):,} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[step]}"
+    return Figure(plot, legend=legend)
 
 
 # -- sums as rows of bars -------------------------------------------------------------------------------------------------
@@ -336,7 +318,7 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         _stacked(row["device"], row, row["elapsed_ns"], WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, entries=[part for part in WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, legend=[part for part in WALL_PARTS if parts[part[0]].sum()])
 
 
 def idle(frames: Frames) -> Figure | None:
@@ -345,12 +327,12 @@ def idle(frames: Frames) -> Figure | None:
     classes = frames["gaps"].group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
     if not classes["total_ns"].sum():
         return None
-    longest = float(classes["total_ns"].max())  # type: ignore[arg-type]
+    longest = max(classes["total_ns"])
     rows = [
         _stacked(_class(row["from_ns"], row["to_ns"]), row, longest, CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps")
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, entries=[cause for cause in CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, legend=[cause for cause in CAUSES if classes[cause[0]].sum()])
 
 
 def _class(begin: int, end: int | None) -> str:
@@ -368,7 +350,7 @@ def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     figures = []
     for by, title in (("kind", "by kind"), ("task", "by rank"), ("family", "by kernel family"), ("host", "by host activity")):
         totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
-        widest = float(totals["share"].max() or 1)  # type: ignore[arg-type]
+        widest = max(totals["share"].drop_nulls(), default=1.0) or 1.0
         rows = [
             _simple_row(row["name"], row["share"], widest, f"{time(row['total_ns'])}, {percent(row['share'])}")
             for row in totals.iter_rows(named=True)
@@ -378,21 +360,12 @@ def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     return figures
 
 
-@dataclass(frozen=True)
-class IcicleBar:
-    """A bar of an icicle: its place from the left and its width, 0 to 100, its row from the top, its name, the text under the
-    pointer, and its colour."""
+def icicle(nodes: pl.DataFrame) -> list[dict[str, Any]]:
+    """The table `nvtx_tree` as bars, the outermost ranges at the top; the width is the time. What is too narrow to see is left
+    out.
 
-    start: float
-    width: float
-    level: int
-    name: str
-    title: str
-    colour: str
-
-
-def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
-    """The table `nvtx_tree`, the outermost ranges at the top; the width is the time. What is too narrow to see is left out."""
+    Each bar has its `start` from the left and its `width`, 0 to 100, its `level` from the top, `name`, `title` and `colour`.
+    """
     free: dict[int | None, float] = {None: 0.0}
     bars = []
     for row in nodes.iter_rows(named=True):
@@ -405,5 +378,6 @@ def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
                 f"{row['range']}: {time(row['total_ns'])} in {row['count']:,} ranges ({percent(row['share'])}), "
                 f"{time(row['own_ns'])} in none inside of it"
             )
-            bars.append(IcicleBar(start, width, row["level"], row["range"], title, _PALE[row["node"] % len(_PALE)]))
+            bar = {"start": start, "width": width, "level": row["level"], "name": row["range"], "title": title}
+            bars.append({**bar, "colour": _PALE[row["node"] % len(_PALE)]})
     return bars

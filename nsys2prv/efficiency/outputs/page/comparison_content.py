@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
-from nsys2prv.efficiency.comparison_tables import FAILS, GPU, PASSES, TABLES
+from nsys2prv.efficiency.comparison_tables import GPU, TABLES
 from nsys2prv.efficiency.efficiency_options import ScalingKind
-from nsys2prv.efficiency.gate import gate_order, worded
+from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
 from nsys2prv.efficiency.outputs.comparison_text import (
     plural,
@@ -22,17 +22,9 @@ from nsys2prv.efficiency.outputs.comparison_text import (
     time_span,
     wall_time_title,
 )
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Piece, Plot, PlotAxis, colours_of_parts, legend, time_axis
-from nsys2prv.efficiency.outputs.page.template import (
-    environment,
-    hashes,
-    json_in_html,
-    notebook_style,
-    pack,
-    part,
-    script_of_page,
-)
-from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR, level
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Piece, Plot, PlotAxis, colours_of_parts, time_axis
+from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
 
 _CELLS = 20_000
@@ -54,10 +46,9 @@ _FACTORS = (
     ("scalability", "scalability of useful time"),
     ("scaling_efficiency", "scaling efficiency"),
 )
-_LEVELS = {FAILS: POOR, PASSES: GOOD}
 
 
-def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
+def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
     """A `ComparisonResult` as one HTML file, which loads nothing else."""
     runs = frames["runs"]
     packed = {
@@ -65,64 +56,56 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
         for table in TABLES
         if frames[table.name].height
     }
-    scripts = [script_of_page("page.js")]
     title = " and ".join(map(_named, head["runs"]))
-    of_tables = {name: table.packed for name, table in packed.items()}
-    island = {"maps": {}, "places": {}, "time": None, "title": title, "tables": of_tables}
-    return (
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            **comparison_first_screen(head, frames),
-            head=head,
-            title=title,
-            has_gpus=runs["per"][0] == GPU,
-            per=f"{time_span(runs)}, {time_of_changes(runs)}",
-            changes=[_changed(run, frames["changes"]) for run in head["runs"][1:]],
-            iterations=_iterations(head, frames["iteration_lengths"]),
-            scaling=_scaling(runs),
-            tables=packed,
-            island=json_in_html(island),
-            scripts=scripts,
-            style=Markup("".join(map(part, ("first_screen.css", "rows.css", "page.css", "comparison.css")))),
-            allowed_scripts=hashes(scripts),
-        )
-    )
+    iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
+    content = {
+        **comparison_first_screen(head, frames),
+        "head": head,
+        "title": title,
+        "has_gpus": runs["per"][0] == GPU,
+        "per": f"{time_span(runs)}, {time_of_changes(runs)}",
+        "changes": [_changed(run, frames["changes"]) for run in head["runs"][1:]],
+        "iterations": iterations,
+        "usual_iterations": usual_iterations,
+        "scaling": _scaling(runs),
+        "tables": packed,
+    }
+    styles = ("first_screen.css", "rows.css", "page.css", "comparison.css")
+    data: Mapping[str, Any] = {"maps": {}, "places": {}, "time": None, "title": title}
+    return rendered_page("comparison.html.j2", styles, content, data, packed)
 
 
-def comparison_first_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
+def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
     template = environment().get_template("comparison_notebook.html.j2")
     style = notebook_style("first_screen.css", "rows.css", "comparison.css")
     return template.render(**comparison_first_screen(head, frames), style=style)
 
 
-def comparison_first_screen(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """What the template `comparison_first.html.j2` shows."""
-    wall, entries = _wall_time(head, frames["wall_time"])
+    wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
         "sentences": [_sentence(head, frames, row) for row in frames["runs"].iter_rows(named=True)][1:],
         "runs": head["runs"],
-        "gate": [
-            {**row, "level": _LEVELS.get(row["result"], FAIR), "is": worded(row["value"], row["unit"]),
-             "limit": worded(row["bound"], row["unit"])}
-            for row in gate_order(frames["gate"])
-        ],
-        "wall": wall,
-        "wall_legend": legend(entries),
+        "gate": gate_order(frames["gate"]),
+        "wall": wall.rows,
+        "wall_legend": wall.legend,
         "wall_of": wall_time_title(frames["runs"]),
         "not_compared": head["not_compared"],
-        "causes": [_differences(frames["wall_time"], run) for run in head["runs"][1:]],
+        "causes": [
+            {"run": run, "rows": _diverging(wall_time.filter(pl.col("run") == run["run"]), "title")} for run in head["runs"][1:]
+        ],
         "numbers": _numbers(frames["runs"]),
         "tree": _tree(frames["metrics"], frames["runs"]["run"].to_list()),
-    }  # fmt: skip
+    }
 
 
 def _named(run: Mapping[str, Any]) -> str:
     return f"{run['run']} {run['label']}"
 
 
-def _sentence(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], row: Mapping[str, Any]) -> str:
+def _sentence(head: Mapping[str, Any], frames: Frames, row: Mapping[str, Any]) -> str:
     """What a run is against the first, and what that is due to."""
     first = frames["runs"].row(0, named=True)
     names = {run["run"]: _named(run) for run in head["runs"]}
@@ -146,45 +129,23 @@ def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
         rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
     rows |= {title.strip(): (column, "{:.3f}".format) for column, title in scaling_rows(runs).items()}
     return [
-        {
-            "title": title[0].upper() + title[1:],
-            "values": ["–" if value is None else form(value) for value in runs[column]],
-        }
+        {"title": title[0].upper() + title[1:], "values": ["–" if value is None else form(value) for value in runs[column]]}
         for title, (column, form) in rows.items()
     ]
 
 
 def _tree(metrics: pl.DataFrame, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the trees: a cell for each run."""
+    """Rows of the trees: a value and its change for each run."""
     trees = []
     for (metric, title, depth), rows in metrics.group_by("metric", "title", "level", maintain_order=True):
         values = {run: (value, change) for run, value, change in rows.select("run", "value", "change").iter_rows()}
-        cells = []
-        for run in runs:
-            value, change = values.get(run, (None, None))
-            cells.append(
-                {
-                    "percent": "–" if value is None else percent(value),
-                    "width": 0 if value is None else min(value, 1) * 100,
-                    "grade": level(value),
-                    "change": _points(change) if run != runs[0] else "",
-                }
-            )
+        cells = [values.get(run, (None, None)) for run in runs]
         trees.append({"metric": metric, "title": title, "level": depth, "cells": cells})
     return trees
 
 
-def _points(change: float | None) -> str:
-    """A difference of efficiencies in percentage points.
-
-    >>> _points(-0.0123), _points(None)
-    ('−1.2', '')
-    """
-    return "" if change is None else f"{change * 100:+.1f}".replace("-", "−")
-
-
-def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow], list[tuple[str, str, str]]]:
-    """A bar for each run, all on one scale, and the legend."""
+def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
+    """A bar for each run, all on one scale."""
     parts = wall.unique("part", keep="first", maintain_order=True)
     colours = dict(zip(parts["part"], colours_of_parts(parts.select("part", "group").rows()), strict=True))
     totals = dict(wall.group_by("run").agg(pl.col("value_ns").sum()).iter_rows())
@@ -192,28 +153,22 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow
     shown = shown_wall_time(wall)
     rows = []
     for run in head["runs"]:
-        pieces = tuple(
-            Piece(row["value_ns"] / longest, colours[row["part"]],
-                  f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})")
-            for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True)
-        )  # fmt: skip
-        rows.append(BarRow(_named(run), pieces, time(totals.get(run["run"], 0))))
-    entries = shown.unique("part", keep="first", maintain_order=True).select("part", "title").iter_rows()
-    return rows, [(part, title, colours[part]) for part, title in entries]
-
-
-def _differences(wall: pl.DataFrame, run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the difference in wall time of a run consists of."""
-    rows = wall.filter(pl.col("run") == run["run"]).select("title", "value_ns", "difference_ns")
-    return {"run": run, "rows": _diverging(rows.sort(pl.col("difference_ns").abs(), descending=True), "title")}
+        pieces = []
+        for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
+            title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
+            pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
+        rows.append(BarRow(_named(run), tuple(pieces), time(totals.get(run["run"], 0))))
+    entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
+    return Figure(rows=rows, legend=[(part, title, colours[part]) for part, title in entries])
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
     """Differences as bars from the middle: to the left what takes less time, to the right what takes more."""
-    widest = float(rows["difference_ns"].abs().max() or 1)  # type: ignore[arg-type]
-    rows = rows.filter(pl.col("difference_ns").abs() >= _LEAST_CHANGE * widest).head(_MOST_ROWS)
+    size = pl.col("difference_ns").abs()
+    widest = max(rows["difference_ns"].abs(), default=0) or 1
+    rows = rows.filter(size >= _LEAST_CHANGE * widest).sort(size, descending=True, maintain_order=True)
     bars = []
-    for row in rows.iter_rows(named=True):
+    for row in rows.head(_MOST_ROWS).iter_rows(named=True):
         difference, half = row["difference_ns"], abs(row["difference_ns"]) / widest / 2
         before, after = time(row["value_ns"] - difference), time(row["value_ns"])
         bar = Piece(half, _LESS if difference < 0 else _MORE, f"{row[name]}: {before} before, {after} after")
@@ -229,58 +184,53 @@ def _changed(run: Mapping[str, Any], changes: pl.DataFrame) -> dict[str, Any]:
     return {"run": run, "kinds": [{"title": title, "rows": rows} for title, rows in kinds if rows]}
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> dict[str, Any] | None:
-    """A line for each run, and numbers of their usual iterations."""
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure | None, list[dict[str, Any]]]:
+    """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
-        return None
-    most, longest = int(lengths["iteration"].max()), float(lengths["length_ns"].max())  # type: ignore[arg-type]
-    axes = PlotAxis(0, max(most, 1), "iteration"), time_axis(0, longest, "length")
+        return None, []
+    longest = max(lengths["length_ns"].drop_nulls(), default=1)
+    axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, longest, "length")
     plot = Plot("Length of each iteration of the runs", *axes, 200)
-    numbers, entries = [], []
-    for place, run in enumerate(head["runs"]):
+    legend, numbers = [], []
+    for run, colour in zip(head["runs"], cycle(LINES), strict=False):
         of_run = lengths.filter(pl.col("run") == run["run"])
-        if of_run.is_empty():
-            continue
-        colour = LINES[place % len(LINES)]
-        plot.line(of_run["iteration"].to_list(), of_run["length_ns"].to_list(), colour, 2, _named(run))
-        entries.append((run["run"], _named(run), colour))
+        if of_run.height:
+            plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, _named(run))
+            legend.append((run["run"], _named(run), colour))
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
-            median, p95, largest = (time(float(usual.quantile(share, "linear") or 0)) for share in (0.5, 0.95, 1.0))
+            median, p95, largest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
             numbers.append({"run": run, "count": usual.len(), "median": median, "p95": p95, "longest": largest})
-    return {"drawn": plot.html(), "legend": legend(entries), "numbers": numbers}
+    return Figure(plot, legend=legend), numbers
 
 
-def _scaling(runs: pl.DataFrame) -> list[dict[str, Any]]:
+def _scaling(runs: pl.DataFrame) -> list[Figure]:
     """Speedup and efficiencies over the number of devices, where the runs have several."""
     ordered = runs.filter(pl.col("size") > 0).sort("size", maintain_order=True)
     if ordered["size"].n_unique() < 2 or not runs["useful_scalability"].count():
         return []
     drawn = []
     if ScalingKind.WEAK.value not in ordered["scaling"]:
-        ideal = [size / runs["size"][0] for size in ordered["size"]]
-        drawn.append(_plot("Speedup", ordered, {"ideal": ideal, "measured": ordered["speedup"].to_list()}))
+        drawn.append(_plot("Speedup", ordered, {"ideal": ordered["size"] / runs["size"][0], "measured": ordered["speedup"]}))
     root = (DEVICE_TREE if runs["per"][0] == GPU else HOST_TREE).efficiencies[0]
-    lines = {title: ordered[column].to_list() for column, title in ((root.name, root.title), *_FACTORS)}
-    drawn.append(_plot("Efficiencies", ordered, {**lines, "ideal": [1.0] * ordered.height}))
-    return drawn
+    lines = {title: ordered[column] for column, title in ((root.name, root.title), *_FACTORS)}
+    return [*drawn, _plot("Efficiencies", ordered, {**lines, "ideal": pl.Series([1.0] * ordered.height)})]
 
 
-def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> Figure:
     """Lines over the sizes of runs, which are in their order."""
-    sizes, per = runs["size"].to_list(), runs["per"][0]
-    ticks = tuple((float(size), f"{size:,}") for size in dict.fromkeys(sizes))
-    most = max((value for values in lines.values() for value in values if value is not None), default=1.0)
+    sizes, per = runs["size"], runs["per"][0]
+    ticks = tuple((float(size), f"{size:,}") for size in sizes.unique(maintain_order=True))
+    most = max((value for values in lines.values() for value in values.drop_nulls()), default=1.0)
     x = PlotAxis(sizes[0], sizes[-1], plural(per), is_log=True, named=ticks)
     y = PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
     plot = Plot(f"{title} over the number of {plural(per)}", x, y, 220)
-    entries = []
-    for place, (name, values) in enumerate(lines.items()):
-        colour = "#8c8c8c" if name == "ideal" else LINES[place % len(LINES)]
-        numbers = [float("nan") if value is None else value for value in values]
-        plot.line(sizes, numbers, colour, 1 if name == "ideal" else 2, name)
+    legend = []
+    for (name, values), line in zip(lines.items(), cycle(LINES), strict=False):
+        colour = "#8c8c8c" if name == "ideal" else line
+        plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
         points = [(at, value) for at, value in zip(sizes, values, strict=True) if value is not None and name != "ideal"]
         titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in points]
         plot.points([at for at, _ in points], [value for _, value in points], colour, titles)
-        entries.append((name, name, colour))
-    return {"title": title, "drawn": plot.html(), "legend": legend(entries)}
+        legend.append((name, name, colour))
+    return Figure(plot, legend=legend, title=title)

@@ -1,4 +1,5 @@
-"""The page of a run: its sections with their drawings and tables, in the order in which it is read.
+"""The page of a run: its sections with their drawings and tables, in the order in which it is read; and what notebooks show of
+it, without scripts: the first screen, and single drawings.
 
 A table has its place where it is declared (`OnPage`); drawings, which need code, are listed in `_content`.
 """
@@ -6,7 +7,8 @@ A table has its place where it is declared (`OnPage`); drawings, which need code
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +20,25 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
-from nsys2prv.efficiency.outputs.page.charts import Frames
-from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
-from nsys2prv.efficiency.outputs.page.template import (
-    FOLDER,
-    PageTable,
-    environment,
-    hashes,
-    json_in_html,
-    pack,
-    part,
-    script_of_page,
-)
-from nsys2prv.efficiency.outputs.page.time_charts import (
-    Activity,
-    TimeCharts,
-    closeup_figures,
-    closeup_links,
-    iteration_links,
-)
+from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
+from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts, closeup_figures, closeup_links, iteration_links
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
-from nsys2prv.efficiency.result_tables import Table
-from nsys2prv.efficiency.verdict import WINDOW_TITLES, level
+from nsys2prv.efficiency.result_tables import Frames
+from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
+from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
 
 LARGEST = 2_900_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
+DEVICES_IN_ONE_MAP = 64
+"""With more devices there is a map by node first."""
+_MAP_HEIGHT = (48, 150)
+"""Least and largest height of the small map, pixels."""
+_ROW_HEIGHT = 16
+_PLACE = ["worst_begin_ns", "worst_end_ns"]
+_MARKED = 5
+"""Findings whose places the small map marks."""
 _MOST_HISTOGRAMS = 16
 """Kernels with a histogram."""
 _MOST_BARS = 12
@@ -79,6 +74,64 @@ _NCCL_POLICIES = {
 }
 
 
+# -- the first screen ------------------------------------------------------------------------------------------------------
+
+
+def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True) -> dict[str, Any]:
+    """What the template `first_screen.html.j2` shows, from an `EfficiencyResult`; `linked`: whether findings and their places
+    are links into the page."""
+    first = verdict(head, frames)
+    colours = colours_of_parts((part.name, part.group) for part in first.bar)
+    checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
+    findings = frames["findings"].sort("place")
+    numbers: dict[int, list[tuple[str, str]]] = {place: [] for place in findings["place"]}
+    for place, name, value, unit in frames["finding_numbers"].select("place", "number", "value", "unit").iter_rows():
+        text = "-" if value is None else wording.quantity(value, unit or "") or f"{value:,.6g} {unit or ''}".rstrip()
+        numbers.setdefault(place, []).append((name, text))
+    return {
+        "verdict": first,
+        "pieces": [
+            Piece(part.share, colour, f"{part.title}: {wording.time(part.value)}, {wording.percent(part.share)}")
+            for part, colour in zip(first.bar, colours, strict=True)
+        ],
+        "activities": activities_of(frames["device_bins"]),
+        "findings": findings.to_dicts(),
+        "numbers": numbers,
+        "checks": checks.height,
+        "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
+        "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
+        "linked": linked,
+    }
+
+
+def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
+    """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
+    template = environment().get_template("notebook.html.j2")
+    style = notebook_style("first_screen.css")
+    return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
+
+
+def small_activity(frames: Frames) -> Activity:
+    """Activity of devices, or of nodes where there are many devices of several nodes."""
+    of_devices, nodes = Activity.of(frames), frames["devices"]["node"]
+    is_large = nodes.len() > DEVICES_IN_ONE_MAP and 1 < nodes.n_unique() < nodes.len()
+    return of_devices.by_node(nodes.to_list()) if is_large else of_devices
+
+
+def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame, *, linked: bool) -> Markup:
+    """The heat map of the first screen, with iterations and the places of the first findings."""
+    height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
+    plot = over_time.heat_map(activity, "What devices do over time", height)
+    plot.attributes["data-map"] = "small"
+    if linked:
+        marked = findings.head(_MARKED).drop_nulls(_PLACE)
+        over_time.mark(plot, marked.select("place", "title", *_PLACE).rows())
+    return plot.html()
+
+
+# -- the page -------------------------------------------------------------------------------------------------------------
+
+
 def page(head: Mapping[str, Any], tables: Frames) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
@@ -87,31 +140,33 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
-    maps = {drawn["id"]: drawn["packed"] for drawn in content["maps"]}
-    island = {"maps": maps, "places": places_of(content["findings"]), "time": content["time"], "title": str(head["title"])}
-    scripts = [script_of_page("page.js")]
-    template = environment().get_template("page.html.j2")
+    places = frames["findings"].sort("place").select("place", "worst_begin_ns", "worst_end_ns").drop_nulls()
+    data = {
+        "maps": {drawn["id"]: drawn["packed"] for drawn in content["maps"]},
+        "places": {place: span for place, *span in places.iter_rows()},
+        "time": content["time"],
+        "title": str(head["title"]),
+    }
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
         of_sections = _of_sections(packed)
-        return template.render(
-            **content,
-            head=head,
-            tables=of_sections,
-            groups=[
-                {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
-                for key, title, defined in SECTIONS
-                if key in of_sections
-            ],
-            island=json_in_html({**island, "tables": {name: table.packed for name, table in packed.items()}}),
-            scripts=scripts,
-            style=Markup(part("first_screen.css") + part("rows.css") + part("page.css")),
-            allowed_scripts=hashes(scripts),
-        )
+        groups = [
+            {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
+            for key, title, defined in SECTIONS
+            if key in of_sections
+        ]
+        styles = ("first_screen.css", "rows.css", "page.css")
+        shown = {**content, "head": head, "tables": of_sections, "groups": groups}
+        return rendered_page("page.html.j2", styles, shown, data, packed)
 
     least = _fitting(frames, 0)
-    without_tables = len(rendered(least).encode()) - sum(table.size for table in least.values())
+    without_tables = len(rendered(least).encode()) - sum(map(_size, least.values()))
     return rendered(_fitting(frames, LARGEST - without_tables))
+
+
+def _size(table: PageTable) -> int:
+    """Bytes that a table takes in the page, without its heading."""
+    return len(json_in_html(table.packed).encode())
 
 
 def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
@@ -124,18 +179,12 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
                 continue
             most = min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
-                packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
-        if sum(table.size for table in packed.values()) < room:
+                # What NCCL kernels count as is said above all tables.
+                unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
+                packed[table.name] = pack(table, frame, most, ("nccl",) if table.by_nccl_policy else unused)
+        if sum(map(_size, packed.values())) < room:
             break
     return packed
-
-
-def _not_shown(table: Table, frame: pl.DataFrame) -> Sequence[str]:
-    """Columns that a table of the page lacks: what NCCL kernels count as, which the page says above all tables, and parts of
-    compute-absent time that the run does not have."""
-    if table.by_nccl_policy:
-        return ("nccl",)
-    return [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
 
 
 def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
@@ -150,7 +199,10 @@ def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
 def definitions() -> tuple[Markup, list[str]]:
     """DEFINITIONS of docs/ as HTML, and the ids of their headings; links to other pages become plain text."""
     docs = Path(__file__).resolve().parents[4] / "docs"
-    sources = (next(path for path in (FOLDER / Path(page).name, docs / page) if path.is_file()) for page in DEFINITIONS)
+    sources = (
+        next(path for path in (Path(__file__).with_name(Path(page).name), docs / page) if path.is_file())
+        for page in DEFINITIONS
+    )
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
@@ -217,11 +269,14 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
     measured = f"{WINDOW_TITLES[window['name']]}, {wording.time(begin)} to {wording.time(end)} of the trace"
     versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
-    models = head.get("gpus", ())
+    options = {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        for name, value in head["options"].items()
+    }
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
-        ("devices", [f"{run['devices']:,}", *_some(models)]),
+        ("devices", [f"{run['devices']:,}", *_some(head.get("gpus", ()))]),
         ("processes that use a GPU" if run["devices"] else "processes", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI" if run["devices"] else "their threads", [f"{run['threads']:,}"]),
         ("time", [time]),
@@ -231,7 +286,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
         ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
-        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
+        ("options", [f"{name}: {value}" for name, value in options.items()]),
         (head["input_kind"], _some(head["inputs"])),
     ]
     return [(name, values) for name, values in facts if values]
@@ -240,10 +295,6 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
 def _some(names: Sequence[str]) -> list[str]:
     more = len(names) - _MOST_NAMES
     return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
@@ -256,10 +307,8 @@ def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
             {
                 **row,
                 "sign": sign.replace("x", "×"),
-                "percent": wording.percent(row["value"]),
                 "product": " × ".join(map(wording.percent, factors.filter(pl.col("parent") == row["metric"])["value"])),
                 "says": reading(row["metric"], row["value"]),
-                "grade": level(row["value"]),
             }
             for row, sign in zip(rows.iter_rows(named=True), factor_signs(rows), strict=True)
         ]
@@ -300,3 +349,58 @@ def _histograms(frames: Frames) -> list[dict[str, Any]]:
             facts.append(f"{modes.height} modes")
         shown.append({"kernel": kernel, "facts": ", ".join(facts), "drawn": charts.histogram(kernel, bars, modes).html()})
     return shown
+
+
+# -- single drawings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """A drawing of the page: its name, its title for people, and its HTML with its style: SVG and text, no script. A notebook
+    shows it, and `str` of it is its HTML."""
+
+    name: str
+    title: str
+    html: str
+
+    def __repr__(self) -> str:
+        return f"<Drawing {self.name}: {self.title}>"
+
+    def __str__(self) -> str:
+        return self.html
+
+    _repr_html_ = __str__
+
+
+_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames, TimeCharts | None], Figure | None]]] = {
+    "activity": ("What devices do over time", lambda frames, over_time: over_time.activity(frames) if over_time else None),
+    "efficiencies": ("Efficiencies over time", lambda _, over_time: over_time.efficiencies() if over_time else None),
+    "wall_time": ("What the time of the devices went to", lambda frames, _: charts.wall_time(frames)),
+    "iterations": ("Iteration time per rank", lambda frames, _: charts.iterations(frames)),
+    "devices": ("Useful time of each device", lambda frames, _: charts.devices(frames)),
+    "families": ("Kernel families", lambda frames, _: charts.families(frames)),
+    "memory": ("GPU memory in use", lambda frames, over_time: next(iter(over_time.memory(frames) if over_time else ()), None)),
+    "bandwidth": ("NCCL bus bandwidth over message size", lambda frames, _: charts.bandwidth(frames)),
+}
+NAMES = tuple(_DRAWINGS)
+"""Names of all drawings."""
+
+
+def drawing(name: str, frames: Frames) -> Drawing:
+    """A drawing of a run, by its name.
+
+    Raises
+    ------
+    UsageError
+        When there is no such drawing, or the run has nothing to draw in it.
+    """
+    if name not in _DRAWINGS:
+        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
+    title, figure_of = _DRAWINGS[name]
+    figure = figure_of(frames, TimeCharts.of(frames))
+    if figure is None:
+        raise UsageError(f"plot {name!r}: this run has nothing to show there")
+    template = environment().get_template("drawing.html.j2")
+    style = notebook_style("first_screen.css", "rows.css")
+    html = template.render(title=title, drawn=figure.drawn, rows=figure.rows, legend=figure.legend, style=style)
+    return Drawing(name, title, html)

@@ -27,7 +27,9 @@ from nsys2prv.vocabulary.printable import printable
 
 SIDE = 1000
 """Side of the box."""
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+"""Units of times and of sizes: ns or bytes, and the name."""
 _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
@@ -37,13 +39,8 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """An axis: its range, what it is called, whether it is logarithmic, and its ticks if they are not round numbers.
-
-    Attributes
-    ----------
-    divisor
-        Values are divided by this where they are written.
-    """
+    """An axis: its range, what it is called, whether it is logarithmic, by what values are divided where they are written, and
+    its ticks if they are not round numbers."""
 
     low: float
     high: float
@@ -54,22 +51,19 @@ class PlotAxis:
 
     def at(self, values: Iterable[float]) -> Numbers:
         """Places of values, 0 to SIDE."""
-        low, high = self._plain(np.array([self.low, self.high]))
-        places: Numbers = (self._plain(np.asarray(list(values), dtype=np.float64)) - low) / ((high - low) or 1) * SIDE
+        numbers = np.array([self.low, self.high, *values], dtype=np.float64)
+        if self.is_log:
+            numbers = np.log10(np.maximum(numbers, 1e-300))
+        places: Numbers = (numbers[2:] - numbers[0]) / ((numbers[1] - numbers[0]) or 1) * SIDE
         return places
-
-    def _plain(self, values: Numbers) -> Numbers:
-        plain: Numbers = np.log10(np.maximum(values, 1e-300)) if self.is_log else values
-        return plain
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
         """Places, 0 to 1, and texts."""
         named = self.named
         if named is None:
-            values = _powers(self.low, self.high) if self.is_log else [
-                number * self.divisor for number in round_numbers(self.low / self.divisor, self.high / self.divisor, count)
-            ]  # fmt: skip
-            named = tuple((value, f"{value / self.divisor:,.6g}") for value in values)
+            low, high = self.low / self.divisor, self.high / self.divisor
+            numbers = _powers(low, high) if self.is_log else round_numbers(low, high, count)
+            named = tuple((number * self.divisor, f"{number:,.6g}") for number in numbers)
         places = self.at(value for value, _ in named) / SIDE
         return [(float(place), text) for place, (_, text) in zip(places, named, strict=True) if -1e-9 <= place <= 1 + 1e-9]
 
@@ -85,8 +79,7 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in _STEPS if factor * power >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [round(number * step, 12) for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _powers(low: float, high: float) -> list[float]:
@@ -108,33 +101,21 @@ def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False)
     return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
 
 
-def unit(longest: float) -> tuple[int, str]:
-    """The unit in which times up to a longest one are written: ns, and the name.
+def unit(largest: float, units: Sequence[tuple[int, str]] = TIMES) -> tuple[int, str]:
+    """The unit in which values up to a largest one are written.
 
     >>> unit(2_500_000)
     (1000000, 'ms')
     """
-    return next((entry for entry in _TIMES if longest >= entry[0]), _TIMES[-1])
+    return next((entry for entry in units if largest >= entry[0]), units[-1])
 
 
 @dataclass
 class Plot:
     """A drawing: shapes are added, and `html` is what the page contains.
 
-    Attributes
-    ----------
-    title
-        What it shows, for those who do not see it.
-    x, y
-        Its axes.
-    height
-        Of the box, pixels.
-    is_over_time
-        Whether its horizontal axis is the one that drawings over time share.
-    role
-        `img`, or `group` where shapes are links.
-    attributes
-        Further attributes of the SVG element.
+    It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
+    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element.
     """
 
     title: str
@@ -144,82 +125,68 @@ class Plot:
     is_over_time: bool = False
     role: str = "img"
     attributes: dict[str, str] = field(default_factory=dict)
-    _shapes: list[str] = field(default_factory=list)
+    shapes: list[str] = field(default_factory=list)
 
     def bars(
         self, begin: Iterable[float], end: Iterable[float], low: Iterable[float], high: Iterable[float],
-        colour: str | Sequence[str], titles: Sequence[str] = (),
+        colour: str | Sequence[str], titles: Sequence[str]
     ) -> None:  # fmt: skip
         """Rectangles, with a text each that is shown under the pointer."""
-        edges = zip(self.x.at(begin), self.x.at(end), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
-        for place, (x0, x1, y0, y1) in enumerate(edges):
-            fill = colour if isinstance(colour, str) else colour[place]
-            inner = f"<title>{text(titles[place])}</title>" if titles else ""
+        colours = itertools.repeat(colour) if isinstance(colour, str) else colour
+        edges = (self.x.at(begin), self.x.at(end), SIDE - self.y.at(high), SIDE - self.y.at(low))
+        for x0, x1, y0, y1, title, fill in zip(*edges, titles, colours, strict=False):
             box = f'x="{_n(x0)}" y="{_n(y0)}" width="{_n(x1 - x0)}" height="{_n(y1 - y0)}"'
-            self._shapes.append(f'<rect {box} fill="{fill}">{inner}</rect>' if inner else f'<rect {box} fill="{fill}"/>')
+            self.shapes.append(f'<rect {box} fill="{fill}"><title>{text(title)}</title></rect>')
 
-    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str) -> None:
+    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str, opacity: float = 1) -> None:
         """A filled area between two lines of steps; `edges` has one value more than the others."""
-        x = np.repeat(self.x.at(edges), 2)[1:-1]
-        top, bottom = (np.repeat(SIDE - self.y.at(values), 2) for values in (high, low))
-        self._area(x, top, bottom, colour, 1)
+        self.band(np.repeat(list(edges), 2)[1:-1], low.repeat(2), high.repeat(2), colour, opacity)
 
-    def band(self, x: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str) -> None:
+    def band(self, x: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str, opacity: float = 0.3) -> None:
         """A pale area between two lines."""
-        self._area(self.x.at(x), SIDE - self.y.at(high), SIDE - self.y.at(low), colour, 0.3)
-
-    def _area(self, x: Numbers, top: Numbers, bottom: Numbers, colour: str, opacity: float) -> None:
-        if len(x):
-            path = _path(np.concatenate([x, x[::-1]]), np.concatenate([top, bottom[::-1]]))
-            self._shapes.append(f'<path d="{path}Z" fill="{colour}" fill-opacity="{opacity}"/>')
+        places, top, bottom = self.x.at(x), SIDE - self.y.at(high), SIDE - self.y.at(low)
+        if len(places):
+            path = _path(np.concatenate([places, places[::-1]]), np.concatenate([top, bottom[::-1]]))
+            self.shapes.append(f'<path d="{path}Z" fill="{colour}" fill-opacity="{opacity}"/>')
 
     def line(
         self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 1.5, title: str = "", opacity: float = 1
     ) -> None:
-        """A line, interrupted where a value is NaN."""
-        path = _path(self.x.at(x), SIDE - self.y.at(y))
+        """A line, interrupted where a value is None or NaN."""
+        stroke = f'stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}"'
         inner = f"<title>{text(title)}</title>" if title else ""
-        self._shapes.append(
-            f'<path class="line" d="{path}" stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}">{inner}</path>'
-        )
+        self.shapes.append(f'<path class="line" d="{_path(self.x.at(x), SIDE - self.y.at(y))}" {stroke}>{inner}</path>')
 
     def points(self, x: Iterable[float], y: Iterable[float], colour: str, titles: Sequence[str], width: float = 8) -> None:
         """Round points: lines without a length keep their form in a stretched box."""
-        for x0, y0, title in zip(self.x.at(x), SIDE - self.y.at(y), titles, strict=True):
-            self._shapes.append(
-                f'<path class="line" d="M{_n(x0)} {_n(y0)}h0" stroke="{colour}" stroke-width="{width}" '
-                f'stroke-linecap="round"><title>{text(title)}</title></path>'
-            )
+        stroke = f'stroke="{colour}" stroke-width="{width}" stroke-linecap="round"'
+        for place, title in zip(self._places(x, y), titles, strict=True):
+            self.shapes.append(f'<path class="line" d="{place}" {stroke}><title>{text(title)}</title></path>')
+
+    def dots(self, x: Iterable[float], y: Iterable[float], colour: str) -> None:
+        """Small round points without texts."""
+        stroke = f'stroke="{colour}" stroke-width="4" stroke-linecap="round"'
+        self.shapes.append(f'<path class="line" d="{"".join(self._places(x, y))}" {stroke}/>')
 
     def link(self, x: float, y: float, target: str, title: str) -> None:
         """A round point that leads to the place of the page with an id."""
         self.role = "group"
-        (x0,), (y0,) = self.x.at([x]), SIDE - self.y.at([y])
-        self._shapes.append(
-            f'<a href="#{escape(target)}" aria-label="{text(title)}"><path class="line link" d="M{_n(x0)} {_n(y0)}h0">'
-            f"<title>{text(title)}</title></path></a>"
-        )
+        point = f'<path class="line link" d="{self._places([x], [y])[0]}"><title>{text(title)}</title></path>'
+        self.shapes.append(f'<a href="#{escape(target)}" aria-label="{text(title)}">{point}</a>')
 
-    def dots(self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 4) -> None:
-        """Round points without texts."""
-        path = "".join(f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True))
-        self._shapes.append(f'<path class="line" d="{path}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round"/>')
+    def _places(self, x: Iterable[float], y: Iterable[float]) -> list[str]:
+        return [f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True)]
 
     def rules(self, x: Iterable[float], kind: str) -> None:
         """Vertical lines through the box, of a class of the style."""
-        path = "".join(f"M{_n(place)} 0V{SIDE}" for place in self.x.at(x))
-        if path:
-            self._shapes.append(f'<path class="line {kind}" d="{path}"/>')
+        if path := "".join(f"M{_n(place)} 0V{SIDE}" for place in self.x.at(x)):
+            self.shapes.append(f'<path class="line {kind}" d="{path}"/>')
 
     def picture(self, pixels: NDArray[np.uint8]) -> None:
         """A picture that fills the box: rows x columns x RGBA, the first row at the top."""
         source = b64encode(png(pixels)).decode()
         box = f'x="0" y="0" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none"'
-        self._shapes.append(f'<image {box} href="data:image/png;base64,{source}"/>')
-
-    def shape(self, markup: str) -> None:
-        """A shape in the coordinates of the box, as SVG."""
-        self._shapes.append(markup)
+        self.shapes.append(f'<image {box} href="data:image/png;base64,{source}"/>')
 
     def html(self) -> Markup:
         """The drawing with its axes."""
@@ -236,7 +203,7 @@ class Plot:
             f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="{self.role}" aria-label="{text(self.title)}"'
             f"{of_time}{more}>",
             f'<path class="line grid-line" d="{grid}"/>' if grid else "",
-            *self._shapes,
+            *self.shapes,
             "</svg></div>",
             f'<div class="x-ticks"{of_time}>',
             *(f'<span style="left:{_n(100 * place)}%">{text(name)}</span>' for place, name in x_ticks),
@@ -269,13 +236,10 @@ def _n(value: float) -> str:
 
 
 def _path(x: Numbers, y: Numbers) -> str:
-    pieces, joined = [], False
-    for x0, y0 in zip(x, y, strict=True):
-        is_number = bool(np.isfinite(x0) and np.isfinite(y0))
-        if is_number:
-            pieces.append(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}")
-        joined = is_number
-    return "".join(pieces)
+    is_number = np.isfinite(x) & np.isfinite(y)
+    is_joined = np.append(False, is_number)[: len(x)]
+    places = zip(x[is_number], y[is_number], is_joined[is_number], strict=True)
+    return "".join(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}" for x0, y0, joined in places)
 
 
 # -- bars and figures -----------------------------------------------------------------------------------------------------
@@ -303,23 +267,12 @@ class BarRow:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as the page and notebooks show it.
-
-    Attributes
-    ----------
-    plot, rows
-        What is drawn: a plot, or rows of bars.
-    entries
-        Of the legend: a key, a name and a colour each.
-    title, reading
-        For people: its name, and what it shows.
-    notes
-        What is worth to be said about it.
-    """
+    """A drawing as the page and notebooks show it: a plot or rows of bars; its legend, entries such as those of ACTIVITIES,
+    CAUSES or WALL_PARTS; what it is called, what it shows, and what is worth to be said about it."""
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()
-    entries: Sequence[Sequence[Any]] = ()
+    legend: Sequence[Sequence[Any]] = ()
     title: str = ""
     reading: str = ""
     notes: Sequence[str] = ()
@@ -328,16 +281,6 @@ class Figure:
     def drawn(self) -> Markup | None:
         """The plot for the page."""
         return None if self.plot is None else self.plot.html()
-
-    @property
-    def legend(self) -> list[Mapping[str, str]]:
-        """Names and colours."""
-        return legend(self.entries)
-
-
-def legend(entries: Sequence[Sequence[Any]]) -> list[Mapping[str, str]]:
-    """Names and colours of entries such as those of ACTIVITIES, CAUSES or WALL_PARTS."""
-    return [{"name": str(entry[1]), "colour": str(entry[2])} for entry in entries]
 
 
 # -- colours --------------------------------------------------------------------------------------------------------------
@@ -375,26 +318,18 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 """Colours of the parts of the wall time, by group."""
 
 
-def _colours_of_groups(groups: Sequence[str]) -> list[str]:
-    """A colour for each part of the wall time, from their groups."""
-    colours = {group: itertools.cycle(_OF_GROUPS[group]) for group in groups}
-    return [next(colours[group]) for group in groups]
-
-
-def colours_of_parts(shown: Sequence[tuple[str, str]]) -> list[str]:
+def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown."""
-    unnamed = [(name, group) for name, group in shown if name not in _COLOUR_OF_PART]
-    by_group = dict(zip(unnamed, _colours_of_groups([group for _, group in unnamed]), strict=True))
-    return [_COLOUR_OF_PART[name] if name in _COLOUR_OF_PART else by_group[name, group] for name, group in shown]
+    colours = {group: itertools.cycle(of_group) for group, of_group in _OF_GROUPS.items()}
+    return [_COLOUR_OF_PART.get(name) or next(colours[group]) for name, group in shown]
 
 
+_COLOUR_OF_PART: dict[str, str] = {}
 _PARTS = (("compute_ns", "computing", "compute"), *((part.column, part.title, part.group) for part in parts.PARTS))
-WALL_PARTS = tuple(
-    (column, title, colour)
-    for (column, title, _), colour in zip(_PARTS, _colours_of_groups([group for *_, group in _PARTS]), strict=True)
-)
+_COLOURS = colours_of_parts((column, group) for column, _, group in _PARTS)
+WALL_PARTS = tuple((column, title, colour) for (column, title, _), colour in zip(_PARTS, _COLOURS, strict=True))
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
-_COLOUR_OF_PART = {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
+_COLOUR_OF_PART |= {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
 
 
 def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:

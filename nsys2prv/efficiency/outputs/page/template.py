@@ -18,8 +18,11 @@ import jinja2
 import polars as pl
 from markupsafe import Markup
 
-from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, OnPage, Table
+from nsys2prv.efficiency.gate import worded
+from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
+from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.printable import printable, safe_json
@@ -28,9 +31,6 @@ _OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "de
 """Columns in the unit of the metric."""
 _DIGITS = 9
 """Digits of numbers that are not whole."""
-_OF_DEVICES = (*(efficiency.name for efficiency in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
-_OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
-"""Efficiencies that wide tables show at first, of runs with and without GPUs."""
 _HEADINGS = {"avg_max": "average / largest", "peak_at_ns": "peak at"}
 """Headings that names of columns do not give."""
 FOLDER = Path(__file__).parent
@@ -50,7 +50,8 @@ def environment() -> jinja2.Environment:
         # Of all that is put into the page; what the page itself is made of is `Markup`.
         finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    templates.filters["short"] = wording.short
+    filters = (wording.short, wording.time, wording.percent, level, worded)
+    templates.filters.update({function.__name__: function for function in filters})
     return templates
 
 
@@ -79,18 +80,28 @@ def _scoped(style: str) -> str:
     return re.sub(r"(?P<space>(?:^|(?<=[{}]))\s*)(?P<selectors>[^{}@;\s][^{}@;]*)\{", scoped, plain)
 
 
-def script_of_page(name: str) -> Markup:
-    """A script of the page, unchanged: its hash is in the policy. It must not contain what would end the element."""
-    text = part(name)
-    if "</script" in text.lower() or "<!--" in text:
-        raise ValueError("a script of the page has </script or <!-- in it")
-    return Markup(text)
+def rendered_page(
+    template: str, styles: Sequence[str], content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable]
+) -> str:
+    """A page as one HTML file, whose policy is that its own script runs, and no other.
 
-
-def hashes(scripts: Sequence[str]) -> str:
-    """What a content security policy names so that these scripts, and no others, run."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    return " ".join(f"'sha256-{digest}'" for digest in digests)
+    Parameters
+    ----------
+    template, styles
+        Files of this folder.
+    content
+        What the template shows.
+    data, tables
+        What `page.js` reads; its tables.
+    """
+    script = Markup(part("page.js"))
+    return environment().get_template(template).render(
+        **content,
+        island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=Markup("".join(map(part, styles))),
+    )  # fmt: skip
 
 
 def json_in_html(content: Any) -> Markup:
@@ -110,14 +121,10 @@ def json_in_html(content: Any) -> Markup:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of the page.
+    """One table of the page: its declaration, how many rows are in the page, and how many there are.
 
     Attributes
     ----------
-    table
-        Its declaration.
-    rows, all_rows
-        Rows in the page, and all rows.
     packed
         What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`,
         its `form` ("text", "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are
@@ -129,39 +136,25 @@ class PageTable:
     all_rows: int
     packed: Mapping[str, Any]
 
-    @property
-    def size(self) -> int:
-        """Bytes that it takes in the page, without its heading."""
-        return len(json_in_html(self.packed).encode())
-
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
-    """A table of the page, of at most so many cells.
-
-    Parameters
-    ----------
-    table, frame
-        Its declaration and its rows.
-    cells
-        Largest number of cells; the last rows are left out.
-    without
-        Columns that are not shown.
-    """
+    """A table of the page without some columns, of at most so many cells: the last rows are left out."""
     columns = [column for column in table.columns if column.name not in without]
     place = table.page or OnPage("")
     by = (place.worst_first, not place.lowest_first) if place.worst_first else None
-    if by is not None:
+    if by:
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
     shown = in_units(table, frame.head(max(cells // len(columns), 1)))
     main = _main(place.columns, shown)
+    headings = _HEADINGS | {name: efficiency.heading for name, efficiency in EFFICIENCIES.items()}
     packed = [
         {
             "name": column.name,
-            "heading": _heading(column),
+            "heading": headings.get(column.name, column.heading),
             "meaning": column.meaning.replace("`", ""),
             "main": column.name in main,
             "is_moment": column.is_moment,
-            "form": _form(column),
+            "form": column.unit or {pl.String: "text", pl.Int64: "count"}.get(column.dtype, "number"),
             **_values(shown[column.name]),
         }
         for column in columns
@@ -173,7 +166,8 @@ def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
     """Columns that are shown at first: without GPUs efficiencies of hosts, and nothing that is not known in any row."""
     names = set(columns or shown.columns)
     if EFFICIENCY_COLUMNS in names:
-        names |= {*_OF_DEVICES} if shown[_OF_DEVICES[0]].count() else {*_OF_DEVICES, *_OF_HOSTS}
+        of_hosts = () if shown[OF_DEVICES[0]].count() else OF_HOSTS
+        names |= {*OF_DEVICES, HOST_TREE.efficiencies[0].name, *of_hosts}
     return {name for name in names if name in shown.columns and (shown.is_empty() or shown[name].count())}
 
 
@@ -192,19 +186,6 @@ def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     factor = pl.col("metric").replace_strict(factors, return_dtype=pl.Float64)
     numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
     return rows.with_columns(pl.col(numbers) * factor, metric=pl.col("metric").replace(names)).select(rows.columns)
-
-
-def _heading(column: Column) -> str:
-    efficiency = EFFICIENCIES.get(column.name)
-    return efficiency.heading if efficiency else _HEADINGS.get(column.name, column.heading)
-
-
-def _form(column: Column) -> str:
-    if column.unit:
-        return column.unit
-    if column.dtype is pl.String:
-        return "text"
-    return "count" if column.dtype is pl.Int64 else "number"
 
 
 def _values(column: pl.Series) -> dict[str, Any]:

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from nsys2prv.paraver import fields
-from nsys2prv.paraver.fields import Fields
+from nsys2prv.paraver import blocks
+from nsys2prv.paraver.blocks import Fields
 
 
-@pytest.mark.parametrize("chunk", [9, 16, 33, 1 << 18])
-def test_each_number_is_read_wherever_pieces_of_the_text_end(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fields, "_CHUNK", chunk)
-    chance = random.Random(chunk)
+@pytest.mark.parametrize("fields_at_once", [1, 7, 1 << 15])
+def test_each_number_is_read(fields_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_FIELDS_AT_ONCE", fields_at_once)
+    chance = random.Random(fields_at_once)
     numbers = [chance.choice([1, 1, 1, -1]) * chance.randrange(10 ** chance.randrange(1, 19)) for _ in range(600)]
     ends = [chance.choice(":::\n") for _ in numbers[1:]] + ["\n"]
 
@@ -24,17 +24,12 @@ def test_each_number_is_read_wherever_pieces_of_the_text_end(chunk: int, monkeyp
     assert found.first.tolist() == [0, *(place + 1 for place, end in enumerate(ends[:-1]) if end == "\n")]
 
 
-@pytest.mark.parametrize("chunk", [9, 300, 1 << 18])
 @pytest.mark.parametrize("lengths", [[255, 0, 256, 1], [511, 512, 2], [256], [3, 1000, 0, 0, 768]])
-def test_long_fields_count_as_the_longest_ones(lengths: list[int], chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fields, "_CHUNK", chunk)
+def test_fields_may_be_long(lengths: list[int]) -> None:
     found = Fields("".join("1:" * before + "0" * length + "\n" for before, length in enumerate(lengths)).encode())
 
-    of_lines = [[1] * before + [min(length, 255)] for before, length in enumerate(lengths)]
+    of_lines = [[1] * before + [length] for before, length in enumerate(lengths)]
     assert found.length.tolist() == [length for line in of_lines for length in line]
-    assert [found.line(number) for number in range(len(lengths))] == [
-        "1:" * before + "0" * length for before, length in enumerate(lengths)
-    ]
 
 
 def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> None:
@@ -47,6 +42,7 @@ def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> 
 def test_lines_and_fields_have_their_text() -> None:
     found = Fields("1:é:\n\n# x:y\n".encode())
 
-    assert [found.line(number) for number in range(3)] == ["1:é:", "", "# x:y"]
-    assert [found.field(number) for number in range(6)] == ["1", "é", "", "", "# x", "y"]
+    lines = zip(found.first.tolist(), found.count.tolist(), strict=True)
+    assert [found.text(first, count) for first, count in lines] == ["1:é:", "", "# x:y"]
+    assert [found.text(number) for number in range(6)] == ["1", "é", "", "", "# x", "y"]
     assert found.count.tolist() == [3, 1, 2]

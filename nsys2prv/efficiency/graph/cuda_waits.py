@@ -1,4 +1,4 @@
-"""What operations and host threads wait for by CUDA events.
+"""What operations and host threads wait for by CUDA events, and launches by full queues.
 
 A record of an event stands for all work launched on its stream before. A stream that waits for the event starts nothing that is
 launched after the wait before that work has ended; neither does a call that synchronizes with the event end before. What was
@@ -8,26 +8,29 @@ By default nsys reports the calls of cudaStreamWaitEvent with their streams, and
 event right before another stream waits for it. So for an operation that was held after such a wait, what it waited for was
 launched before the last record call of the same thread, as the last on some other stream, and it ended right before the
 operation started. Where that is true for one stream alone, the wait is inferred.
+
+CUDA holds about 1,024 launches of a stream; the next call returns when one of them has started. Nothing of that is recorded.
+The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have
+not started, and that ends right after another one of them has.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, Moments
+from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
-from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT, SYNCHRONIZATION
+from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
+from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT
 from nsys2prv.vocabulary import event_types, row_names
 
-NONE = -1
 _MOST_STREAMS_ON_THE_WAY = 32
 """Streams that waited for each other, without work in between, before what an operation waits for."""
 _LEAST_HELD = 10_000
@@ -35,6 +38,22 @@ _LEAST_HELD = 10_000
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
 _RECORD_CALL = r"(?i)EventRecord"
+
+FEWEST_PENDING = 900
+"""Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
+LONGER = 2.0
+"""Length of a blocked call against the usual one."""
+LONGEST_RELEASE = 10_000
+"""From the start of the operation that makes place to the end of the call at most, ns."""
+_USUAL = 0.1
+"""Quantile of the lengths of launch calls that is the usual one: in a full queue most are blocked."""
+_BARS_PER_DOUBLING = 16
+
+BLOCKED = dict.fromkeys(
+    ("row", "begin", "until", "usual", "pending", "free_row", "free_start", "next_row", "next_start"), pl.Int64
+)
+"""Columns of blocked calls: row of the thread and times, ns; usual length, ns; operations that were pending when it ended; row
+and start of the operation that made place, and of the one that was launched."""
 
 EDGE_SCHEMA = dict.fromkeys(("row", "start", "end", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 """What waits, and what it waits for: rows, start and end, ns."""
@@ -71,7 +90,7 @@ class LogicalStreams:
     on one device, which names of rows do not tell apart: work of such contexts is taken to run in one order.
 
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
-    that a task waits for (`note_devices`) have rows of it; else its devices are in the same order.
+    that a task waits for have rows of it; else its devices are in the same order.
 
     Attributes
     ----------
@@ -95,38 +114,61 @@ class LogicalStreams:
         self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
         pairs = [(task, stream) for (task, _), stream in numbers.items()]
         self.of_tasks = pl.DataFrame(pairs, schema={"task": pl.Int64, "other": pl.Int64}, orient="row")
-        self._noted: defaultdict[int, set[int]] = defaultdict(set)
 
-    def note_devices(self, tasks_and_devices: Iterable[tuple[int, int | None]]) -> None:
-        """Note which devices tasks wait for, as their processes count them."""
-        for task, device in tasks_and_devices:
-            if device is not None:
-                self._noted[task].add(device)
+    def waits(self, run: MeasuredRun) -> pl.DataFrame:
+        """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the number of the `stream` that they
+        name; null: it is not known."""
+        recorded = run.frame(WAITS)
+        kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
+        located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
+        names = located.select("task", "device", "stream").unique()
+        counted: defaultdict[int, set[int]] = defaultdict(set)
+        for task, device, _ in names.drop_nulls("device").iter_rows():
+            counted[task].add(device)
+        numbers = [self._number(task, device, stream, counted[task]) for task, device, stream in names.iter_rows()]
+        numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
+        joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
+        return joined.with_columns(stream="number")
 
-    def find(self, waits: pl.DataFrame) -> pl.Series:
-        """Stream that each wait names by `task`, `device` (as the process counts; null: not known) and `stream`; null: none is
-        known."""
-        names = waits.select("task", "device", "stream")
-        distinct = names.unique()
-        streams = [self._stream(*name) for name in distinct.iter_rows()]
-        numbered = distinct.with_columns(number=pl.Series(streams, dtype=pl.Int64))
-        return names.join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")["number"]
-
-    def _stream(self, task: int, device: int | None, stream: int | None) -> int | None:
-        if stream is None or (number := self._number(task, device)) is None:
-            return None
-        return self._named.get((task, number, stream))
-
-    def _number(self, task: int, device: int | None) -> int | None:
-        """Number on its node of a device as a process counts."""
+    def _number(self, task: int, device: int | None, stream: int | None, counted: set[int]) -> int | None:
+        """Number of a stream of a device as its process counts; `counted` are all devices that it names."""
         devices = self._devices.get(task, [])
         if len(devices) == 1:
-            return devices[0]
-        if device is None:
-            return None
-        if self._noted[task].issubset(devices):
-            return device if device in devices else None
-        return devices[device] if 0 <= device < len(devices) else None
+            device = devices[0]
+        elif device is not None and not counted.issubset(devices):
+            device = devices[device] if 0 <= device < len(devices) else None
+        return None if device is None or stream is None else self._named.get((task, device, stream))
+
+
+def with_last(
+    rows: pl.DataFrame,
+    on: str,
+    events: pl.DataFrame,
+    key: str,
+    by: str | list[str],
+    *,
+    exact: bool = True,
+    forward: bool = False,
+) -> pl.DataFrame:
+    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later.
+
+    Parameters
+    ----------
+    exact
+        Whether it may be at the same time.
+    forward
+        Whether it is the first one that is not earlier.
+    """
+    return rows.sort(on, maintain_order=True).join_asof(
+        events.sort(key, maintain_order=True), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
+        strategy="forward" if forward else "backward", check_sortedness=False,
+    )  # fmt: skip
+
+
+def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
+    """Values of an event type with their names."""
+    names = run.events.types.get(number)
+    return list(((names.values if names else None) or {}).items())
 
 
 # -- waits --------------------------------------------------------------------------------------------------------------
@@ -143,7 +185,7 @@ def event_edges(run: MeasuredRun) -> EventEdges:
     if RECORDS.name not in run.events.collections:
         return EventEdges(nothing, nothing, _inferred(run, streams, waits.drop_nulls("stream"), operations))
     records = _records(run, streams, operations)
-    of_streams = _join_next(waits.drop_nulls("stream").sort("call", maintain_order=True), operations)
+    of_streams = _join_next(waits.drop_nulls("stream"), operations)
     followed = of_streams.drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
@@ -153,16 +195,12 @@ def event_edges(run: MeasuredRun) -> EventEdges:
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Waits of streams and threads for events: wait (a number), task, row, call, until, stream (null: the thread waits), event,
     sync. Those of streams that have no row are left out."""
-    names = run.events.types.get(SYNCHRONIZATION)
-    values = {label: value for value, label in ((names.values if names else None) or {}).items()}
-    kinds = [values[kind] for kind in (SYNC_WAIT_EVENT, SYNC_EVENT) if kind in values]
-    waits = run.frame(WAITS).filter(pl.col("value").is_in(kinds) & pl.col("event").is_not_null())
-    located = run.events.rows.located(waits.drop("number")).with_columns(device=waits["device"] - 1)
-    streams.note_devices(located.select("task", "device").unique().iter_rows())
-    is_of_stream = pl.col("value") == values.get(SYNC_WAIT_EVENT, 0)
-    stream = pl.when(is_of_stream).then(streams.find(located).fill_null(NONE))
+    kind = pl.col("kind")
+    stream = pl.when(kind == SYNC_WAIT_EVENT).then(pl.col("stream").fill_null(NONE))
     return (
-        located.with_columns(stream=stream, call="start", until="end")
+        streams.waits(run)
+        .filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
+        .with_columns(stream=stream, call="start", until="end")
         .with_row_index("wait")
         .filter(pl.col("stream").fill_null(0) != NONE)
         .select(pl.col("wait", "task", "row", "call", "until", "stream", "event", "sync").cast(pl.Int64))
@@ -194,19 +232,14 @@ def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
-    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64)).sort("call", maintain_order=True)
-    return numbered.join_asof(
-        last, left_on="call", right_on="last_call", by="stream",
-        coalesce=False, allow_exact_matches=False, check_sortedness=False,
-    ).sort("record")  # fmt: skip
+    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
+    return with_last(numbered, "call", last, "last_call", "stream", exact=False).sort("record")
 
 
 def _join_next(waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """Waits, in the order of `call`, each with the operation that is launched next on its stream; null: none is."""
-    return waits.drop("row", "until", strict=False).join_asof(
-        operations.rename({"call": "issued"}), left_on="call", right_on="issued", by="stream", strategy="forward",
-        coalesce=False, check_sortedness=False,
-    )  # fmt: skip
+    """Waits, each with the operation that is launched next on its stream; null: none is."""
+    issued = operations.rename({"call": "issued"})
+    return with_last(waits.drop("row", "until", strict=False), "call", issued, "issued", "stream", forward=True)
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -225,17 +258,10 @@ def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     by_number = ids.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True).drop("event", "call")
     with_number = waits.drop_nulls("sync").join(by_number, on=["task", "sync"], how="inner")
     # A wait is for the latest record that was called before it.
-    by_call = (
-        waits.join(with_number, on="wait", how="anti")
-        .sort("call", maintain_order=True)
-        .join_asof(
-            ids.rename({"call": "recorded", "sync": "of_record"}).sort("recorded", maintain_order=True),
-            left_on="call", right_on="recorded", by=["task", "event"], check_sortedness=False,
-        )
-        .drop_nulls("record")
-        # Two different numbers: the record of the wait is not in the run.
-        .filter(pl.col("sync").is_null() | pl.col("of_record").is_null())
-    )  # fmt: skip
+    called = ids.rename({"call": "recorded", "sync": "of_record"})
+    latest = with_last(waits.join(with_number, on="wait", how="anti"), "call", called, "recorded", ["task", "event"])
+    # Two different numbers: the record of the wait is not in the run.
+    by_call = latest.drop_nulls("record").filter(pl.col("sync").is_null() | pl.col("of_record").is_null())
     columns = [*waits.columns, "record", "record_stream"]
     return pl.concat([with_number.select(columns), by_call.select(columns)])
 
@@ -246,11 +272,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     Where a stream waited for another one, and then recorded an event with no operation in between, the operations of both are
     awaited.
     """
-    links = (
-        bound.filter(pl.col("stream").is_not_null())
-        .select("stream", waited="call", next_record="record", source="record_stream")
-        .sort("waited", maintain_order=True)
-    )
+    links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))
     reached = bound.select("wait", "record")
@@ -262,13 +284,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
         operations = pl.col("last_row", "last_start", "last_end").name.replace("last_", "awaited_")
         awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream").select(_AWAITED))
         # Of several waits for records on one stream the last one counts.
-        before = (
-            at.join(sources, on="stream", how="inner")
-            .sort("call")
-            .join_asof(
-                links, left_on="call", right_on="waited", by=["stream", "source"], coalesce=False, check_sortedness=False
-            )
-        )
+        before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
         is_after = pl.col("last_call").is_null() | (pl.col("waited") > pl.col("last_call"))
         reached = before.filter(is_after).drop_nulls("next_record").select("wait", record="next_record").unique()
     return pl.concat(awaited)
@@ -279,29 +295,18 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    names = run.events.types.get(event_types.CUDA_CALL)
-    labels: list[tuple[int, Any]] = list(((names.values if names else None) or {}).items())
-    values = pl.DataFrame(labels, schema={"value": pl.Int64, "name": pl.String}, orient="row")
-    record_calls = values.filter(pl.col("name").str.contains(_RECORD_CALL))["value"].to_list()
+    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search(_RECORD_CALL, name)]
     if not record_calls:
         return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
-    records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start").sort("recorded")
+    records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = waits.sort("call", maintain_order=True).join_asof(
-        records, left_on="call", right_on="recorded", by="row", coalesce=False, check_sortedness=False
-    )
-    open_waits = recorded.drop_nulls("recorded").select("task", "stream", "call", "recorded")
-    followed = _join_next(open_waits, operations.sort("call", "start")).drop_nulls("row")
-    held = _held(followed, operations)
+    recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
+    open_waits = recorded.select("task", "stream", "call", "recorded")
+    held = _held(_join_next(open_waits, operations.sort("call", "start")).drop_nulls("row"), operations)
     candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end").sort(
-        "launched", maintain_order=True
-    )
-    pairs = candidates.sort("recorded", maintain_order=True).join_asof(
-        last, left_on="recorded", right_on="launched", by="other",
-        coalesce=False, allow_exact_matches=False, check_sortedness=False,
-    )  # fmt: skip
+    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end")
+    pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
     only = fitting.unique(["row", "start"], keep="none", maintain_order=True)
@@ -314,3 +319,55 @@ def _held(followed: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     last = followed.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
     placed = last.join(before, on=["row", "start"], how="left", maintain_order="left")
     return placed.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
+
+
+# -- full launch queues -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BlockedCalls(Measurement):
+    """Calls of a run that wait for a place in a launch queue: columns of BLOCKED."""
+
+    calls: pl.DataFrame
+
+
+def blocked_calls(run: MeasuredRun) -> BlockedCalls:
+    """Those of a run."""
+    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
+    is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
+    launching = calls.filter(pl.Series(is_launch)).select("row", begin="start", until="end")
+    if launching.is_empty() or run.operations.is_empty():
+        return BlockedCalls(pl.DataFrame(schema=BLOCKED))
+    usual = _usual_length(launching)
+    long = launching.filter(pl.col("until") - pl.col("begin") >= LONGER * usual)
+    # Of calls that begin at the same time the longest counts. A graph has many operations: its call waits once.
+    calls = long.sort("until", maintain_order=True).unique(["row", "begin"], keep="last", maintain_order=True)
+    launches = run.launches.select("row", begin="time", next_row="to_row", next_start="to_time")
+    pairs = launches.join(calls, on=["row", "begin"], how="inner", maintain_order="left")
+    blocking = pairs.sort("next_start", maintain_order=True).unique(["row", "begin"], keep="first", maintain_order=True)
+    row, start = (run.operations[name].to_numpy() for name in ("row", "start"))
+    stream_of_row = LogicalStreams(run.events.rows).of_row
+    order = np.argsort(stream_of_row[row], kind="stable")
+    operations = Moments.of(stream_of_row[row[order]], start[order])
+    stream = stream_of_row[blocking["next_row"].to_numpy()]
+    # The last operation that had started when the call ended made place; before the first of all there is none.
+    place = operations.place(stream, blocking["until"].to_numpy())
+    pending = operations.find(stream, blocking["next_start"].to_numpy() - 1) + 1 - place
+    free = order[place]
+    released = blocking.with_columns(
+        usual=pl.lit(usual), pending=pl.Series(pending), free_row=pl.Series(row[free]), free_start=pl.Series(start[free])
+    ).filter(
+        pl.Series((place != NONE) & (pending >= FEWEST_PENDING)),
+        pl.col("free_start") > pl.col("begin"),
+        pl.col("until") - pl.col("free_start") <= LONGEST_RELEASE,
+    )
+    return BlockedCalls(released.select(pl.col(name).cast(dtype) for name, dtype in BLOCKED.items()))
+
+
+def _usual_length(launching: pl.DataFrame) -> int:
+    """Usual length of launch calls, ns: the upper edge of the bar of a histogram."""
+    length = (launching["until"] - launching["begin"]).to_numpy()
+    bars = np.bincount(np.floor(np.log2(np.maximum(length, 1)) * _BARS_PER_DOUBLING).astype(np.int64))
+    counts = np.cumsum(bars)
+    bar = int(np.searchsorted(counts, _USUAL * counts[-1]))
+    return int(np.ceil(2 ** ((bar + 1) / _BARS_PER_DOUBLING)))

@@ -1,4 +1,4 @@
-"""PcfLabels of a trace, .pcf: writer and strict reader."""
+"""Labels of a trace, .pcf, and names of its rows, .row: writers and strict readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, raising, shown, text_lines
 from nsys2prv.sources.registry import renumbered
-from nsys2prv.timeline.labels import EarlierLabels, UsedType
+from nsys2prv.timeline.labels import EarlierLabels, UsedType, readable
+from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import event_types
 
 _HEAD = """DEFAULT_OPTIONS
@@ -69,7 +70,7 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
     """
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
-    if _OF_GPUS & {one.number for one in used} and not _RECOGNISED_BY & {one.label for one in used}:
+    if _OF_GPUS & {used_type.number for used_type in used} and not _RECOGNISED_BY & {used_type.label for used_type in used}:
         lines += ["", f"# There is no {' and no '.join(sorted(_RECOGNISED_BY))}."]
     lines += ["", _STATES_LINE, *(f"{state.number:<4} {state.label}" for state in event_types.STATES)]
     lines += ["", "", "STATES_COLOR", *(f"{number:<4} {{{r},{g},{b}}}" for number, (r, g, b) in sorted(colours.items()))]
@@ -139,9 +140,9 @@ def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
     on_malformed = on_malformed or raising(path)
     reader = _PcfReader(on_malformed)
     is_own = False
-    for line, whole in text_lines(path, on_malformed):
-        is_own = is_own or whole == _STATES_LINE
-        text = whole.strip(" \t")
+    for line, padded in text_lines(path, on_malformed):
+        is_own = is_own or padded == _STATES_LINE
+        text = padded.strip(" \t")
         if text and not text.startswith("#"):
             reader.read(line, text)
     return PcfLabels(reader.states, reader.types, reader.colours, is_own)
@@ -201,14 +202,14 @@ class _PcfReader:
 
     def _add_label(self, line: int, section: str, form: re.Match[str]) -> None:
         number, label = int(form["number"]), form["label"] or ""
-        kind, known = {
+        kind, labelled = {
             "STATES": ("state", self.states.keys()),
             "EVENT_TYPE": ("event type", self.types.keys()),
             _VALUES: ("value", self._values.keys()),
         }[section]
         if not label:
             self._on_malformed(line, f"the label of {kind} {number} is empty")
-        elif number in known:
+        elif number in labelled:
             self._on_malformed(line, f"{kind} {number} has two labels")
         elif abs(number) > event_types.LARGEST_LABELLED_NUMBER:
             self._on_malformed(line, f"{kind} {number} is above {event_types.LARGEST_LABELLED_NUMBER}: Paraver loses its label")
@@ -226,9 +227,59 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     if not os.path.exists(path):
         raise TraceError(path, "there is no such file to take labels from")
     types = read_pcf(path).types
-    moved = renumbered({number: known.label for number, known in types.items()})
-    types = {moved.get(number, number): known for number, known in types.items()}
+    moved = renumbered({number: label.label for number, label in types.items()})
+    types = {moved.get(number, number): label for number, label in types.items()}
     return EarlierLabels(
-        {known.label: number for number, known in types.items()},
-        {number: {label: value for value, label in known.values.items()} for number, known in types.items() if known.values},
+        {label.label: number for number, label in types.items()},
+        {number: {text: value for value, text in label.values.items()} for number, label in types.items() if label.values},
     )
+
+
+_LEVEL = re.compile(rf"LEVEL (WORKLOAD|APPL|TASK|THREAD|SYSTEM|NODE|CPU) SIZE ([0-9]{{1,{MOST_DIGITS}}})")
+
+
+def write_row(path: Path, rows: Rows, title: str) -> None:
+    """Write the names of all rows of a trace; `title` is that of the workload."""
+    cpus = [f"CPU {cpu + 1}.{node.name}" for node in rows.nodes for cpu in range(node.cpus)]
+    levels = {
+        "WORKLOAD": [title],
+        "APPL": [title],
+        "TASK": [task.name for task in rows.tasks],
+        "THREAD": [thread.name for task in rows.tasks for thread in task.threads],
+        "SYSTEM": [title],
+        "NODE": [node.name for node in rows.nodes],
+        "CPU": cpus,
+    }
+    blocks = ["\n".join([f"LEVEL {level} SIZE {len(names)}", *map(readable, names)]) for level, names in levels.items()]
+    path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8", newline="\n")
+
+
+def read_row(path: Path, on_malformed: OnMalformed | None = None) -> dict[str, tuple[str, ...]]:
+    """Names of a .row: level -> names in order.
+
+    `on_malformed` is called for each malformed line, which is then skipped; without it the first one raises a TraceError. So
+    does a file that can't be read.
+    """
+    on_malformed = on_malformed or raising(path)
+    names: dict[str, tuple[str, ...]] = {}
+    lines = text_lines(path, on_malformed)
+    for line, text in lines:
+        if not text or text.startswith("#"):
+            continue
+        form = _LEVEL.fullmatch(text)
+        if form is None:
+            on_malformed(
+                line, f"{shown(text)} is not `LEVEL <level> SIZE <number>`, or one name too many of the level before it"
+            )
+            continue
+        level, size = form[1], int(form[2])
+        if level in names:
+            on_malformed(line, f"level {level} appears twice")
+        of_level = [name for _, (_, name) in zip(range(size), lines, strict=False)]
+        if len(of_level) < size:
+            on_malformed(line, f"level {level} announces {size} names and has {len(of_level)}")
+        for position, name in enumerate(of_level, start=1):
+            if not name:
+                on_malformed(line + position, f"name {position} of level {level} is empty")
+        names[level] = tuple(of_level)
+    return names

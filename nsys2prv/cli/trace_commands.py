@@ -1,4 +1,4 @@
-"""`nsys2prv views`."""
+"""`nsys2prv check` and `nsys2prv views`, of a trace that is there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,38 @@ from typing import Annotated
 import typer
 
 from nsys2prv.cli.console import print_json, print_lines, print_result
-from nsys2prv.cli.options import AsJson
+from nsys2prv.cli.options import AsJson, TracePath
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.run.option_values import name_list
+
+
+def check(
+    trace: Annotated[Path, TracePath],
+    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Places to list for each rule that is violated.")] = 20,
+) -> None:
+    """Check whether a trace is valid.
+
+    Lists the first places where it is not, and exits with 1 then.
+    """
+    from nsys2prv.paraver.check import check_trace
+
+    result = check_trace(trace, limit)
+    if as_json:
+        # The names that scripts know.
+        findings = [{"promise": one.rule.name.lower(), "line": one.line, "text": one.text} for one in result.violations]
+        found = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
+        print_json({"ok": result.valid, "findings": findings, "found": found, "counts": dict(result.counts)})
+    else:
+        lines = [violation.text for violation in result.violations]
+        for rule, count in result.violations_per_rule.items():
+            shown = sum(violation.rule is rule for violation in result.violations)
+            if count > shown:
+                lines.append(f"... and {count - shown} more places that violate: {rule.value}")
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
+        print_lines([*lines, f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})"])
+    if not result.valid:
+        raise typer.Exit(1)
 
 
 def views(

@@ -1,0 +1,234 @@
+"""Anchors: collectives and messages that clocks of several reports saw, and their times after corrections.
+
+A clock that jumps shows there as a lasting change of how far it is ahead of another, from one anchor to the next: a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from nsys2prv.clocks.sync_points import SyncPoints
+from nsys2prv.execution.output_files import make_folder
+from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep, Placement
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SMALLEST_STEP = 50e3
+"""ns; smaller steps cannot be distinguished from noise."""
+_TIMES_NOISE = 8.0
+"""A step is larger than the noise, and than changes elsewhere in the run, by this."""
+_TIMES_ERROR = 3.0
+"""The size of a step is known to within the noise, times this."""
+_FEWEST = 16
+"""Shared events that two clocks need."""
+_MOST_STEPS = 8
+
+
+@dataclass(frozen=True)
+class SharedEvents:
+    """Ends of events by the clocks of their ranks, which are roughly right, ns: one entry per event and rank, with the numbers
+    of both."""
+
+    event: Ints
+    clock: Ints
+    time: Ints
+
+    def at(self, entries: Ints | NDArray[np.bool_]) -> SharedEvents:
+        """These entries only."""
+        return SharedEvents(self.event[entries], self.clock[entries], self.time[entries])
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """What ties the clocks of a run together. Times are those of the rough placement, ns.
+
+    Attributes
+    ----------
+    names, clock_of_report
+        Names of the clocks, and the number of each report's clock among them.
+    collectives, ambiguous
+        As of `collective_matching.match_run`.
+    messages
+        Files of messages between reports, with the columns `report`, `to_report`, `time` (when it was sent), `to_time` (when
+        the call ended that received it).
+    """
+
+    names: Sequence[str]
+    clock_of_report: Ints
+    collectives: pl.DataFrame
+    ambiguous: Mapping[tuple[int, int], int]
+    messages: Sequence[Path]
+
+    @property
+    def clocks(self) -> int:
+        """Number of clocks."""
+        return len(self.names)
+
+    def placed_collectives(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> pl.DataFrame:
+        """The collectives, after a correction of each clock, with `doubt_of_start` and `doubt_of_end`: by how much these may be
+        wrong because a clock jumped, and as much as `widths` say of each report, ns."""
+        report = self.collectives["report"].to_numpy()
+        columns: dict[str, pl.Series] = {}
+        for name in ("start", "end"):
+            time, doubt = self._placed(report, self.collectives[name], corrections, widths)
+            columns |= {name: time, f"doubt_of_{name}": doubt}
+        return self.collectives.with_columns(**columns)
+
+    def placed_messages(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Iterator[pl.DataFrame]:
+        """The messages, with the columns `clock`, `to_clock`, and `doubt`: that of their latency."""
+        for path in self.messages:
+            messages = pl.read_ipc(path)
+            report, to_report = (messages[name].to_numpy() for name in ("report", "to_report"))
+            time, doubt = self._placed(report, messages["time"], corrections, widths)
+            to_time, to_doubt = self._placed(to_report, messages["to_time"], corrections, widths)
+            clock, to_clock = (pl.Series(self.clock_of_report[reports]) for reports in (report, to_report))
+            yield messages.with_columns(clock=clock, to_clock=to_clock, time=time, to_time=to_time, doubt=doubt + to_doubt)
+
+    def _placed(
+        self, report: Ints, time: pl.Series, corrections: Sequence[ClockCorrection], widths: Floats | None
+    ) -> tuple[pl.Series, pl.Series]:
+        placed, doubt = corrected_times(time.to_numpy(), self.clock_of_report[report], corrections)
+        return pl.Series(placed), pl.Series(doubt if widths is None else doubt + np.rint(widths).astype(np.int64)[report])
+
+
+def match_messages(sync_points: Sequence[SyncPoints], rough: Sequence[Placement], folder: Path) -> list[Path]:
+    """Files of messages between reports, as of `Anchors`, from the ends and the placement of each report; in a new folder."""
+    if all(points.ends is None for points in sync_points):
+        return []
+    make_folder(folder)
+    messages = Messages(folder / "ends")
+    for report, (points, placement) in enumerate(zip(sync_points, rough, strict=True)):
+        for ends in points.message_ends():
+            times = (placement.of(pl.col(name)) for name in ("start", "end"))
+            messages.add(ends.with_columns(*times, row=pl.lit(report, pl.Int64)))
+    files: list[Path] = []
+    for matched in messages.matched_ends():
+        between = matched.filter(pl.col("row") != pl.col("to_row")).drop_nulls(["time", "to_time"])
+        if between.height:
+            files.append(folder / f"{len(files)}.arrow")
+            between.select("time", "to_time", report="row", to_report="to_row").write_ipc(files[-1])
+    return files
+
+
+def extent_of(times: Iterable[pl.Series]) -> tuple[float, float]:
+    """The first and the last time; 0 without any."""
+    ends = [float(end) for part in times if len(part) for end in (part.to_numpy().min(), part.to_numpy().max())]
+    return min(ends, default=0.0), max(ends, default=0.0)
+
+
+def columns_of(corrections: Sequence[ClockCorrection], *names: str) -> list[np.ndarray]:
+    """Attributes of corrections, each as an array."""
+    return [np.array([getattr(correction, name) for correction in corrections]) for name in names]
+
+
+def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrection]) -> tuple[Ints, Ints]:
+    """Times after the corrections of their clocks, the same as `Placement.of` makes of each, and how far they may be wrong
+    because they are where their clock jumped, between two anchors; ns.
+
+    Times are by clocks that are roughly right, ns; `clock` is the number of the clock of each.
+    """
+    offset, drift, pivot = columns_of(corrections, "offset", "drift", "pivot")
+    subtracted = offset[clock] + (time - pivot[clock]).astype(np.float64) * drift[clock]
+    doubt = np.zeros(len(time))
+    for number, correction in enumerate(corrections):
+        if correction.steps:
+            of_clock = clock == number
+            subtracted[of_clock] += _steps_until(time[of_clock], correction.steps)
+        for step in correction.steps:
+            doubt[(clock == number) & (time > step.after) & (time < step.before)] = abs(step.size)
+    return time - np.rint(subtracted).astype(np.int64), np.rint(doubt).astype(np.int64)
+
+
+def stepping(clocks: int, steps: Mapping[int, tuple[ClockStep, ...]]) -> list[ClockCorrection]:
+    """Corrections of clocks that have nothing but steps."""
+    nan = float("nan")
+    return [ClockCorrection(0.0, 0.0, 0, 0, 0, nan, nan, nan, (), steps.get(clock, ())) for clock in range(clocks)]
+
+
+def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:
+    """What the steps of a clock subtract at times, ns."""
+    passed = ((time - step.after).astype(np.float64) / max(step.before - step.after, 1) for step in steps)
+    return sum((np.clip(part, 0, 1) * step.size for part, step in zip(passed, steps, strict=True)), np.zeros(len(time)))
+
+
+def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STEP) -> dict[int, tuple[ClockStep, ...]]:
+    """Steps of clocks, in the order of time; clocks without are left out.
+
+    Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
+    number, `smallest` the size that steps have at least, ns.
+    """
+    first_ends = _first_ends(events, clocks)
+    steps: dict[int, tuple[ClockStep, ...]] = {}
+    remaining = sorted(range(clocks), key=lambda clock: -len(first_ends[clock].time))
+    while remaining:
+        compared = _steps_against(remaining[0], remaining, first_ends, smallest)
+        if 2 * sum(map(bool, compared.values())) > len(compared) > 1:
+            again = _steps_against(next(iter(compared)), remaining, first_ends, smallest)
+            if sum(map(bool, again.values())) < sum(map(bool, compared.values())):
+                compared = again | {remaining[0]: again.get(remaining[0], ())}
+        steps |= {clock: of_clock for clock, of_clock in compared.items() if of_clock}
+        remaining = [clock for clock in remaining[1:] if clock not in compared]
+    return steps
+
+
+def _first_ends(events: SharedEvents, clocks: int) -> list[SharedEvents]:
+    """Of each clock, its events and when the first of its ranks ended them, in the order of the events."""
+    key = events.clock * (events.event.max(initial=0) + 1) + events.event
+    order = np.lexsort((events.time, key))
+    first = events.at(order[np.unique(key[order], return_index=True)[1]])
+    entries = np.split(np.arange(len(first.event)), np.searchsorted(first.clock, np.arange(1, clocks)))
+    return [first.at(of_clock) for of_clock in entries]
+
+
+def _steps_against(
+    reference: int, clocks: Sequence[int], first_ends: Sequence[SharedEvents], smallest: float
+) -> dict[int, tuple[ClockStep, ...]]:
+    """Steps against a clock of those that share enough events with it, or with one that does."""
+    steps: dict[int, tuple[ClockStep, ...]] = {}
+    placed = {reference: first_ends[reference].time}
+    waiting = [reference]
+    for against in waiting:
+        for clock in [clock for clock in clocks if clock not in placed]:
+            ends = first_ends[clock]
+            _, here, there = np.intersect1d(ends.event, first_ends[against].event, return_indices=True)
+            if len(here) >= _FEWEST:
+                steps[clock] = _steps(ends.time[here], placed[against][there], smallest)
+                placed[clock] = ends.time - np.rint(_steps_until(ends.time, steps[clock])).astype(np.int64)
+                waiting.append(clock)
+    return steps
+
+
+def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...]:
+    """Steps of a clock against another, from the ends of the same events by both."""
+    order = np.argsort(time)
+    time, ahead = time[order], (time - reference)[order].astype(np.float64)
+    ahead -= ahead[0]
+    width = int(np.clip(len(time) // 8, 5, 32))
+    steps: list[ClockStep] = []
+    while len(steps) < _MOST_STEPS:
+        slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
+        level = ahead - slope * (time - time[0])
+        medians = np.median(np.lib.stride_tricks.sliding_window_view(level, width), axis=1)
+        change = medians[width:] - medians[:-width]
+        noise = float(np.median(np.abs(level[width // 2 :][: len(medians)] - medians)))
+        middle = int(np.argmax(np.abs(change)))
+        size = float(change[middle])
+        if abs(size) < max(smallest, _TIMES_NOISE * float(np.median(np.abs(change))), _TIMES_NOISE * noise):
+            break
+        # The place between two events that explains the levels around it best.
+        near = level[middle : middle + 2 * width]
+        cost = np.cumsum(np.abs(near - medians[middle]) - np.abs(near - medians[middle + width]))
+        place = middle + int(np.argmin(np.append(0.0, cost)))
+        if not 0 < place < len(time):
+            break
+        steps.append(ClockStep(int(time[place - 1]), int(time[place]), size, max(_TIMES_ERROR * noise, smallest / 4)))
+        ahead[place:] -= size
+    return tuple(sorted(steps, key=lambda step: step.after))
