@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import textwrap
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
-from nsys2prv.api.keywords import keywords
 from nsys2prv.efficiency.comparison import compare as compare_results
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -25,13 +26,31 @@ from nsys2prv.execution.output_files import full_disk_named, scratch_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
-from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import RunSession, seen_by_workers
+from nsys2prv.run.options import OptionSet, ReadOptions, declared_options
+from nsys2prv.run.session import RunPlan, RunSession, seen_by_workers
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import wording
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[[F], F]:
+    """Give a function with `**options` the signature of options, and its docstring their texts, in the place of `{options}`."""
+    chosen = declared_options(options, names)
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        added = [inspect.Parameter(one.name, kind, default=one.default, annotation=one.type) for one, _ in chosen]
+        function.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        texts = [f"{one.name}\n{textwrap.indent(textwrap.fill(text.help, 100), '    ')}" for one, text in chosen]
+        function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("{options}", "\n".join(texts))
+        return function
+
+    return decorate
 
 
 class NsysRun:

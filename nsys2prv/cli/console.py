@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
 from nsys2prv.execution import progress
 from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
-from nsys2prv.vocabulary.styles import ERROR, WARNING, styled
+from nsys2prv.vocabulary.terminal import ERROR, WARNING, styled
 from nsys2prv.vocabulary.version import __version__
 
 

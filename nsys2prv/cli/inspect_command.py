@@ -8,7 +8,7 @@ import typer
 
 from nsys2prv.cli.console import print_json, print_result
 from nsys2prv.cli.options import AsJson, Reports, takes
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 
 @takes(ReadOptions, "unrelated", "nsys")
@@ -35,7 +35,7 @@ def inspect(
     from nsys2prv.run.inspect import as_text, inspect, with_clocks
 
     if nvtx:
-        from nsys2prv.run.nvtx_names import names_as_text, nvtx_names
+        from nsys2prv.run.inspect import names_as_text, nvtx_names
 
         names = nvtx_names(reports, NsysExport(options.nsys))
         if as_json:

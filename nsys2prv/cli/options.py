@@ -15,8 +15,7 @@ import typer
 
 from nsys2prv.cli.console import be_quiet, no_colors
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import check_utf8
-from nsys2prv.run.read_options import OptionSet, OptionText, declared_options
+from nsys2prv.run.options import OptionSet, OptionText, check_utf8, declared_options
 from nsys2prv.vocabulary.wording import short
 
 Reports = Annotated[

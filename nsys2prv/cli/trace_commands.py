@@ -10,7 +10,7 @@ import typer
 from nsys2prv.cli.console import print_json, print_lines, print_result
 from nsys2prv.cli.options import AsJson, TracePath
 from nsys2prv.errors import UsageError, counted
-from nsys2prv.run.option_values import name_list
+from nsys2prv.run.options import name_list
 
 
 def check(

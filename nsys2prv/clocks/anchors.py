@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep, Placement
 
 Floats = NDArray[np.float64]

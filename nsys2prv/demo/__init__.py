@@ -4,6 +4,6 @@ Exports as nsys writes them leave, one per rank, and `truth.json` with what a tr
 """
 
 from nsys2prv.demo.cluster import Cluster, generate, truth, write_reports
-from nsys2prv.demo.write_export import write_report
+from nsys2prv.demo.nsys_tables import write_report
 
 __all__ = ["Cluster", "generate", "truth", "write_report", "write_reports"]

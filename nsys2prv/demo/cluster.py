@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.demo.iteration import Iteration
+from nsys2prv.demo.nsys_tables import write_report
 from nsys2prv.demo.rank_report import RankReport
 from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
-from nsys2prv.demo.write_export import write_report
 from nsys2prv.errors import OutputError
 from nsys2prv.execution.output_files import make_with_parents
 

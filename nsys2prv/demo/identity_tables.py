@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from nsys2prv.demo.nsys_ids import VM, global_pid, global_tid
+from nsys2prv.demo.nsys_tables import VM, global_pid, global_tid
 from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, UTC_ZERO, WATCHDOG_TID, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nsys2prv.demo.kernel_catalogue import Kernel
+from nsys2prv.demo.iteration import Kernel
 from nsys2prv.demo.schedule import METRICS_FROM, Array
 
 NAMES = (

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.demo import kernel_catalogue
-from nsys2prv.demo.enum_tables import ENUMERATIONS
 from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
-from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
-from nsys2prv.demo.kernel_catalogue import Kernel
+from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, BROADCAST, GRADIENT_BYTES, MAIN, Iteration, Kernel, Work
 from nsys2prv.demo.metric_samples import sampled_metrics
-from nsys2prv.demo.nsys_columns import COLUMNS
-from nsys2prv.demo.nsys_ids import (
+from nsys2prv.demo.nsys_tables import (
+    COLUMNS,
+    ENUMERATIONS,
     NVTX_DOMAIN,
     NVTX_MARK,
     NVTX_PUSHPOP,
@@ -154,7 +152,7 @@ class RankReport:
             started = self._on_stream(
                 NCCL_STREAM, schedule.broadcast_start[rank], schedule.broadcast_end[rank], np.array([_START_ALLOCATIONS + 1])
             )
-            parts.append(started.with_columns(self._kernel_columns([kernel_catalogue.BROADCAST], np.zeros(1, dtype=np.int64))))
+            parts.append(started.with_columns(self._kernel_columns([BROADCAST], np.zeros(1, dtype=np.int64))))
             reduced = self._on_stream(
                 NCCL_STREAM,
                 schedule.collective_start[rank],

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nsys2prv.run.option_values import TimeRange, texts, time_range
-from nsys2prv.run.read_options import MEASURE, SELECT, ReadOptions, one_of, option
+from nsys2prv.run.options import MEASURE, SELECT, ReadOptions, TimeRange, one_of, option, texts, time_range
 from nsys2prv.vocabulary.wording import short
 
 BINS = 100

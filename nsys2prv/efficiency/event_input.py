@@ -38,15 +38,14 @@ from nsys2prv.execution.workers import Shared, workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import RunSession
+from nsys2prv.run.options import ReadOptions
+from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
 from nsys2prv.sources.registry import SOURCES, TYPES
-from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.messages import Launches
 from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
-from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import Survey, text_attributes
+from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
 

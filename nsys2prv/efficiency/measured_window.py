@@ -12,7 +12,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES
 from nsys2prv.efficiency.window import MeasuredWindow, Span
 from nsys2prv.errors import NothingToTranslate, UsageError
-from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.options import TimeRange
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.efficiency.result_tables import Frames, Table
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.paths import check_kept
-from nsys2prv.vocabulary.input_files import read_ordinary
+from nsys2prv.vocabulary.limits import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
 
 if TYPE_CHECKING:

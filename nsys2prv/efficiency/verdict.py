@@ -16,7 +16,7 @@ from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
 from nsys2prv.efficiency.measured_window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, time
 
 WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the chosen window"}

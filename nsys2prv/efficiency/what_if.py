@@ -38,7 +38,7 @@ from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.text_grid import grid
+from nsys2prv.vocabulary.terminal import grid
 from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsys2prv.run.option_values import texts
-from nsys2prv.run.read_options import SELECT, ReadOptions, option
+from nsys2prv.run.options import SELECT, ReadOptions, option, texts
 
 CHANGE = "Changes"
 """Group of the options that say what would be different."""

@@ -23,7 +23,7 @@ from nsys2prv.exports.nsys import RAW_SUFFIXES, NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 from nsys2prv.exports.stored_columns import StoredTables
 from nsys2prv.exports.tables import EXPORT_TABLES, LOOKUPS, Schema, Selection, Stretch, Tables, frames_scan, read_error
-from nsys2prv.vocabulary.input_files import check_ordinary
+from nsys2prv.vocabulary.limits import check_ordinary
 
 # A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")

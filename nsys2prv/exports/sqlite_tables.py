@@ -270,8 +270,8 @@ class _Connection:
     def driver(self) -> adbc_driver_manager.AdbcConnection:
         # Not by way of its DB-API module, which takes as long to load as a small report to translate.
         database = self._opened.enter_context(adbc_driver_sqlite.connect(self._uri))
-        connection: adbc_driver_manager.AdbcConnection
-        connection = self._opened.enter_context(adbc_driver_manager.AdbcConnection(database))
+        connection: adbc_driver_manager.AdbcConnection = adbc_driver_manager.AdbcConnection(database)
+        self._opened.enter_context(connection)
         return connection
 
 

@@ -19,7 +19,7 @@ from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
-from nsys2prv.timeline.rows_of_types import from_json, ranges_from_json
+from nsys2prv.timeline.records import ranges_from_json, ranges_of_types_from_json
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, LARGEST_LABELLED_NUMBER, TAG_CRITICAL_PATH, Role
 
@@ -260,7 +260,7 @@ class Account(RecordCheck):
         trace, rows = self._summary["trace"], self.trace.header.rows
         if differing := self._points.keys() ^ set(trace.get("types", self._points)):
             yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"
-        on_rows = from_json(trace.get("rows_of_types", ()), rows)
+        on_rows = ranges_of_types_from_json(trace.get("rows_of_types", ()), rows)
         if on_rows is None or ranges_from_json(trace.get("rows_of_messages", ()), rows) is None:
             yield f"trace.rows_of_types or trace.rows_of_messages has other rows than 1 to {rows}"
         elif absent := on_rows.keys() - self._points.keys():

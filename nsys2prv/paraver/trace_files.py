@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys2prv.errors import TraceError
-from nsys2prv.vocabulary.input_files import check_ordinary
+from nsys2prv.vocabulary.limits import check_ordinary
 
 Bytes = npt.NDArray[np.uint8]
 OnMalformed = Callable[[int | None, str], None]

@@ -18,9 +18,8 @@ from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RowRanges, TimelineHead
 from nsys2prv.timeline.rows import LANE, Node, Rows
-from nsys2prv.timeline.rows_of_types import RowRanges
 
 LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
@@ -49,11 +48,15 @@ class ParaverFormat:
 
     companions = (VIEWS, ".pcf", ".row")
     """Suffixes of what lies beside the records, in the order in which it gets its name."""
+    folders = (VIEWS,)
+    """Those of them that are folders."""
+    suffixes = (".prv", ".prv.gz")
+    """Suffixes of a file of records."""
 
     @property
     def suffix(self) -> str:
         """Suffix of the file of records."""
-        return ".prv.gz" if self.compressed else ".prv"
+        return self.suffixes[self.compressed]
 
     def fit(self, rows: Rows) -> Rows:
         """Rows within Paraver's limits: where hosts have too many CPUs, only those with events count, or one per host.

@@ -35,7 +35,7 @@ from nsys2prv.paraver.trace_files import (
     read_line,
     shown,
 )
-from nsys2prv.vocabulary.input_files import read_ordinary
+from nsys2prv.vocabulary.limits import read_ordinary
 
 T = TypeVar("T")
 

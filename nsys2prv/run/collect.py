@@ -1,11 +1,11 @@
 """What groups of reports give: events are read part by part, launches are paired, and the rows of all groups are put together.
 
 Reports are independent of each other here, so groups of them are pieces of work for any process. Nothing in a result depends on
-which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`.
-"""
+which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`."""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,16 +20,17 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Shared, Workers
+from nsys2prv.exports.columns import process_of
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.rank_message_ends import add_message_ends
+from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.coverage import SourceCoverage
-from nsys2prv.timeline.launches import Launches
-from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline.messages import Launches, Messages
 from nsys2prv.timeline.reader import WHOLE, EventReader, ReadEvents, Request, Share, Sink, TimelinePlan
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 S = TypeVar("S", bound=Sink)
 C = TypeVar("C", bound="Collected[Any]")
@@ -95,30 +96,29 @@ class Unfinished:
     def add(self, index: int, launches: Launches, entries: Sequence[SourceCoverage]) -> None:
         """Add a report, or a share of it, by its number; edges of its states are added by those who have them."""
         self.launches.setdefault(index, Launches.in_folder(self._folder / f"launches{index}")).absorb(launches)
-        for entry, further in zip(self.coverage.setdefault(index, list(entries)), entries, strict=True):
-            if entry is not further:
-                entry.absorb(further)
+        for entry, of_share in zip(self.coverage.setdefault(index, list(entries)), entries, strict=True):
+            if entry is not of_share:
+                entry.absorb(of_share)
 
-    def absorb(self, other: Unfinished) -> None:
+    def absorb(self, shares: Unfinished) -> None:
         """Take over what further shares of the same reports left to do."""
-        for kind, edges in other.edges.items():
+        for kind, edges in shares.edges.items():
             self.edges[kind].absorb(edges)
-        for index, launches in other.launches.items():
-            self.add(index, launches, other.coverage[index])
+        for index, launches in shares.launches.items():
+            self.add(index, launches, shares.coverage[index])
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
-        for edges in self.edges.values():
-            edges.spill()
-        for launches in self.launches.values():
-            launches.spill()
+        for stored in self._stored():
+            stored.spill()
 
     def delete(self) -> None:
         """Take all off the disk, where others read it."""
-        for edges in self.edges.values():
-            edges.delete()
-        for launches in self.launches.values():
-            launches.delete()
+        for stored in self._stored():
+            stored.delete()
+
+    def _stored(self) -> list[ExternalSort | Launches]:
+        return [*self.edges.values(), *self.launches.values()]
 
 
 class Collected(Generic[S]):
@@ -231,17 +231,41 @@ def collect(
             unfinished.add(part.index, read.launches, read.coverage)
         if part.share.is_last:
             ends = folder / f"messages{part.index}"
-            add_message_ends(collected.messages, timeline, part.index, part.opened, collected.kinds_of_messages, ends)
+            _add_message_ends(collected.messages, timeline, part, collected.kinds_of_messages, ends)
 
     collected.broken = group.each(read_part)
     if not collected.broken:
-        made = collected.further(group.timeline, at_once)
-        work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in made]
-        for (name, _), rows in zip(made, run_all(work), strict=True):
+        pieces = collected.further(group.timeline, at_once)
+        work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in pieces]
+        for (name, _), rows in zip(pieces, run_all(work), strict=True):
             collected.sorts[name].absorb(rows)
     if group.on_disk:
         collected.spill()
     return collected
+
+
+def _add_message_ends(messages: Messages, timeline: TimelinePlan, part: ReportPart, kinds: Sequence[str], folder: Path) -> None:
+    """Add the ends of messages between ranks that a report has to those of the run, on rows and on the common time axis."""
+    opened = part.opened
+    threads = timeline.rows.keys.get((part.index, RowKind.THREAD))
+    present = kinds_of_messages(opened.report, kinds)
+    if threads is None or not present:
+        return
+    rows = threads.select("globalTid", "row").iter_rows()
+    ranks = {process_of(tid): rank for tid, row in rows if (rank := timeline.rows.rank(row)) is not None}
+    placement, sync_points = timeline.placements[part.index], opened.sync_points
+    already_read: Iterator[pl.DataFrame] = iter(())
+    if sync_points is not None and sync_points.ends is not None and sync_points.ranks == ranks:
+        bounding = kinds_of_messages(opened.report, BOUNDING)
+        if set(bounding).issubset(present):
+            # They were read when clocks were aligned.
+            already_read = (ends.drop("place") for ends in sync_points.message_ends())
+            present = tuple(kind for kind in present if kind not in bounding)
+    added = messages.part()
+    for ends in itertools.chain(already_read, read_message_ends(opened.report, ranks, folder, present)):
+        placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
+        added.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
+    messages.absorb(added)
 
 
 def call(piece: Callable[[], R]) -> R:

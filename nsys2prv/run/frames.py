@@ -16,8 +16,7 @@ from nsys2prv.execution.output_files import make_folder
 from nsys2prv.exports.columns import pid_of, tid_of
 from nsys2prv.run.collect import Collected, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.session import RunSession
+from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
@@ -140,27 +139,19 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
 
 def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
-    rows = [
-        {
-            "host": clock.name,
-            "method": clock.method,
-            "interval": clock.half_width[1],
-            "contradiction": clock.contradiction,
-            **(
-                {}
-                if clock.correction is None
-                else {
-                    "anchors": clock.correction.anchors,
-                    "offset": round(clock.correction.offset),
-                    "drift": clock.correction.drift * 1e6,
-                    "error_median": clock.correction.median,
-                    "error_95": clock.correction.percentile_95,
-                    "error_largest": clock.correction.largest,
-                }
-            ),
-        }
-        for clock in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
-    ]
+    rows: list[dict[str, Any]] = []
+    for clock in plan.axis.clocks if len(plan.axis.clocks) > 1 else ():
+        quality = {"interval": clock.half_width[1], "contradiction": clock.contradiction}
+        rows.append({"host": clock.name, "method": clock.method, **quality})
+        if (correction := clock.correction) is not None:
+            rows[-1] |= {
+                "anchors": correction.anchors,
+                "offset": round(correction.offset),
+                "drift": correction.drift * 1e6,
+                "error_median": correction.median,
+                "error_95": correction.percentile_95,
+                "error_largest": correction.largest,
+            }
     numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest", "interval", "contradiction"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
     interval = pl.col("interval")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import SLICE_OF_GPU, Identity
 from nsys2prv.exports.launchers import jobs, node_number, step
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 BOOTS_APART_NS = 5_000_000_000
 """UTC less the monotonic clock is the time of boot. On one host it changes only when UTC is set."""
-
-
 _Run = tuple[object, ...]
 """Identifiers of a run by batch systems and launchers."""
 
@@ -30,32 +32,28 @@ class _HostFacts:
     cpus: int
     processes: Mapping[int, int | None]  # ranks of the processes that were traced, by pid
     period: tuple[int, int] | None  # its first and last event in UTC, ns
-    node: tuple[_Run, int] | None  # what was launched, and the number of the node in it
-    local_rank: tuple[tuple[_Run, int], int] | None  # what was launched and the rank on the node; the rank in the run
+    node: Mapping[_Run, int]  # number of the node in what was launched
+    local_ranks: Mapping[tuple[_Run, int], int]  # rank in the run by what was launched and the rank on the node
 
     @classmethod
     def of(cls, identity: Identity, span: tuple[int, int] | None) -> _HostFacts:
         run = (*sorted(jobs(identity.environment).items()), step(identity.environment))
         number = node_number(identity.environment)
         # Variables of another launch before may still be set.
-        same_rank = [one for one in identity.launches if one.rank == identity.launches[0].rank]
-        local = next(((one.local_rank, one.rank) for one in same_rank if one.local_rank is not None), None)
+        same_rank = [launch for launch in identity.launches if launch.rank == identity.launches[0].rank]
+        local = [((run, launch.local_rank), launch.rank) for launch in same_rank if launch.local_rank is not None]
+        utc, monotonic = identity.utc_ns, identity.monotonic_ns
+        # The name of a slice is not that of its GPU.
+        gpus = [gpu for gpu in identity.gpus if gpu.bus and not gpu.uuid.startswith(SLICE_OF_GPU)]
         return cls(
-            identity.utc_ns - identity.monotonic_ns
-            if identity.utc_ns is not None and identity.monotonic_ns is not None
-            else None,
-            {
-                gpu.bus.lower(): gpu.uuid
-                for gpu in identity.gpus
-                if gpu.bus and gpu.uuid and not gpu.uuid.startswith(SLICE_OF_GPU)
-            },
-            # The name of a slice is not that of its GPU.
-            {gpu.bus.lower(): gpu.name for gpu in identity.gpus if gpu.bus and not gpu.uuid.startswith(SLICE_OF_GPU)},
+            utc - monotonic if utc is not None and monotonic is not None else None,
+            {gpu.bus.lower(): gpu.uuid for gpu in gpus if gpu.uuid},
+            {gpu.bus.lower(): gpu.name for gpu in gpus},
             identity.cpus,
             {pid_of(pid): identity.ranks.get(pid, identity.launch_rank) for pid in identity.traced},
-            (identity.utc_ns + span[0], identity.utc_ns + span[1]) if identity.utc_ns is not None and span else None,
-            (run, number) if number is not None else None,
-            ((run, local[0]), local[1]) if local is not None else None,
+            (utc + span[0], utc + span[1]) if utc is not None and span else None,
+            {run: number} if number is not None else {},
+            dict(local[:1]),
         )
 
     def has_other_process_of_same_id(self, other: _HostFacts) -> bool:
@@ -91,26 +89,22 @@ class _Host:
         self.models |= facts.models
         self.reports.append(facts)
         self.cpus = self.cpus or facts.cpus
-        if facts.node is not None:
-            self.node.setdefault(*facts.node)
-        if facts.local_rank is not None:
-            self.local_ranks.setdefault(*facts.local_rank)
+        self.node = dict(facts.node) | self.node
+        self.local_ranks = dict(facts.local_ranks) | self.local_ranks
 
     def contradiction(self, facts: _HostFacts) -> str:
         """Why a report can't be of this host, "" when it can."""
-        boots_known = self.boot is not None and facts.boot is not None
+        has_boots = self.boot is not None and facts.boot is not None
         if self.boot is not None and facts.boot is not None and abs(self.boot - facts.boot) > BOOTS_APART_NS:
             return "they booted at different times"
         if _differ(self.gpus, facts.gpus) or _differ(self.models, facts.models):
             return "they have different GPUs at the same place"
-        if facts.node is not None and self.node.get(facts.node[0], facts.node[1]) != facts.node[1]:
+        if _differ(self.node, facts.node):
             return "they are different nodes of the job"
-        if facts.local_rank is not None:
-            local, rank = facts.local_rank
-            if self.local_ranks.get(local, rank) != rank:
-                return "several ranks are the same one of their node"
+        if _differ(self.local_ranks, facts.local_ranks):
+            return "several ranks are the same one of their node"
         # A container may have some of the CPUs only.
-        if self.cpus and facts.cpus and self.cpus != facts.cpus and not boots_known and not self._shares_gpu(facts):
+        if self.cpus and facts.cpus and self.cpus != facts.cpus and not has_boots and not self._shares_gpu(facts):
             return "they have different numbers of CPUs"
         # Containers on one host can number their processes alike.
         if not self.evidence(facts) and any(map(facts.has_other_process_of_same_id, self.reports)):
@@ -120,15 +114,15 @@ class _Host:
     def evidence(self, facts: _HostFacts) -> int:
         """How much suggests that a report is of this host rather than of another possible one."""
         same_boot = self.boot is not None and facts.boot is not None
-        same_node = facts.node is not None and facts.node[0] in self.node
+        same_node = not self.node.keys().isdisjoint(facts.node)
         return 4 * self._shares_gpu(facts) + 2 * same_boot + same_node
 
     def _shares_gpu(self, facts: _HostFacts) -> bool:
         return any(self.gpus.get(bus) == uuid for bus, uuid in facts.gpus.items())
 
 
-def _differ(known: Mapping[str, str], found: Mapping[str, str]) -> bool:
-    return any(known.get(place, name) != name for place, name in found.items())
+def _differ(of_host: Mapping[K, V], of_report: Mapping[K, V]) -> bool:
+    return any(of_host.get(key, value) != value for key, value in of_report.items())
 
 
 @dataclass(frozen=True)
@@ -157,7 +151,7 @@ def shared_names(
     by_name: dict[str, list[int]] = {}
     for index in among:
         by_name.setdefault(identities[index].host, []).append(index)
-    found = []
+    shared = []
     for name, members in by_name.items():
         machines: list[_Host] = []
         reasons: dict[str, None] = {}
@@ -171,5 +165,5 @@ def shared_names(
                 reasons |= dict.fromkeys(contradictions)
             max(possible, key=lambda machine, facts=facts: machine.evidence(facts)).assign(index, facts)  # type: ignore[misc]
         if len(machines) > 1:
-            found.append(SharedName(name, tuple(tuple(machine.members) for machine in machines), tuple(reasons)))
-    return found
+            shared.append(SharedName(name, tuple(tuple(machine.members) for machine in machines), tuple(reasons)))
+    return shared

@@ -1,11 +1,12 @@
-"""Summaries of reports, without translating them."""
+"""Summaries of reports, without translating them: what is in them, and the names of their NVTX ranges."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import polars as pl
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
@@ -15,14 +16,17 @@ from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.clock_check import disagreement_text
-from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import RunSession
+from nsys2prv.run.options import ReadOptions
+from nsys2prv.run.session import RunSession, disagreement_text
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.wording import known_to, ranges, time
+from nsys2prv.vocabulary.terminal import grid
+from nsys2prv.vocabulary.wording import known_to, ranges, short, time
+
+T = TypeVar("T")
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -45,21 +49,25 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
     ReportError
         When a report can't be read.
     """
+    return _of_each_report(arguments, nsys, _inspect)
+
+
+def _of_each_report(arguments: Sequence[str | Path], nsys: NsysExport | None, step: Callable[[Report], T]) -> list[T]:
     paths = find_reports(arguments)
-    found = []
+    results = []
     with progress_bar("inspecting", "report", len(paths)) as bar:
         for path in paths:
-            found.append(_inspect(open_report(path, nsys)))
+            results.append(step(open_report(path, nsys)))
             bar.update()
-    return found
+    return results
 
 
-def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
+def with_clocks(reports: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
     """What `inspect` found, with an estimate of the clocks.
 
     Parameters
     ----------
-    found, arguments
+    reports, arguments
         The result of `inspect`, and its arguments: the reports of one run.
     options
         How reports are read.
@@ -84,38 +92,27 @@ def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], op
     of_report = {}
     for opened, alignment in zip(plan.reports, plan.alignment, strict=True):
         clock = plan.axis.clocks[alignment["clock"]]
-        contradictions = [disagreement_text(one) for one in plan.axis.disagreements if clock.name in one.hosts]
+        disagreements = plan.axis.disagreements
+        contradictions = [disagreement_text(disagreement) for disagreement in disagreements if clock.name in disagreement.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         of_report[str(opened.report.path)] = {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [{**one, "clock": {**one["clock"], **of_report[one["path"]]}} for one in found]
+    return [{**report, "clock": {**report["clock"], **of_report[report["path"]]}} for report in reports]
 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     # Derived sources reuse the tables of others.
     present = [source for source in present_sources(report, SOURCES) if not source.derived]
-    surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
-    counts = {id(found): count_events(report, found) for found in surveys}
-    spans = [found.span for found in surveys if found.span is not None]
-    read: Counter[str] = Counter()
-    for found in surveys:
-        read[found.source.table] += counts[id(found)]
+    surveys = [survey for source in present if not (survey := whole_survey(report, source)).is_empty]
+    spans = [survey.span for survey in surveys if survey.span is not None]
+    of_table: dict[str, list[dict[str, Any]]] = {}
+    for survey in surveys:
+        source = survey.source
+        counts = {"rows": count_events(report, survey), "trace_rows": survey.keys.height}
+        of_table.setdefault(source.table, []).append({"source": source.name, "title": source.title, **counts})
+    read = {table: sum(source["rows"] for source in sources) for table, sources in of_table.items()}
     tables = [
-        {
-            "table": table,
-            "rows": rows,
-            "sources": [
-                {
-                    "source": found.source.name,
-                    "title": found.source.title,
-                    "rows": counts[id(found)],
-                    "trace_rows": found.keys.height,
-                }
-                for found in surveys
-                if found.source.table == table
-            ],
-            "left_out": left_out,
-        }
+        {"table": table, "rows": rows, "sources": of_table.get(table, []), "left_out": left_out}
         for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
     ]
     report.tables.check_unchanged()
@@ -174,33 +171,110 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     return lines + [f"  warning: {text}" for text in clock["disagreements"]]
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(report: dict[str, Any]) -> str:
     """One report of `inspect` as text."""
-    schema = found["schema"] or "unknown (2021 or earlier)"
-    lines = [found["path"], f"  nsys {found['nsys'] or 'version unknown'}, schema {schema}, {found['form']}"]
-    lines.append(f"  host {found['host'] or 'unknown'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
-    if found["ranks"]:
-        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {ranges(found['ranks'])} (from {found['rank_source']})")
-    if found["processes"]:
-        named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
-        more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
+    schema = report["schema"] or "unknown (2021 or earlier)"
+    lines = [report["path"], f"  nsys {report['nsys'] or 'version unknown'}, schema {schema}, {report['form']}"]
+    lines.append(f"  host {report['host'] or 'unknown'}" + (f", {report['cpus']} CPUs" if report["cpus"] else ""))
+    if report["ranks"]:
+        lines.append(f"  {counted(len(report['ranks']), 'rank')}: {ranges(report['ranks'])} (from {report['rank_source']})")
+    if report["processes"]:
+        named = [f"{name or 'process'} {pid}" for pid, name in list(report["processes"].items())[:4]]
+        more = f" and {len(report['processes']) - 4} more" if len(report["processes"]) > 4 else ""
         lines.append(f"  processes: {', '.join(named)}{more}")
-    names = [gpu["name"] for gpu in found["gpus"]]
+    names = [gpu["name"] for gpu in report["gpus"]]
     if names:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
-    for nic in found["nics"]:
+    for nic in report["nics"]:
         details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
         lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))
-    if found["first_ns"] is not None:
-        lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
-    lines += _clock_lines(found["clock"])
-    for table in found["tables"]:
+    if report["first_ns"] is not None:
+        lines.append(f"  {(report['last_ns'] - report['first_ns']) / 1e9:.6f} s from the first event to the last")
+    lines += _clock_lines(report["clock"])
+    for table in report["tables"]:
         for source in table["sources"]:
             lines.append(
                 f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {counted(source['trace_rows'], 'row')}"
             )
-    left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
+    left_out = [(table["table"], reason, rows) for table in report["tables"] for reason, rows in table["left_out"].items()]
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return printable_lines(lines + [f"  warning: {warning}" for warning in found["warnings"]])
+    return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])
+
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "name": pl.String,
+    "domain": pl.String,
+    "count": pl.Int64,
+    "total_ns": pl.Int64,
+    "mean_ns": pl.Float64,
+    "longest_ns": pl.Int64,
+    "threads": pl.Int64,
+    "reports": pl.Int64,
+}
+_OF_REPORT: dict[str, type[pl.DataType]] = {
+    **{name: dtype for name, dtype in SCHEMA.items() if name not in ("mean_ns", "reports")},
+    "closed": pl.Int64,
+}
+_LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
+
+
+def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> pl.DataFrame:
+    """Names of the NVTX ranges of reports, those first that take most time.
+
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+    nsys
+        How .nsys-rep files are exported.
+
+    Returns
+    -------
+    DataFrame
+        A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over
+        them, and the numbers of `threads` and of `reports` that have it.
+
+    Raises
+    ------
+    ReportError
+        When a report can't be read.
+    """
+    by_name = (
+        pl.concat([pl.DataFrame(schema=_OF_REPORT), *_of_each_report(arguments, nsys, _names_in)])
+        .group_by("name", "domain")
+        .agg(pl.col("count", "total_ns", "threads", "closed").sum(), pl.col("longest_ns").max(), reports=pl.len())
+        .with_columns(mean_ns=pl.when(pl.col("closed") > 0).then(pl.col("total_ns") / pl.col("closed")))
+        .sort("total_ns", "name", "domain", descending=[True, False, False])
+    )
+    return by_name.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def _names_in(report: Report) -> pl.DataFrame:
+    """Names and domains of the ranges of a report; `closed`: how many of them have an end."""
+    length = pl.col("end") - pl.col("start")
+    counts = {"count": pl.len(), "closed": length.count(), "threads": pl.col("globalTid").n_unique()}
+    names = nvtx_ranges.all_ranges(report).group_by("domain", name=nvtx_ranges.name_of(pl.col("label")))
+    by_name = names.agg(total_ns=length.sum(), longest_ns=length.max(), **counts)
+    return report.collect(by_name.select(pl.col(name).cast(dtype) for name, dtype in _OF_REPORT.items()))
+
+
+def names_as_text(names: pl.DataFrame, most: int) -> str:
+    """Names as lines of text, so many of them."""
+    if names.is_empty():
+        return "the reports have no NVTX ranges (nsys profile --trace=nvtx records them)"
+    cells = [
+        [
+            short(row["name"], _LONGEST_NAME),
+            short(row["domain"], _LONGEST_DOMAIN),
+            f"{row['count']:,}",
+            *("-" if row[length] is None else time(row[length]) for length in ("total_ns", "mean_ns", "longest_ns")),
+            f"{row['threads']:,}",
+        ]
+        for row in names.head(most).iter_rows(named=True)
+    ]
+    title = f"{counted(int(names['count'].sum()), 'NVTX range')} with {counted(names.height, 'name')}"
+    headings = ["name", "domain", "count", "total", "mean", "longest", "threads"]
+    more = [f"  ... and {counted(names.height - most, 'more name')}; --limit {names.height} shows all"]
+    return printable_lines([title, *grid(headings, cells, frozenset({0, 1})), *(more if names.height > most else [])])

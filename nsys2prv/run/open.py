@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -21,18 +21,18 @@ from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportErr
 from nsys2prv.execution.memory import REPORTS_AT_ONCE
 from nsys2prv.execution.progress import Bar, no_progress
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.execution.workers import InThisProcess, Shared, Workers
+from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_columns import Needed, StoredTables, store_columns
+from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
-from nsys2prv.sources.source import Source
-from nsys2prv.timeline.survey import Extent, Measure, Survey, apart, joined, measures, survey, whole_survey
+from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.timeline.survey import Extent, Survey, apart, joined, measures, survey, whole_survey
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
 
-E = TypeVar("E", bound=Nsys2prvError)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +85,9 @@ class BrokenReports:
             raise error
         self.left_out.append(LeftOut(path, error))
 
-    def check_rest(self, rest: Sequence[OpenedReport]) -> None:
+    def check_rest(self, reports: Sequence[OpenedReport]) -> None:
         """Raises what was wrong with the first report when none is left."""
-        if not rest and self.left_out:
+        if not reports and self.left_out:
             raise self.left_out[0].error
 
     def without(self, reports: Sequence[OpenedReport], error: ReportError) -> list[OpenedReport]:
@@ -99,24 +99,8 @@ class BrokenReports:
         return [opened for opened in reports if opened is not broken]
 
 
-@dataclass(frozen=True)
-class _SurveyOptions:
-    """How reports are surveyed: parameters of `open_reports`."""
-
-    sources: tuple[Source, ...]
-    export: NsysExport
-    folder: Path
-    keep_going: bool
-    with_other_spans: bool
-    fold_streams: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _Unsurveyed:
-    """A report before its survey."""
-
-    report: Report
-    view: Report
+_Results = list[tuple[Survey | Nsys2prvError, list[Extent | Nsys2prvError]]]
+"""What the survey of each source and the measures of its extent gave."""
 
 
 @dataclass(frozen=True)
@@ -128,23 +112,20 @@ class _Surveyed:
     tables: int
 
 
+@dataclass
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
 
-    def __init__(self, bar: Bar, reports: int) -> None:
-        self._bar = bar
-        self._reports = reports
-        self._opened = self._tables = 0
+    bar: Bar
+    reports: int
+    opened: int = 0
+    tables: int = 0
 
     def expect(self, reports: int, tables: int) -> None:
-        """Reports were opened and found to have tables."""
-        self._opened += reports
-        self._tables += tables
-        self._bar.total = round(self._tables * self._reports / self._opened)
-
-    def update(self, tables: int) -> None:
-        """Tables are done."""
-        self._bar.update(tables)
+        """Reports were opened and have tables."""
+        self.opened += reports
+        self.tables += tables
+        self.bar.total = round(self.tables * self.reports / self.opened)
 
 
 def open_reports(
@@ -183,123 +164,166 @@ def open_reports(
         Treat all streams of a device and process as one.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
-    found = workers.groups([1] * len(paths), REPORTS_AT_ONCE)
+    groups = [[paths[index] for index in group] for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
     # A worker has fewer threads than this process, and has to start first.
-    workers = InThisProcess() if len(found) == 1 else workers
-    options = Shared(
-        _SurveyOptions(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
-        None if workers.is_here else folder / "survey.pickle",
-    )
-    groups = [(options, tuple(paths[index] for index in group)) for group in found]
+    workers = InThisProcess() if len(groups) == 1 else workers
     progress = _Progress(bar, len(paths))
-    step = partial(_survey_group, progress=progress) if workers.is_here else _survey_group
+    survey_group = _GroupSurvey(sources, export, folder, broken.keep_going, with_other_spans, fold_streams)
+    step = partial(survey_group, progress=progress) if workers.is_here else survey_group
     reports: list[OpenedReport] = []
     signatures: dict[Hashable, Path] = {}
-    for (_, of_group), results in zip(groups, workers.map(step, groups), strict=True):
+    for of_group, results in zip(groups, workers.map(step, groups), strict=True):
         for path, result in zip(of_group, results, strict=True):
             try:
-                if isinstance(result, Nsys2prvError):
-                    raise result
-                if result.signature is not None:
-                    if result.signature in signatures:
-                        why = "same host, same processes, same start of the session"
-                        raise SameReportTwice(signatures[result.signature], path, why)
-                    signatures[result.signature] = path
+                surveyed = _without_error(result)
+                first = signatures.setdefault(surveyed.signature, path)
+                if surveyed.signature is not None and first is not path:
+                    raise SameReportTwice(first, path, "same host, same processes, same start of the session")
+                reports.append(surveyed.opened)
             except (ReportError, ExportError) as error:
                 broken.leave_out(path, error)
-                continue
-            reports.append(result.opened)
         if not workers.is_here:
             tables = sum(result.tables for result in results if isinstance(result, _Surveyed))
             progress.expect(len(of_group), tables)
-            progress.update(tables)
+            bar.update(tables)
     broken.check_rest(reports)
     return reports
 
 
-def _survey_group(
-    group: tuple[Shared[_SurveyOptions], tuple[Path, ...]], progress: _Progress | None = None
-) -> list[_Surveyed | Nsys2prvError]:
-    """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
-    options, paths = group[0].value, group[1]
-    results: list[_Surveyed | Nsys2prvError | None] = [None] * len(paths)
-    opened: dict[int, _Unsurveyed] = {}
-    for index, path in enumerate(paths):
+@dataclass(frozen=True)
+class _GroupSurvey:
+    """Surveys groups of reports, in any process; the attributes are parameters of `open_reports`."""
+
+    sources: tuple[Source, ...]
+    export: NsysExport
+    folder: Path
+    keep_going: bool
+    with_other_spans: bool
+    fold_streams: bool
+
+    def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[_Surveyed | Nsys2prvError]:
+        """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
+        opened = [self._guarded(partial(open_report, path, self.export)) for path in paths]
+        reports = [report for report in opened if isinstance(report, Report)]
+        present = {report: present_sources(report, self.sources) for report in reports}
+        stored = {
+            report.tables: needed_columns(report, sources)
+            for report, sources in present.items()
+            if isinstance(report.tables, StoredTables)
+        }
+        if progress is not None:
+            progress.expect(len(paths), sum(map(len, [*present.values(), *stored.values()])))
+        update = progress.bar.update if progress is not None else no_progress
+        # For this attempt alone: another worker may have died over the same group.
+        folder = self.folder / f"survey-{secrets.token_hex(4)}"
+        store_columns(stored, folder / "columns", update)
+        surveys = self._survey_all(present, folder, update)
+        return [
+            self._guarded(partial(self._described, report, surveys[report], folder / f"beside{index}"))
+            if isinstance(report, Report)
+            else report
+            for index, report in enumerate(opened)
+        ]
+
+    def _guarded(self, step: Callable[[], T]) -> T | ReportError | ExportError:
+        """What a step gives; with `keep_going` an error is a result: it must not end the work on other reports."""
         try:
-            report = open_report(path, options.export)
-            opened[index] = _Unsurveyed(report, report.folded if options.fold_streams else report)
+            return step()
         except (ReportError, ExportError) as error:
-            results[index] = _unless(options.keep_going, error)
-    present = {one: present_sources(one.report, options.sources) for one in opened.values()}
-    needed = _columns_to_store(present)
-    if progress is not None:
-        progress.expect(len(paths), sum(map(len, [*present.values(), *needed.values()])))
-    update = progress.update if progress is not None else no_progress
-    # For this attempt alone: another worker may have died over the same group.
-    folder = options.folder / f"survey-{secrets.token_hex(4)}"
-    store_columns(needed, folder / "columns", update)
-    # With keep_going an error is a result: it must not end the work on other reports.
-    surveys = _survey_all(present, folder / "overlaps", options.keep_going, update)
-    for (index, one), found in zip(opened.items(), surveys, strict=True):
-        try:
-            if isinstance(found, ReportError):
-                raise found
-            spans = _other_spans(one.report, options) if options.with_other_spans else ()
-            _check_limits(one.report, found)
-            found = apart(one.view, found, folder / f"beside{index}")
-            found = _with_existing_rows(one.view, found)
-            described = describe(one.report)
-        except ReportError as error:
-            results[index] = _unless(options.keep_going, error)
-            continue
-        identity = _with_events_only(described, found)
-        whole = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
-        results[index] = _Surveyed(whole, _signature(described), len(present[one]))
-    return [result for result in results if result is not None]
+            if not self.keep_going:
+                raise
+            return error
+
+    def _view(self, report: Report) -> Report:
+        return report.folded if self.fold_streams else report
+
+    def _survey_all(
+        self, present: Mapping[Report, Sequence[Source]], folder: Path, update: Callable[[int], object]
+    ) -> dict[Report, _Results]:
+        """What each source has in each report, and its extents, or the error at which one breaks off."""
+        pairs = [(report, source) for report, sources in present.items() for source in sources]
+        # Sources share measures: each is taken once.
+        needed = [[(report, measure) for measure in measures(source, report)] for report, source in pairs]
+        distinct = list(dict.fromkeys(itertools.chain.from_iterable(needed)))
+
+        def run(step: Callable[[], Any], tables: int, stop: Stop) -> Any:
+            stop.check()
+            try:
+                return self._guarded(step)
+            finally:
+                update(tables)
+
+        steps: list[tuple[Callable[[], Any], int]] = [
+            # The longest work first: then threads are busy to the end.
+            *(
+                (partial(survey, self._view(report), source, folder / f"overlaps/{number}"), 1)
+                for number, (report, source) in enumerate(pairs)
+            ),
+            *((partial(measure.of, report), 0) for report, measure in distinct),
+            # Not before tables are read: names of threads and ranks can be in a long one. Asked again, it is there at once.
+            *((partial(describe, report), 0) for report in present),
+        ]
+        results = run_all([partial(run, step, tables) for step, tables in steps])
+        extents = dict(zip(distinct, results[len(pairs) :], strict=False))
+        of_report: dict[Report, _Results] = {report: [] for report in present}
+        for (report, _), surveyed, of_pair in zip(pairs, results, needed, strict=False):
+            of_report[report].append((surveyed, [extents[key] for key in of_pair]))
+        return of_report
+
+    def _described(self, report: Report, results: _Results, folder: Path) -> _Surveyed:
+        surveys = [
+            _without_error(surveyed).within(joined([_without_error(extent) for extent in extents]))
+            for surveyed, extents in results
+        ]
+        surveys = [survey for survey in surveys if not survey.is_empty]
+        view = self._view(report)
+        spans = self._other_spans(report) if self.with_other_spans else ()
+        _check_limits(report, surveys)
+        surveys = _with_existing_rows(view, apart(view, surveys, folder))
+        described = describe(report)
+        identity = _with_events_only(described, surveys)
+        opened = OpenedReport(report, view, identity, identity, tuple(surveys), spans)
+        return _Surveyed(opened, _signature(described), len(results))
+
+    def _other_spans(self, report: Report) -> tuple[tuple[int, int], ...]:
+        """First and last times of events of the sources that are not read."""
+        unread = tuple(source for source in SOURCES if source not in self.sources)
+        spans = [whole_survey(report, source).span for source in present_sources(report, unread)]
+        return tuple(span for span in spans if span is not None)
 
 
-def _columns_to_store(sources: Mapping[_Unsurveyed, list[Source]]) -> dict[StoredTables, Needed]:
-    """What is needed of each table that is read once and stored."""
-    return {
-        one.report.tables: needed_columns(one.report, of_report)
-        for one, of_report in sources.items()
-        if isinstance(one.report.tables, StoredTables)
-    }
-
-
-def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, int], ...]:
-    """First and last times of events of the sources that are not read."""
-    others = tuple(source for source in SOURCES if source not in options.sources)
-    spans = [whole_survey(report, source).span for source in present_sources(report, others)]
-    return tuple(span for span in spans if span is not None)
+def _without_error(result: T | Nsys2prvError) -> T:
+    if isinstance(result, Nsys2prvError):
+        raise result
+    return result
 
 
 def _with_existing_rows(report: Report, surveys: list[Survey]) -> list[Survey]:
     """Surveys; where all of them are of sources that make no rows, with those that other sources would make."""
-    if not all(found.source.existing_rows_only for found in surveys):
+    if not all(survey.source.existing_rows_only for survey in surveys):
         return surveys
-    kinds = {found.source.row for found in surveys}
-    others = tuple(source for source in SOURCES if source.row in kinds and not source.existing_rows_only)
-    made = [survey(report, source) for source in present_sources(report, others)]
+    kinds = {survey.source.row for survey in surveys}
+    makers = tuple(source for source in SOURCES if source.row in kinds and not source.existing_rows_only)
+    unread = [survey(report, source) for source in present_sources(report, makers)]
 
-    def existing(one: Survey) -> pl.DataFrame:
-        frames = [other.keys for other in made if other.source.row is one.source.row]
-        return one.keys.join(pl.concat([one.keys.clear(), *frames]), on=one.keys.columns, how="semi", maintain_order="left")
+    def existing(keys: pl.DataFrame, kind: RowKind) -> pl.DataFrame:
+        frames = [survey.keys for survey in unread if survey.source.row is kind]
+        return keys.join(pl.concat([keys.clear(), *frames]), on=keys.columns, how="semi", maintain_order="left")
 
-    return [replace(one, existing=existing(one)) for one in surveys]
+    return [replace(empty, existing=existing(empty.keys, empty.source.row)) for empty in surveys]
 
 
 def _check_limits(report: Report, surveys: Sequence[Survey]) -> None:
     """Raise DamagedReport when there are more devices than can be, or events are so far apart that a time must be wrong: the
     trace would be empty for centuries."""
-    devices = {number for survey in surveys for number in _column(survey, "deviceId")}
+    devices = _ids(surveys, "deviceId")
     if len(devices) > MOST_DEVICES:
         raise DamagedReport(report.path, f"its events are on {len(devices):,} devices")
     timed = [(survey.span, survey.source.table) for survey in surveys if survey.span is not None]
     if not timed:
         return
     (first, _), begins = min(timed)
-    (_, last), ends = max(timed, key=lambda one: one[0][1])
+    (_, last), ends = max(timed, key=lambda survey: survey[0][1])
     if last - first > LONGEST_SESSION_NS:
         days = (last - first) / 86_400e9
         raise DamagedReport(
@@ -314,85 +338,17 @@ def _signature(identity: Identity) -> Hashable:
     return identity.host, identity.utc_ns, processes
 
 
-def _survey_all(
-    sources: dict[_Unsurveyed, list[Source]], folder: Path, keep_going: bool, update: Callable[[int], object]
-) -> list[list[Survey] | ReportError]:
-    """What the sources have in each report, or the error at which one breaks off."""
-    pairs = [(one, source) for one, of_report in sources.items() for source in of_report]
-
-    def look(one: _Unsurveyed, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
-        stop.check()
-        try:
-            return survey(one.view, source, folder / f"{number}")
-        except ReportError as error:
-            return _unless(keep_going, error)
-        finally:
-            update(1)
-
-    def identify(one: _Unsurveyed, stop: Stop) -> None:
-        stop.check()
-        try:
-            # Not before tables are read: names of threads and ranks can be in a long one. Who asks again has it at once.
-            describe(one.report)
-        except ReportError as error:
-            _unless(keep_going, error)
-
-    def measure(one: _Unsurveyed, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
-        stop.check()
-        try:
-            return what.of(one.report)
-        except ReportError as error:
-            return _unless(keep_going, error)
-
-    # Sources share measures: each is made once.
-    needed = [[(one, what) for what in measures(source, one.report)] for one, source in pairs]
-    distinct = list(dict.fromkeys(itertools.chain.from_iterable(needed)))
-    # The longest work first: then threads are busy to the end.
-    work: list[Callable[[Stop], Survey | Extent | ReportError | None]] = [
-        *(partial(look, one, source, number) for number, (one, source) in enumerate(pairs)),
-        *(partial(measure, one, what) for one, what in distinct),
-        *(partial(identify, one) for one in sources),
-    ]
-    results = run_all(work)
-    measured = dict(zip(distinct, results[len(pairs) :], strict=False))
-    of_report: dict[_Unsurveyed, list[Survey] | ReportError] = {one: [] for one in sources}
-    for (one, _), surveyed, of_pair in zip(pairs, results[: len(pairs)], needed, strict=True):
-        former = of_report[one]
-        if isinstance(former, ReportError):
-            continue
-        extents = [measured[key] for key in of_pair]
-        failed = next((result for result in (surveyed, *extents) if isinstance(result, ReportError)), None)
-        if failed is not None:
-            of_report[one] = failed
-            continue
-        assert isinstance(surveyed, Survey)
-        whole = surveyed.within(joined([extent for extent in extents if isinstance(extent, Extent)]))
-        former += [] if whole.is_empty else [whole]
-    return list(of_report.values())
-
-
-def _unless(keep_going: bool, error: E) -> E:
-    if not keep_going:
-        raise error
-    return error
-
-
 def _with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
     """An identity without threads and processes that have no events: a machine has thousands of them with names."""
-    tids = _ids(surveys, "globalTid")
     traced = [survey for survey in surveys if TRACED_TABLES.fullmatch(survey.source.table)]
-    of_events = identity.of_events(_processes(surveys), tids)
+    of_events = identity.of_events(_processes(surveys), _ids(surveys, "globalTid"))
     return replace(of_events, traced=frozenset(_processes(traced)))
 
 
 def _processes(surveys: Sequence[Survey]) -> set[int]:
     """Processes, by globalPid, that have events."""
-    return {process_of(number) for column in ("globalTid", "globalPid") for number in _ids(surveys, column)}
+    return set(map(process_of, _ids(surveys, "globalTid") | _ids(surveys, "globalPid")))
 
 
 def _ids(surveys: Sequence[Survey], column: str) -> set[int]:
-    return {number for survey in surveys for number in _column(survey, column)}
-
-
-def _column(survey: Survey, column: str) -> list[int]:
-    return survey.keys[column].unique().to_list() if column in survey.keys.columns else []
+    return {number for survey in surveys if column in survey.keys.columns for number in survey.keys[column].unique()}

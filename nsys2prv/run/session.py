@@ -1,4 +1,4 @@
-"""A run of several reports: reports are opened, the plan that all steps share is made, and events are read group by group.
+"""A run of several reports: they are opened, the plan that all steps share is made, and events are read group by group.
 
 A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
 others, and they are read again.
@@ -8,31 +8,137 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nsys2prv.errors import ReportError, UnrelatedReports
+import polars as pl
+
+from nsys2prv.clocks.align import Axis, align
+from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
+from nsys2prv.clocks.sync_points import SyncPoints
+from nsys2prv.errors import (
+    ClocksDisagree,
+    InconsistentRun,
+    NothingToTranslate,
+    ReportError,
+    UnrelatedReports,
+    counted,
+    first_of,
+)
 from nsys2prv.execution.memory import REPORTS_AT_ONCE, ROWS_OF_PART
 from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import Bar, progress_bar
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
-from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.plan import RunPlan, make_plan
-from nsys2prv.run.ranks import host_from, rank_from
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import NvtxRange, ReadOptions, TimeRange
+from nsys2prv.run.ranks import RanksAndHosts, check_related, host_from, rank_from, resolve_ranks
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
-from nsys2prv.timeline.labels import EarlierLabels
-from nsys2prv.timeline.reader import Share
-from nsys2prv.timeline.rows import Rows
-from nsys2prv.vocabulary.kernel_families import read_rules
+from nsys2prv.timeline.labels import EarlierLabels, Labels
+from nsys2prv.timeline.reader import Share, TimelinePlan
+from nsys2prv.timeline.rows import Rows, arrange
+from nsys2prv.timeline.time_axis import TimeSelection
+from nsys2prv.vocabulary.name_rules import read_rules
+from nsys2prv.vocabulary.wording import did_you_mean_any, time
+
+
+def disagreement_text(disagreement: Disagreement) -> str:
+    """A sentence with the hosts and the size."""
+    size, first, last = time(disagreement.size), disagreement.hosts[0], disagreement.hosts[-1]
+    collectives, messages = (counted(disagreement.count, what) for what in ("collective", "message"))
+    between = f"from {first} to {last}" if len(disagreement.hosts) > 1 else f"inside {first}"
+    texts = {
+        INSIDE_HOST: f"as placed, ranks of {first} end {collectives} up to {size} apart: the times of their reports do not fit "
+        f"together",
+        MESSAGE: f"as placed, {messages} {between} arrive up to {size} before they are sent: the clocks do not fit together",
+        BETWEEN_HOSTS: f"as placed, ranks of {first} end {collectives} before ranks of {last} have begun them, by up to "
+        f"{size} more than the intervals of their clocks allow",
+    }
+    return texts[disagreement.what]
+
+
+def disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
+    """The same for OUT.json."""
+    return {
+        "what": disagreement.what,
+        "hosts": list(disagreement.hosts),
+        "size_ns": round(disagreement.size),
+        "count": disagreement.count,
+        "text": disagreement_text(disagreement),
+    }
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is known of a run before its events are read; `timeline` is what the reader of events needs."""
+
+    reports: tuple[OpenedReport, ...]
+    run: RanksAndHosts
+    axis: Axis
+    timeline: TimelinePlan
+
+    @property
+    def alignment(self) -> list[dict[str, Any]]:
+        """How each report was placed and how well its times are known, for OUT.json.
+
+        `first_ns`, `last_ns` are its first and last time on the axis, null without events; `clock` is the place of its clock
+        among the clocks of the axis; the others as of `Placement` and `ClockError`.
+        """
+        return [
+            {
+                "method": placement.method,
+                "offset_ns": placement.at(0),
+                "drift_ppm": round(placement.drift_ppm, 4),
+                **error.as_json(),
+                "first_ns": placement.at(opened.span[0]) if opened.span else None,
+                "last_ns": placement.at(opened.span[1]) if opened.span else None,
+            }
+            for opened, placement, error in zip(self.reports, self.axis.placements, self.axis.errors, strict=True)
+        ]
+
+
+def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
+    placed = zip(reports, axis.placements, strict=True)
+    ends = [placement.at(report.span[1]) for report, placement in placed if report.span is not None]
+    if not ends:
+        raise NothingToTranslate(
+            f"{first_of(opened.report.path for opened in reports)}: no events of the sources that are read; see nsys2prv "
+            "inspect, or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+        )
+    selection = TimeSelection((0,), (max(*ends, 1),))
+    if time is not None:
+        begin, length = time.begin or 0, selection.length
+        end = time.end if time.end is not None else max(length, begin + 1)
+        selection = selection.intersection(TimeSelection((begin,), (end,)))
+        if not selection.starts:
+            raise NothingToTranslate(f"the reports end {length / 1e9:.6f} s after their first event, before the time chosen")
+    if nvtx is not None:
+        ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, nvtx)]
+        selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
+        if not selection.starts:
+            domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
+            names = set().union(*(nvtx_ranges.names_of_ranges(opened.report) for opened in reports))
+            near = did_you_mean_any(nvtx.name, sorted(names), "inspect --nvtx")
+            raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen{near}")
+    return selection
+
+
+def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, nvtx: NvtxRange) -> Iterator[pl.DataFrame]:
+    """Columns `start`, `end` (ns of the axis) of the ranges of a name."""
+    for opened, placement in zip(reports, axis.placements, strict=True):
+        if opened.span is not None:
+            ranges = nvtx_ranges.all_ranges(opened.report).filter(nvtx_ranges.is_called(nvtx.name))
+            if nvtx.domain is not None:
+                ranges = ranges.filter(pl.col("domain") == nvtx.domain)
+            end = pl.col("end").fill_null(opened.span[1])
+            yield opened.report.collect(ranges.select(start=placement.of(pl.col("start")), end=placement.of(end)))
+
 
 R = TypeVar("R", bound=ReadOptions)
 C = TypeVar("C", bound=Collected[Any])
@@ -99,19 +205,13 @@ class RunSession:
         earlier: EarlierLabels | None = None,
         fit: Callable[[Rows], Rows] | None = None,
     ) -> None:
-        self._plan_of = partial(
-            make_plan,
-            workers=workers,
-            options=options,
-            rank_in=rank_from(options.rank_pattern) if options.rank_pattern is not None else None,
-            host_in=host_from(options.host_pattern) if options.host_pattern is not None else None,
-            families=read_rules(options.kernel_families),
-            nvtx=nvtx,
-            earlier=earlier,
-            fit=fit,
-        )
-        self._progress = options.progress
-        self._keep_going = options.keep_going
+        self._options = options
+        self._rank_in = rank_from(options.rank_pattern) if options.rank_pattern is not None else None
+        self._host_in = host_from(options.host_pattern) if options.host_pattern is not None else None
+        self._families = read_rules(options.kernel_families)
+        self._nvtx = nvtx
+        self._earlier = earlier
+        self._fit = fit
         self._folder = folder
         self._workers = workers
         self._broken = BrokenReports(options.keep_going)
@@ -195,7 +295,7 @@ class RunSession:
         sizes = [of_reports[part.index] // part.share.of for part in parts]
         places = self._workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
         groups = [
-            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._keep_going)
+            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._options.keep_going)
             for of_group in places
         ]
         broken: dict[int, OpenedReport] = {}
@@ -221,20 +321,48 @@ class RunSession:
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
         """Plan the run, again without a report that breaks off."""
-        rest = list(opened)
+        reports = list(opened)
         while True:
-            self._broken.check_rest(rest)
+            self._broken.check_rest(reports)
             try:
-                folder = self._folder / f"clocks{next(self._numbers)}"
                 with self.bar("planning"):
-                    self.plan = self._plan_of(rest, folder)
+                    self.plan = self._plan_of(reports, self._folder / f"clocks{next(self._numbers)}")
                 return
             except UnrelatedReports:
                 # Which of them to leave out is not known.
                 raise
             except ReportError as error:
-                rest = self._broken.without(rest, error)
+                reports = self._broken.without(reports, error)
+
+    def _plan_of(self, opened: Sequence[OpenedReport], folder: Path) -> RunPlan:
+        """The plan of some reports; the folder is for the events that align clocks."""
+        options, spans = self._options, [report.span for report in opened]
+        paths, reported = [report.report.path for report in opened], [report.reported for report in opened]
+        run = resolve_ranks(paths, reported, spans, self._rank_in, self._host_in, options.ranks)
+        errors = [issue.text for issue in run.issues if issue.kind.is_error]
+        if options.strict and errors:
+            raise InconsistentRun(errors)
+        if not options.unrelated:
+            check_related(paths, run.identities, spans)
+        readers = [report.report for report in opened]
+        axis = align(readers, run.identities, spans, options.align, folder, workers=self._workers)
+        if options.strict and axis.disagreements:
+            raise ClocksDisagree(map(disagreement_text, axis.disagreements))
+        # Of a report alone no sync points were looked for.
+        sync_points: Sequence[SyncPoints | None] = axis.sync_points or [None] * len(opened)
+        reports = tuple(
+            replace(report, identity=identity, sync_points=points)
+            for report, identity, points in zip(opened, run.identities, sync_points, strict=True)
+        )
+        selection = _select_time(reports, axis, options.time, self._nvtx)
+        surveys = [report.surveys for report in reports]
+        rows = arrange(run.identities, surveys, options.ranks)
+        if rows.table.is_empty():
+            raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+        labels = Labels(itertools.chain.from_iterable(surveys), self._earlier, self._families)
+        timeline = TimelinePlan(axis.placements, selection, self._fit(rows) if self._fit is not None else rows, labels)
+        return RunPlan(reports, run, axis, timeline)
 
     def bar(self, what: str, total: int | None = None, unit: str = "") -> AbstractContextManager[Bar]:
         """A progress bar, shown as the options say; without a unit, it shows how long the work takes."""
-        return progress_bar(what, unit, total, shown=self._progress)
+        return progress_bar(what, unit, total, shown=self._options.progress)

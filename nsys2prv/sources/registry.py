@@ -18,20 +18,17 @@ from nsys2prv.sources.cuda import (
     api_calls,
     context_switches,
     device_memory,
-    graphs,
     kernels,
     memory_operations,
-    overhead,
     synchronization,
     unified_memory,
 )
-from nsys2prv.sources.host import call_chains, cpu_samples, math_libraries, openacc, openmp, os_runtime, scheduling
+from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openacc, openmp, scheduling
 from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
 from nsys2prv.sources.source import Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
-from nsys2prv.vocabulary.nearest import nearest
-from nsys2prv.vocabulary.wording import listed, short
+from nsys2prv.vocabulary.wording import listed, nearest, short
 
 SOURCES: tuple[Source, ...] = (
     nvtx_ranges.PUSHPOP,
@@ -49,19 +46,19 @@ SOURCES: tuple[Source, ...] = (
     openacc.DATA,
     openacc.LAUNCH,
     openacc.OTHER,
-    math_libraries.CUBLAS,
-    math_libraries.CUDNN,
+    library_calls.CUBLAS,
+    library_calls.CUDNN,
     api_calls.CALLS,
     synchronization.ON_THREADS,
     synchronization.ON_DEVICES,
-    graphs.GRAPHS,
-    graphs.NODES,
-    overhead.CUDA,
-    overhead.PROFILER,
+    kernels.GRAPHS,
+    kernels.GRAPH_NODES,
+    api_calls.CUDA_SETUP,
+    api_calls.PROFILER_SETUP,
     unified_memory.CPU_FAULTS,
     call_chains.CUDA_CALLERS,
-    os_runtime.CALLS,
-    os_runtime.FILE_ACCESSES,
+    library_calls.OS_CALLS,
+    library_calls.FILE_ACCESSES,
     call_chains.OS_CALLERS,
     scheduling.BEFORE,
     scheduling.SWITCHES,
@@ -71,7 +68,7 @@ SOURCES: tuple[Source, ...] = (
     nccl.CALLS_OF_KERNELS,
     memory_operations.COPIES,
     memory_operations.MEMSETS,
-    graphs.EXECUTIONS,
+    kernels.GRAPH_EXECUTIONS,
     synchronization.EVENT_RECORDS,
     device_memory.USAGE,
     device_memory.POOLS,

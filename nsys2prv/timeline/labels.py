@@ -14,7 +14,7 @@ from nsys2prv.sources.registry import EVENT_TYPES, TYPES, type_of
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
-from nsys2prv.vocabulary.kernel_families import Rule, families
+from nsys2prv.vocabulary.name_rules import Rule, families
 from nsys2prv.vocabulary.printable import on_one_line
 
 LONGEST_LABEL = 240

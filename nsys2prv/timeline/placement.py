@@ -13,11 +13,10 @@ from nsys2prv.sources.source import Source, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
-from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.messages import Launches
 from nsys2prv.timeline.rows import LANE, key_columns
-from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import CPU, TYPE_COLUMNS, Survey, text_attributes
-from nsys2prv.timeline.time_axis import Placement
+from nsys2prv.timeline.time_axis import Placement, TimeSelection
 from nsys2prv.vocabulary.event_types import Role
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 

@@ -27,13 +27,11 @@ from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, St
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
-from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.messages import Launches
 from nsys2prv.timeline.placement import EventsOfSource
 from nsys2prv.timeline.rows import LANE, Rows
-from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.timeline.stream_lanes import StreamLanes
-from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, complete
-from nsys2prv.timeline.time_axis import Placement
+from nsys2prv.timeline.survey import TYPE_COLUMNS, StreamLanes, Survey, complete
+from nsys2prv.timeline.time_axis import Placement, TimeSelection
 
 _PIECE_ROWS, _LARGE_PIECE_ROWS = 50_000, 75_000
 """Events that one thread places on the timeline at once; more where memory is ample, as threads hand over the interpreter for

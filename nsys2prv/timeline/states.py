@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary import event_types
 
 _IS_START, _STATE_BITS, _ROW_BITS = 1, 6, 32

@@ -21,8 +21,7 @@ from nsys2prv.timeline import coverage, states
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.placement import gives_intervals
 from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
-from nsys2prv.timeline.records import RecordKind
-from nsys2prv.timeline.rows_of_types import RowsOfTypes
+from nsys2prv.timeline.records import RecordKind, RowsOfTypes
 from nsys2prv.timeline.survey import CPU, Survey
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceStore

@@ -17,8 +17,7 @@ from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.run.session import RunSession
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import RecordKind
-from nsys2prv.timeline.rows_of_types import RowsOfTypes
+from nsys2prv.timeline.records import RecordKind, RowsOfTypes
 from nsys2prv.trace.write import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
 

@@ -16,25 +16,20 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import UsageError
-from nsys2prv.execution.output_files import final_paths, publish, scratch_folder, staging_folder
+from nsys2prv.errors import OutputError, OutputExists, UsageError
+from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
 from nsys2prv.paraver.trace_files import without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
-from nsys2prv.run.clock_check import disagreement_json, disagreement_text
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
-from nsys2prv.run.session import RunSession, seen_by_workers
+from nsys2prv.run.session import RunPlan, RunSession, disagreement_json, disagreement_text, seen_by_workers
 from nsys2prv.sources.registry import select_sources
-from nsys2prv.timeline import rows_of_types
-from nsys2prv.timeline.records import TimelineHead
+from nsys2prv.timeline.records import TimelineHead, communicators_of, ranges_as_json, ranges_of_types_as_json, row_ranges
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.rows_of_types import row_ranges
-from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.timeline.task_groups import communicators_of
+from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
@@ -84,7 +79,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         raise UsageError("--critical-path needs all streams and one stretch of time: leave out --fold-streams and --nvtx")
     trace_format: TraceFormat = ParaverFormat(compressed=options.gzip, with_views=not options.no_views)
     base = without_suffix(out.absolute() if options.scheduler else out)
-    final = final_paths(base, force=options.force)
+    final = _final_paths(base, trace_format, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
     check_kept(final.values(), [*arguments, *options.files_read])
     with contextlib.ExitStack() as stack:
@@ -147,8 +142,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
                 "records": records,
                 **_extent(plan.timeline.selection, plan.timeline.rows),
                 "types": sorted(collected.types),
-                "rows_of_types": rows_of_types.as_json(on_rows),
-                "rows_of_messages": rows_of_types.ranges_as_json(senders),
+                "rows_of_types": ranges_of_types_as_json(on_rows),
+                "rows_of_messages": ranges_as_json(senders),
             },
             "messages": messages.as_json(),
             **({} if path is None else {"critical_path": path.as_json()}),
@@ -183,6 +178,42 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         names |= {final[suffix].name: f"trace{suffix}" for suffix in order}
         publish({staging: names}, replace=options.force)
     return Summary(trace_path, content)
+
+
+def _final_paths(base: Path, trace_format: TraceFormat, *, force: bool) -> dict[str, Path]:
+    """Path of each file and folder of a trace, by suffix.
+
+    Raises
+    ------
+    OutputExists
+        When one of them exists, unless `force`.
+    OutputError
+        When a file has the name of a folder, or a folder that of a file.
+    """
+    if base.name in {"", ".."}:
+        raise OutputError.not_writable(base, "this is the name of a folder", "a name for the files")
+    suffixes = (*trace_format.suffixes, SUMMARY, *trace_format.companions)
+    final = {suffix: base.with_name(base.name + suffix) for suffix in suffixes}
+    with output_errors(base):
+        if base.exists() and not base.is_file() and not base.is_dir():
+            raise OutputError.not_writable(base, "this is no ordinary file", "a name for the files")
+        for suffix, path in final.items():
+            if path.exists() and path.is_dir() != (suffix in trace_format.folders):
+                kind = "folder" if path.is_dir() else "file"
+                raise OutputError.not_writable(path, f"there is a {kind} of this name")
+        present = list(filter(_is_there, final.values()))
+    if present and not force:
+        raise OutputExists(present[0])
+    return final
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of a name, be it a link that leads nowhere; OSError when no file can have it."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _head(plan: RunPlan) -> TimelineHead:

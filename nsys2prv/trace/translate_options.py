@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.run.option_values import NvtxRange, duration, name_list, nvtx_range
-from nsys2prv.run.read_options import SELECT, TRACE, ReadOptions, option
+from nsys2prv.run.options import SELECT, TRACE, NvtxRange, ReadOptions, duration, name_list, nvtx_range, option
 
 
 def _source_names() -> Iterable[str]:

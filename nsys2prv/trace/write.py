@@ -23,11 +23,10 @@ from nsys2prv.execution.row_order import in_content_order
 from nsys2prv.execution.threads import map_ahead, max_threads
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.rank_messages import Messages
-from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind, TimelineHead
+from nsys2prv.timeline.messages import Messages
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind, RowRanges, TimelineHead
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.rows_of_types import RowRanges
-from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.time_axis import TimeSelection
 
 T = TypeVar("T")
 
@@ -69,8 +68,16 @@ class TraceFormat(Protocol):
         """Suffixes of what lies beside the file of records, in the order in which it gets its name."""
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Those of them that are folders."""
+
+    @property
     def suffix(self) -> str:
         """Suffix of the file of records, which gets its name last."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes that it can have, as the options say."""
 
     def fit(self, rows: Rows) -> Rows:
         """Rows within the limits of the format; raises TooManyRows when there are more than it takes."""

@@ -1,16 +1,19 @@
-"""Regular expressions, of users and of rules about names.
-
-All are those of Rust, by way of polars: the time that they take grows with the text alone, whatever the pattern is.
-"""
+"""What names say: regular expressions of users, families of kernels, units of metrics."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.limits import read_ordinary
 from nsys2prv.vocabulary.wording import short
 
 _WILDCARDS = re.compile(r"(\*+|\?)")
@@ -91,3 +94,239 @@ def first_group(texts: Sequence[str], pattern: str) -> list[str | None]:
 
 def _value(value: int | str | None) -> pl.Expr:
     return pl.lit(value, pl.Int64) if isinstance(value, int) else pl.lit(value)
+
+
+PERCENTAGE = r"(?i)%|^[^\[]*\b(?:active|issue|throughput|bandwidth|utilization|in flight)$"
+"""Names without a unit are those of older exports, where all but clocks are percentages; "[Throughput %]" is a newer one."""
+_BRACKETS = re.compile(r"\[[^\[\]]*?([^\[\] ]+)\]\s*$")
+_CLOCK = re.compile(r"clock|frequency", re.IGNORECASE)
+_LONGEST = 16
+
+
+def unit_of_metric(name: str) -> str:
+    """The unit of a metric: what its name has in brackets, `%`, `Hz`, or "" where it is not known.
+
+    >>> [unit_of_metric(name) for name in ("SM Active", "GPC Clock Frequency [MHz]", "SMs Active [Throughput %]", "SYS Clock")]
+    ['%', 'MHz', '%', 'Hz']
+    >>> unit_of_metric("Unallocated Warps in Active SMs")
+    ''
+    """
+    if found := _BRACKETS.search(name):
+        return found[1][:_LONGEST]
+    return "%" if re.search(PERCENTAGE, name) else "Hz" if _CLOCK.search(name) else ""
+
+
+FAMILY = "family"
+"""What a rule says that names a family; all other words are details."""
+COLUMNS = ("what", "value", "pattern")
+_SHIPPED = "kernel_families.csv"
+_MOST_BYTES = 16 << 20
+
+_PIECE = re.compile(r"\{([a-z_][a-z0-9_]*|[0-9]+)\}")
+_DETAIL = re.compile(r"[a-z_][a-z0-9_]*")
+
+# Parts of names that patterns for the name of the function must not see.
+_ANONYMOUS = r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::"
+_RETURNED = r"^(?:(?:void|static|auto|__global__|std::enable_if<.*?>::type) +)+"
+_FUNCTION = r"^([^<(\[{]+)"
+"""A kernel of no family is called by this part of its demangled name: its function, without arguments."""
+_LONGEST_FUNCTION = 120
+_UNREADABLE = r"[\s\x00-\x1f\x7f-\x9f]+"
+UNNAMED = "(unnamed)"
+_TEXT = "bare name"
+_NO_DETAILS = {"name", "kind"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a file of rules.
+
+    Attributes
+    ----------
+    what
+        `family`, or the name of a detail.
+    value
+        The name of the family, or the detail: text with ``{detail}`` and ``{1}``, the first group of the pattern.
+    pattern
+        Regular expression of Rust, looked for in the name of a kernel.
+    """
+
+    what: str
+    value: str
+    pattern: str
+
+    @property
+    def pieces(self) -> list[str]:
+        """The value in pieces: texts at even places, what is in braces at odd ones."""
+        return _PIECE.split(self.value)
+
+    @property
+    def kind(self) -> str:
+        """The value without what differs from kernel to kernel."""
+        return " ".join("".join(self.pieces[::2]).split())
+
+
+@cache
+def shipped_rules() -> tuple[Rule, ...]:
+    """The rules that come with the program."""
+    with resources.as_file(resources.files("nsys2prv.vocabulary") / _SHIPPED) as path:
+        return _read(path, check=False)
+
+
+def read_rules(path: Path | None = None) -> tuple[Rule, ...]:
+    """Rules of a user's own file, if there is one, and behind them those that come with the program.
+
+    Raises
+    ------
+    UsageError
+        When the file is not there, or a line of it is no rule.
+    """
+    return shipped_rules() if path is None else (*_read(path), *shipped_rules())
+
+
+def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFrame:
+    """Families of kernels.
+
+    Parameters
+    ----------
+    names
+        Names of kernels, best demangled; a name may occur many times, or be null.
+    rules
+        Of those of a kind the first that matches counts; None for `shipped_rules`.
+
+    Returns
+    -------
+    pl.DataFrame
+        One row per distinct name (not null), in the order of `names`, with the columns
+
+        - ``name``
+        - ``family``: such as "GEMM bf16 tn 128x256x64", "Flash attention backward", "NCCL AllReduce"; the function's own name
+          where no rule knows it. Never null nor empty
+        - ``kind``: the family without details, such as "GEMM", "Flash attention"; null where no rule knows the name, and
+          where the whole family comes out of the name
+        - one per detail, here ``precision``, ``layout``, ``tile``, ``direction``: null where it is not known or not used
+
+    Examples
+    --------
+    >>> families(pl.Series(["volta_sgemm_128x64_nn", "void mine::step<(int)4>(float *)"])).rows()
+    [('volta_sgemm_128x64_nn', 'GEMM fp32 nn 128x64', 'GEMM', 'fp32', 'nn', '128x64', None), \
+('void mine::step<(int)4>(float *)', 'mine::step', None, None, None, None, None)]
+    """
+    rules = shipped_rules() if rules is None else tuple(rules)
+    distinct = names.cast(pl.String).drop_nulls().unique(maintain_order=True).alias("name")
+    text = pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, "").alias(_TEXT)
+    found: pl.DataFrame = distinct.to_frame().with_columns(text)
+    of_family = [rule for rule in rules if rule.what == FAMILY]
+    chosen = _first_rule(found[_TEXT], of_family)
+    for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):
+        of_detail = [rule for rule in rules if rule.what == detail]
+        asking = [index for index, rule in enumerate(of_family) if detail in rule.pieces[1::2]]
+        values = _values(found, _first_rule(found[_TEXT], of_detail), of_detail)
+        found = found.with_columns(pl.when(chosen.is_in(asking)).then(values.str.to_lowercase()).alias(detail))
+    kinds = dict(enumerate(rule.kind or None for rule in of_family))
+    family = found.select(_one_line(pl.lit(_values(found, chosen, of_family)))).to_series()
+    is_known = family.str.len_bytes() > 0
+    own = pl.col(_TEXT).str.extract(_FUNCTION).fill_null(pl.col(_TEXT))
+    return found.select(
+        "name",
+        pl.when(is_known).then(family).otherwise(_one_line(own)).replace("", UNNAMED).alias(FAMILY),
+        pl.when(is_known).then(chosen.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
+        pl.exclude("name", _TEXT),
+    )
+
+
+def _first_rule(texts: pl.Series, rules: list[Rule]) -> pl.Series:
+    """Index of the first rule that each text matches; null for none."""
+    return texts.to_frame().select(_number_of_first(texts.name, tuple(rule.pattern for rule in rules)))["rule"]
+
+
+@cache
+def _number_of_first(column: str, patterns: tuple[str, ...]) -> pl.Expr:
+    """`rule`: index of the first pattern that a text matches. A hundred of them take longer to build than to use."""
+    numbered = [(pattern, index) for index, pattern in enumerate(patterns)]
+    return first_match(pl.col(column), numbered, None).cast(pl.Int64).alias("rule")
+
+
+def _values(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:
+    """Values of the rules that were chosen for each text; null for none."""
+    value = pl.lit(None, pl.String)
+    for index in chosen.drop_nulls().unique().sort():
+        value = pl.when(chosen == index).then(_filled(rules[index], texts.columns)).otherwise(value)
+    return texts.with_columns(value.alias(_TEXT))[_TEXT]
+
+
+def _filled(rule: Rule, columns: list[str]) -> pl.Expr:
+    """The value of a rule for texts that match it, with details from other columns."""
+    pieces: list[pl.Expr] = []
+    for place, piece in enumerate(rule.pieces):
+        if place % 2 == 0:
+            pieces.append(pl.lit(piece))
+        elif piece.isdigit():
+            pieces.append(pl.col(_TEXT).str.extract(rule.pattern, int(piece)))
+        elif piece in columns:
+            pieces.append(pl.col(piece))
+    return pl.concat_str(pieces, ignore_nulls=True)
+
+
+def _one_line(text: pl.Expr) -> pl.Expr:
+    return (
+        text.str.slice(0, 4 * _LONGEST_FUNCTION)
+        .str.replace_all(_UNREADABLE, " ")
+        .str.strip_chars()
+        .str.slice(0, _LONGEST_FUNCTION)
+    )
+
+
+def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
+    """Rules of a file; to check the patterns takes as long as to use them."""
+    try:
+        text = read_ordinary(path, _MOST_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise _no_rules(path, f"can't be read ({why})", "give a CSV file with the columns what, value, pattern") from error
+    numbered = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    numbered = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
+    if not numbered or _cells(path, *numbered[0]) != list(COLUMNS):
+        line = numbered[0][0] if numbered else 1
+        raise _no_rules(path, f"line {line}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
+    rules = [(number, _rule(path, number, _cells(path, number, line))) for number, line in numbered[1:]]
+    for number, rule in rules if check else []:
+        _check_pattern(path, number, rule)
+    return tuple(rule for _, rule in rules)
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], strict=True))]
+    except csv.Error as error:
+        why = f"line {number}: the quotes don't match"
+        raise _no_rules(path, why, 'put " around a pattern with commas, and write "" for a quote in it') from error
+
+
+def _rule(path: Path, number: int, cells: list[str]) -> Rule:
+    if len(cells) != len(COLUMNS):
+        why = f"line {number}: {len(cells)} cells and not the three {', '.join(COLUMNS)}"
+        raise _no_rules(path, why, 'put " around a pattern with commas')
+    rule = Rule(*cells)
+    if not _DETAIL.fullmatch(rule.what) or rule.what in _NO_DETAILS:
+        why = f"line {number}: {rule.what!r} is neither family nor the name of a detail"
+        raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
+    if not rule.value:
+        raise _no_rules(path, f"line {number}: no value", "give a name for kernels that match the pattern")
+    return rule
+
+
+def _check_pattern(path: Path, number: int, rule: Rule) -> None:
+    try:
+        groups = count_groups(rule.pattern)
+    except ValueError as error:
+        why = f"line {number}: {rule.pattern!r} is {error}"
+        raise _no_rules(path, why, "mend it (there is no look-around and no back-reference)") from error
+    highest = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
+    if highest > groups:
+        why = f"line {number}: {{{highest}}} is used and the pattern has {groups} groups"
+        raise _no_rules(path, why, "put ( ) around the part to use")
+
+
+def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:
+    return UsageError(f"{path}: {why}; {what_to_do}")

@@ -1,8 +1,10 @@
-"""How numbers and names are worded for people: shares, times, sizes, rates, ranges of ranks, long names."""
+"""How numbers and names are worded for people: shares, times, sizes, rates, ranges of ranks, long and mistyped names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 
 from nsys2prv.vocabulary.printable import on_one_line, printable
 
@@ -63,7 +65,7 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     ('; did you mean kernels?', '; the names are kernels, nvtx')
     """
     # Loaded for a mistake only: the program itself starts with this module.
-    from nsys2prv.vocabulary.nearest import nearest
+    from nsys2prv.vocabulary.wording import nearest
 
     known = list(names)
     near = nearest(given, known)
@@ -76,7 +78,7 @@ def did_you_mean_any(given: str, names: Iterable[str], command: str) -> str:
     >>> did_you_mean_any("stpe", ["step", "load"], "inspect --nvtx")
     '; did you mean step? (`nsys2prv inspect --nvtx` lists all names)'
     """
-    from nsys2prv.vocabulary.nearest import nearest
+    from nsys2prv.vocabulary.wording import nearest
 
     near = [short(name) for name in nearest(given.strip("*?"), names)]
     lists = f"`nsys2prv {command}` lists all names"
@@ -125,3 +127,43 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             pieces.append([number])
     return ",".join("-".join(map(str, piece)) for piece in pieces)
+
+
+_LEAST_SIMILARITY = 0.6
+_OFFERED = 3
+_AS_NEAR = 0.2
+"""How much less similar than the nearest name others are that are offered too."""
+_COMPARED = 2_000
+"""Names that are compared by their letters; of more, those with a word in common come first."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = _OFFERED) -> list[str]:
+    """Known names that someone may have meant, the nearest first, by the similarity of `difflib`.
+
+    Names that contain the word, or whose words contain those of it, come before those that are spelled alike.
+
+    >>> nearest("kernles", ["kernels", "copies", "nvtx"]), nearest("batch", ["next_batch", "Batch", "epoch"])
+    (['kernels'], ['Batch', 'next_batch'])
+    """
+    wanted = word.casefold().strip()
+    if not wanted:
+        return []
+    parts = set(_words(wanted))
+    ranked = []
+    names = list(dict.fromkeys(known))
+    if len(names) > _COMPARED:
+        names.sort(key=lambda name: parts.isdisjoint(_words(name.casefold())))
+    for place, name in enumerate(names[:_COMPARED]):
+        text = name.casefold()
+        matcher = SequenceMatcher(None, wanted, text, autojunk=False)
+        contains = len(wanted) >= 3 and (wanted in text or (len(text) >= 3 and text in wanted))
+        enough = contains or (matcher.real_quick_ratio() >= _LEAST_SIMILARITY and matcher.quick_ratio() >= _LEAST_SIMILARITY)
+        likeness = matcher.ratio() if enough else 0.0
+        if contains or likeness >= _LEAST_SIMILARITY:
+            ranked.append((-likeness - contains, place, name, contains))
+    ranked.sort()
+    return [name for rank, _, name, is_within in ranked[:most] if is_within or rank <= ranked[0][0] + _AS_NEAR]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+?(?=_|\b)", text)

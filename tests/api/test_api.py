@@ -25,7 +25,7 @@ from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DiskFull, ReportNotFound, UsageError
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.event_types import KERNEL, NCCL_KERNEL
 

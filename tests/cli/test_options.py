@@ -13,8 +13,7 @@ from nsys2prv.cli.options import completion
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions, NcclPolicy
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import TimeRange
-from nsys2prv.run.read_options import OptionSet, ReadOptions, declared_options
+from nsys2prv.run.options import OptionSet, ReadOptions, TimeRange, declared_options
 from nsys2prv.sources.registry import NAMES
 from nsys2prv.trace.translate_options import TranslateOptions
 

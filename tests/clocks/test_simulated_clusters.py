@@ -9,7 +9,7 @@ from support.checkout import CHECKOUT
 from support.simulated_clocks import KINDS, SimulatedReport, simulate
 from support.told_intervals import try_kind
 
-from nsys2prv.demo.nsys_ids import NVTX_MARK
+from nsys2prv.demo.nsys_tables import NVTX_MARK
 
 
 def _true(report: SimulatedReport, times: pl.Series) -> np.ndarray:

@@ -11,8 +11,7 @@ from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, RECORDS, WAITS, Collection, RunEvents
-from nsys2prv.run.option_values import TimeRange
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions, TimeRange
 from nsys2prv.vocabulary import event_types
 
 NO_ID = 4294967295

@@ -43,7 +43,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
-from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.options import TimeRange
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"

@@ -12,7 +12,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.run.option_values import time_range
+from nsys2prv.run.options import time_range
 
 GIB = 2**30
 PINNED, MANAGED = 1, 4

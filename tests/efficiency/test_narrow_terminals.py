@@ -15,7 +15,7 @@ from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.vocabulary.text_grid import grid
+from nsys2prv.vocabulary.terminal import grid
 
 NARROW = 80
 NUMBER = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? (?:%|[nµm]?s|[KMGT]i?B|[kMGT]?B/s)(?![\w.])")

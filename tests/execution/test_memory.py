@@ -16,7 +16,7 @@ from nsys2prv.errors import UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import bytes_of_process, limited
 from nsys2prv.execution.workers import workers
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
 
 MB = 10**6

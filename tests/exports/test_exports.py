@@ -34,7 +34,7 @@ from nsys2prv.exports.columns import Real, Text, pid_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.run.inspect import as_text, inspect, with_clocks
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 
 def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_missed(tmp_path: Path) -> None:

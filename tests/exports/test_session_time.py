@@ -19,7 +19,7 @@ from nsys2prv.exports import describe, open_report
 from nsys2prv.exports.columns import TIME_COLUMNS
 from nsys2prv.exports.session_time import SessionTime
 from nsys2prv.run.inspect import inspect
-from nsys2prv.run.option_values import NvtxRange
+from nsys2prv.run.options import NvtxRange
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions

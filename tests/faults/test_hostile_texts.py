@@ -24,7 +24,7 @@ from support.view_parser import parse_views
 
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.report import Report, open_report
-from nsys2prv.vocabulary.styles import ERROR, FAINT, FAIR, GOOD, POOR, STRONG, WARNING
+from nsys2prv.vocabulary.terminal import ERROR, FAINT, FAIR, GOOD, POOR, STRONG, WARNING
 
 REPORTS = ("rank0.sqlite", "rank1.sqlite")
 RESULTS = ("--json-file", "all.json", "--csv", "csv", "--talp", "talp.json", "--regions", "*")

@@ -13,7 +13,7 @@ from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
-from nsys2prv.vocabulary.input_files import read_ordinary
+from nsys2prv.vocabulary.limits import read_ordinary
 
 BAD_OPTION, BAD_REPORT, BAD_TRACE, NOT_EFFICIENCY = 2, 3, 8, 13
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(1:1)\n"

@@ -13,9 +13,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import find_reports
-from nsys2prv.run.option_values import duration, rank_list
+from nsys2prv.run.options import ReadOptions, duration, rank_list
 from nsys2prv.run.ranks import host_from, rank_from
-from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
 
 USAGE = UsageError.exit_code

@@ -19,7 +19,7 @@ from support.real_reports import REPORTS, RUNS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.options import TimeRange
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.

@@ -7,7 +7,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from nsys2prv.vocabulary.kernel_families import families
+from nsys2prv.vocabulary.name_rules import families
 
 from .conftest import Translated
 

@@ -16,7 +16,7 @@ from support.checkout import REAL_REPORTS
 
 from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
-from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline.messages import Messages
 
 NOTE = re.compile(
     r"ncclNet(?P<function>\w+)\(\): Data_Size: (?P<size>\d+), Sender_Rank: (?P<source>\d+), "

@@ -13,7 +13,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.errors import UsageError
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.frames import EVENT_SCHEMA, clocks_frame, devices_frame, events_frame, ranks_frame
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.timeline.reader import EventReader, Request

@@ -9,7 +9,7 @@ import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
-from nsys2prv.run.nvtx_names import nvtx_names
+from nsys2prv.run.inspect import nvtx_names
 
 US = 1_000
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from nsys2prv.demo.write_export import Tables, as_sqlite_types
+from nsys2prv.demo.nsys_tables import Tables, as_sqlite_types
 from nsys2prv.errors import OutputError
 
 # nsys writes these unsigned into Parquet and Arrow files, and signed into SQLite, which has no unsigned numbers.

@@ -11,9 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.demo.cluster import Cluster, generate
-from nsys2prv.demo.enum_tables import ENUMERATIONS
-from nsys2prv.demo.nsys_ids import payload_blob
-from nsys2prv.demo.write_export import write_report
+from nsys2prv.demo.nsys_tables import ENUMERATIONS, payload_blob, write_report
 
 from .nsys_columns import COLUMNS
 from .report_builder import ReportBuilder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from nsys2prv.demo.nsys_ids import payload_blob
+from nsys2prv.demo.nsys_tables import payload_blob
 from support.report_builder import ReportBuilder
 
 UINT64, INT, SIZE, DOUBLE = 18, 5, 22, 20

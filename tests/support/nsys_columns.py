@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.demo.nsys_columns import COLUMNS as COLUMNS_OF_DEMO
+from nsys2prv.demo.nsys_tables import COLUMNS as COLUMNS_OF_DEMO
 
 _I: type[pl.DataType] = pl.Int64
 _T: type[pl.DataType] = pl.String

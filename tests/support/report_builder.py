@@ -18,8 +18,8 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.demo.enum_tables import ENUMERATIONS
-from nsys2prv.demo.nsys_ids import (
+from nsys2prv.demo.nsys_tables import (
+    ENUMERATIONS,
     NVTX_CATEGORY,
     NVTX_DOMAIN,
     NVTX_MARK,
@@ -30,8 +30,8 @@ from nsys2prv.demo.nsys_ids import (
     global_pid,
     global_tid,
     kernel_short_name,
+    write_report,
 )
-from nsys2prv.demo.write_export import write_report
 from nsys2prv.exports.columns import NOT_APPLICABLE
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.nsys_columns import COLUMNS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 from support.report_builder import ReportBuilder
 
 

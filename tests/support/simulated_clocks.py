@@ -18,8 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.demo import write_report
-from nsys2prv.demo.nsys_ids import NVTX_MARK, NVTX_PUSHPOP
-from nsys2prv.demo.write_export import Tables
+from nsys2prv.demo.nsys_tables import NVTX_MARK, NVTX_PUSHPOP, Tables
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 

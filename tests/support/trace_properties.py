@@ -16,8 +16,7 @@ import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import NothingToMeasure, NothingToTranslate
-from nsys2prv.run.option_values import TimeRange
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions, TimeRange
 from nsys2prv.sources.registry import SOURCES, type_of
 from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import Summary, translate

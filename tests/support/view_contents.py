@@ -10,7 +10,7 @@ from nsys2prv.paraver.trace_files import Header, HeaderTask
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.render import ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
-from nsys2prv.timeline.rows_of_types import RowRanges
+from nsys2prv.timeline.records import RowRanges
 from nsys2prv.vocabulary import event_types
 from support.view_parser import Cfg, parse_views
 

@@ -7,8 +7,8 @@ import random
 import polars as pl
 import pytest
 
-from nsys2prv.timeline import rows_of_types
-from nsys2prv.timeline.rows_of_types import RowsOfTypes, row_ranges
+from nsys2prv.timeline import records
+from nsys2prv.timeline.records import RowsOfTypes, row_ranges
 from nsys2prv.vocabulary.event_types import CORRELATION_ID, KERNEL, NVTX_PUSHPOP
 
 ATTRIBUTES = ("9101", "9102")
@@ -16,7 +16,7 @@ ATTRIBUTES = ("9101", "9102")
 
 @pytest.mark.parametrize("known", [0, 3, 100_000])
 def test_rows_have_the_types_of_their_events_and_attributes_that_are_not_0(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_of_types, "_MOST_KNOWN", known)
+    monkeypatch.setattr(records, "_MOST_KNOWN", known)
     chance = random.Random(known)
     found = RowsOfTypes()
     expected: set[tuple[int, int]] = set()

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.timeline.stream_lanes import _most_at_once
+from nsys2prv.timeline.survey import _most_at_once
 
 
 @pytest.mark.parametrize("longest", [1, 8, 40])

@@ -21,7 +21,7 @@ from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import states
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
-from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.write import TraceStore
 from nsys2prv.vocabulary import event_types
 

@@ -12,7 +12,7 @@ from support.whole_trace import open_whole
 
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.run.option_values import NvtxRange
+from nsys2prv.run.options import NvtxRange
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types

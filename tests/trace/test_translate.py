@@ -14,7 +14,7 @@ from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
-from nsys2prv.run.option_values import NvtxRange, TimeRange
+from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types

@@ -19,7 +19,7 @@ from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.kernel_families import FAMILY, families, read_rules, shipped_rules
+from nsys2prv.vocabulary.name_rules import FAMILY, families, read_rules, shipped_rules
 
 _TABLE = Path(__file__).with_name("kernel_names.tsv")
 KNOWN = dict(
@@ -100,10 +100,10 @@ def test_every_kernel_that_is_one_of_nccl_is_so_by_its_family_too() -> None:
 
 
 def test_the_shipped_rules_keep_to_the_form_that_users_must_keep_to() -> None:
-    import nsys2prv.vocabulary.kernel_families
+    import nsys2prv.vocabulary.name_rules
 
     rules = shipped_rules()
-    path = Path(nsys2prv.vocabulary.kernel_families.__file__).with_name("kernel_families.csv")
+    path = Path(nsys2prv.vocabulary.name_rules.__file__).with_name("kernel_families.csv")
     assert read_rules(path) == (*rules, *rules)
     details = {rule.what for rule in rules} - {FAMILY}
     assert {piece for rule in rules for piece in rule.pieces[1::2] if not piece.isdigit()} == details

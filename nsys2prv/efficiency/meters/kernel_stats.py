@@ -15,7 +15,7 @@ from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.kernel_families import families
+from nsys2prv.vocabulary.name_rules import families
 
 BARS_PER_DOUBLING = 8
 """Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth are separate."""

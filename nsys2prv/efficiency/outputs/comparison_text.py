@@ -17,8 +17,7 @@ from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.efficiency.outputs.text import wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
-from nsys2prv.vocabulary.styles import styled_lines
-from nsys2prv.vocabulary.text_grid import grid, is_too_wide
+from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _ROWS = 10

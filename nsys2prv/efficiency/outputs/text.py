@@ -15,9 +15,8 @@ from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.metric_units import unit_of_metric
-from nsys2prv.vocabulary.styles import FAINT, FAIR, GOOD, POOR, STRONG, Line, styled_lines, wrapped
-from nsys2prv.vocabulary.text_grid import grid, is_too_wide
+from nsys2prv.vocabulary.name_rules import unit_of_metric
+from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10

@@ -21,8 +21,8 @@ from nsys2prv.paraver.views.folder import WORKSPACE, keep_user_files, write_view
 from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
-from nsys2prv.timeline.rows_of_types import RowsOfTypes, from_json, is_attribute, ranges_from_json, row_ranges
-from nsys2prv.vocabulary.input_files import check_ordinary
+from nsys2prv.timeline.records import RowsOfTypes, is_attribute, ranges_from_json, ranges_of_types_from_json, row_ranges
+from nsys2prv.vocabulary.limits import check_ordinary
 
 
 def render_views(
@@ -131,7 +131,7 @@ def _summarized(trace: Trace) -> Occurring | None:
         is_of_trace = counts.get("bytes") == trace.path.stat().st_size
     if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= counts.keys():
         return None
-    rows = from_json(counts["rows_of_types"], trace.header.rows)
+    rows = ranges_of_types_from_json(counts["rows_of_types"], trace.header.rows)
     senders = ranges_from_json(counts["rows_of_messages"], trace.header.rows)
     return None if rows is None or senders is None else Occurring(rows, senders)
 

@@ -16,7 +16,7 @@ from nsys2prv.paraver.label_files import PcfLabels
 from nsys2prv.paraver.trace_files import Header
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.sources.registry import type_of
-from nsys2prv.timeline.rows_of_types import RowRanges
+from nsys2prv.timeline.records import RowRanges
 from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.printable import ACTING
 

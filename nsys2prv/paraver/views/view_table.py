@@ -13,8 +13,7 @@ from pathlib import Path
 from nsys2prv.errors import UsageError
 from nsys2prv.sources.registry import CONSTANTS
 from nsys2prv.vocabulary.event_types import EventType
-from nsys2prv.vocabulary.nearest import nearest
-from nsys2prv.vocabulary.wording import listed, short
+from nsys2prv.vocabulary.wording import listed, nearest, short
 
 KINDS = ("timeline", "table", "tables")
 """What a view is: rows over time; a table; a table for each value of a third window."""

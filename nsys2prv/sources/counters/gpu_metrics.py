@@ -18,7 +18,7 @@ from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.metric_units import PERCENTAGE
+from nsys2prv.vocabulary.name_rules import PERCENTAGE
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
 """Bits of `typeId` that identify the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""

@@ -1,12 +1,13 @@
-"""CUDA API calls of host threads, runtime and driver."""
+"""CUDA API calls on host threads, and overhead of the profiler."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, call_source, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
 
 STATES_BY_NAME = (
@@ -52,4 +53,18 @@ CALLS = TableSource(
     types=(event_types.CUDA_CALL, event_types.CORRELATION_ID),
     frame=_frame,
     launch=Launch(tag=None),
+)
+
+
+_OVERHEAD_VALUES = ValueSet("overhead")
+CUDA_OVERHEAD = EventType(63000600, "CUDA overhead", Role.INTERVAL, _OVERHEAD_VALUES)
+PROFILER_OVERHEAD = EventType(63000601, "Profiler overhead", Role.INTERVAL, _OVERHEAD_VALUES)
+
+# The profiler sets up something for each thread of the machine that it watches: a thread that has nothing else would look
+# as if it ran all the time.
+CUDA_SETUP = call_source(
+    "overhead", "CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", CUDA_OVERHEAD, {}, existing_rows_only=True, since="3.24"
+)
+PROFILER_SETUP = call_source(
+    "overhead", "Profiler overhead", "PROFILER_OVERHEAD", PROFILER_OVERHEAD, {}, existing_rows_only=True
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.cuda.graphs import GRAPH_NODE_ID
-from nsys2prv.sources.cuda.kernels import GREEN_CONTEXT
+from nsys2prv.sources.cuda.kernels import GRAPH_NODE_ID, GREEN_CONTEXT
 from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered

@@ -21,11 +21,10 @@ from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import nccl
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
-from nsys2prv.sources.cuda.graphs import EXECUTIONS
-from nsys2prv.sources.cuda.kernels import KERNELS
+from nsys2prv.sources.cuda.kernels import GRAPH_EXECUTIONS, KERNELS
 from nsys2prv.sources.cuda.memory_operations import COPIES, MEMSETS
 from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
-from nsys2prv.sources.nvtx import autograd, nvtx_ranges
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -51,12 +50,12 @@ ON_GPU = {
 }
 """Event type on the GPU of each event type of ranges on the host."""
 
-_WORK = (KERNELS, COPIES, MEMSETS, EXECUTIONS)
+_WORK = (KERNELS, COPIES, MEMSETS, GRAPH_EXECUTIONS)
 _HOST = (nvtx_ranges.PUSHPOP, nccl.REGIONS, nvtx_ranges.STARTEND)
 _KEY = list(RowKind.STREAM.key)
 _Schema = dict[str, type[pl.DataType]]
 _NAMED: _Schema = {"type": pl.Int64, "series": pl.String, "label": pl.String}
-_ATTRIBUTES: _Schema = {str(one): pl.String if one.values else pl.Int64 for one in autograd.TYPES}
+_ATTRIBUTES: _Schema = {str(one): pl.String if one.values else pl.Int64 for one in nvtx_ranges.AUTOGRAD_TYPES}
 
 _PAIRS = 1_000_000
 """Ranges and streams that may have to do with each other which are looked at at once."""
@@ -292,7 +291,7 @@ RANGES = StreamedSource(
     required=nvtx_ranges.PUSHPOP.required,
     optional=nvtx_ranges.PUSHPOP.optional,
     row=RowKind.STREAM,
-    types=(*ON_GPU.values(), *autograd.TYPES),
+    types=(*ON_GPU.values(), *nvtx_ranges.AUTOGRAD_TYPES),
     names=_frame,
     only={"eventType": (nvtx_ranges.PUSHPOP_RANGE, nvtx_ranges.STARTEND_RANGE)},
     stream=_gather,

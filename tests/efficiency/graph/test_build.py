@@ -14,7 +14,7 @@ from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 US = 1000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 Edges = set[tuple[str, int, str, int, int]]
 

@@ -12,7 +12,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
 from nsys2prv.efficiency.graph.run_graph import graph_of_events
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
 Interval = tuple[int, int, int, int]

@@ -12,8 +12,7 @@ from support.run_events import events_of
 from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.run.option_values import TimeRange
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions, TimeRange
 
 SPLIT = 777
 

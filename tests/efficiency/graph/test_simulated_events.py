@@ -13,7 +13,7 @@ from support.simulated_run.write import write_reports
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 Edge = tuple[str, int, str, int, int]
 """Row and start of what waits; row, start and end of what it waits for."""

@@ -15,7 +15,7 @@ from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
-from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.options import ReadOptions
 
 SIZES = ((1, 2), (1, 3), (2, 2), (3, 1))
 CLUSTERS = [

@@ -10,7 +10,7 @@ import pytest
 from support.nccl_regions import COMMUNICATOR, INT, STATIC, UINT64, Nccl
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo.nsys_ids import payload_blob
+from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT, read_collectives
 

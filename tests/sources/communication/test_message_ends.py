@@ -15,10 +15,10 @@ from support.traces import NONE, RankMessage, rank_messages, translate_unaligned
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.options import TimeRange
 from nsys2prv.sources.communication import message_ends as ends_of_messages
 from nsys2prv.sources.communication.message_ends import END_SCHEMA, read_message_ends
-from nsys2prv.timeline import rank_messages as matching
+from nsys2prv.timeline import messages as matching
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 

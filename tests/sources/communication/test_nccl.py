@@ -14,7 +14,7 @@ from support.traces import checked, trace_of
 from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.demo.nsys_ids import payload_blob
+from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges

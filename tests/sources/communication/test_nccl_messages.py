@@ -9,7 +9,7 @@ from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
 from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
-from nsys2prv.timeline import rank_messages as matching
+from nsys2prv.timeline import messages as matching
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types

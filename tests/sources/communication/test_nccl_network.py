@@ -12,9 +12,8 @@ from support.traces import NONE, RankMessage, rank_messages, table_summary, tran
 
 from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
-from nsys2prv.timeline import network_pairing
-from nsys2prv.timeline import rank_messages as matching
-from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline import messages as matching
+from nsys2prv.timeline.messages import Messages
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
@@ -116,7 +115,7 @@ def test_a_lost_note_costs_its_own_message_where_sequences_are_the_same(tmp_path
     found, unmatched = paired(tmp_path, sender, receiver)
 
     assert found == [(100, 110), (300, 310)]
-    assert unmatched == ({}, {network_pairing.OTHER_SEQUENCE: 1})
+    assert unmatched == ({}, {matching.OTHER_SEQUENCE: 1})
 
 
 @pytest.mark.parametrize("first", [0, None])
@@ -126,7 +125,7 @@ def test_what_can_only_be_counted_needs_as_many_on_both_sides(tmp_path: Path, fi
     found, unmatched = paired(tmp_path, *exchange(sent, [(190, first)]))
 
     assert found == []
-    assert unmatched == ({network_pairing.OTHER_COUNT: 2}, {network_pairing.OTHER_COUNT: 1})
+    assert unmatched == ({matching.OTHER_COUNT: 2}, {matching.OTHER_COUNT: 1})
 
 
 def test_without_sequences_messages_are_counted(tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_where_sequences_do_not_fit_nothing_is_counted(tmp_path: Path) -> None:
     found, unmatched = paired(tmp_path, *exchange(sent, received))
 
     assert found == []
-    assert unmatched == ({network_pairing.OTHER_SEQUENCE: 3}, {network_pairing.OTHER_SEQUENCE: 3})
+    assert unmatched == ({matching.OTHER_SEQUENCE: 3}, {matching.OTHER_SEQUENCE: 3})
 
 
 def test_both_ends_have_the_same_size(tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ def test_both_ends_have_the_same_size(tmp_path: Path) -> None:
 
     assert paired(tmp_path, sender, receiver) == (
         [],
-        ({network_pairing.OTHER_SEQUENCE: 1}, {network_pairing.OTHER_SEQUENCE: 1}),
+        ({matching.OTHER_SEQUENCE: 1}, {matching.OTHER_SEQUENCE: 1}),
     )
 
 
@@ -218,7 +217,7 @@ def test_the_same_ranks_of_two_communicators_without_names_are_not_mixed_up(tmp_
     found, unmatched = paired(tmp_path, sender, receiver, other)
 
     assert found == []
-    assert unmatched == ({network_pairing.SEVERAL_THREADS: 2}, {network_pairing.SEVERAL_THREADS: 1})
+    assert unmatched == ({matching.SEVERAL_THREADS: 2}, {matching.SEVERAL_THREADS: 1})
 
 
 def test_texts_can_be_registered_and_rows_in_any_order(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
-from nsys2prv.run.option_values import TimeRange
-from nsys2prv.sources.cuda import device_memory, graphs, kernels, memory_operations, overhead, synchronization, unified_memory
+from nsys2prv.run.options import TimeRange
+from nsys2prv.sources.cuda import api_calls, device_memory, kernels, memory_operations, synchronization, unified_memory
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
@@ -294,11 +294,11 @@ def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> N
     report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
     report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
     trace = open_whole(translate_reports(tmp_path, report).prv)
-    nodes = trace.events([graphs.GRAPH_NODE_ID]).filter(value=2**33 + 1)
+    nodes = trace.events([kernels.GRAPH_NODE_ID]).filter(value=2**33 + 1)
     assert nodes["time"].to_list() == [30]
-    begun = trace.events([graphs.GRAPH_NODE_ID]).filter(trace.events([graphs.GRAPH_NODE_ID])["value"] > 0)
+    begun = trace.events([kernels.GRAPH_NODE_ID]).filter(trace.events([kernels.GRAPH_NODE_ID])["value"] > 0)
     assert (begun["value"] - 2**33).to_list() == [1, 2, 3, 4]
-    assert trace.events([graphs.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]
+    assert trace.events([kernels.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]
     messages = trace.messages().sort("logical_recv")
     assert messages.select("logical_send", "logical_recv", "tag").rows() == [
         (0, 30, 55001), (0, 50, 55001), (0, 70, 55002), (0, 90, 55002),
@@ -319,12 +319,12 @@ def test_graphs_and_nodes_are_made_on_the_host_in_old_and_new_schemas(tmp_path: 
         "CUDA_GRAPH_EVENTS", start=50, end=51, nameId=report.string("Node Clone"), graphNodeId=8, originalGraphNodeId=7, **at
     )
     summary = translate_reports(tmp_path, report)
-    found = named(open_whole(summary.prv), graphs.GRAPH_CONSTRUCTION)
+    found = named(open_whole(summary.prv), kernels.GRAPH_CONSTRUCTION)
     assert [interval[1:] for interval in found] == [
         (10, 10, "Graph Creation"), (20, 30, "GraphExec Creation"), (40, 41, "Node Creation"), (50, 51, "Node Clone"),
     ]  # fmt: skip
-    assert lines(summary, graphs.GRAPH_CONSTRUCTION)[-1].endswith(
-        f":{graphs.GRAPH_NODE_ID}:8:{graphs.GRAPH_ORIGINAL_NODE_ID}:7"
+    assert lines(summary, kernels.GRAPH_CONSTRUCTION)[-1].endswith(
+        f":{kernels.GRAPH_NODE_ID}:8:{kernels.GRAPH_ORIGINAL_NODE_ID}:7"
     )
 
 
@@ -341,8 +341,8 @@ def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
-    assert named(trace, overhead.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
-    assert named(trace, overhead.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
+    assert named(trace, api_calls.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
+    assert named(trace, api_calls.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
     [source] = table_summary(summary, "PROFILER_OVERHEAD")["sources"]
     assert source["left_out"] == {"its thread has no other events": 1}
 

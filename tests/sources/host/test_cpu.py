@@ -18,7 +18,7 @@ from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
-from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
+from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
 from nsys2prv.timeline.coverage import NO_VALUE
@@ -353,7 +353,7 @@ FAMILY = {
 @pytest.mark.parametrize(("family", "call"), [(family, call) for family, calls in FAMILY.items() for call in calls.split()])
 def test_each_call_of_the_os_is_in_its_family(family: int, call: str) -> None:
     frame = pl.DataFrame({"name": [call]})
-    assert frame.select(first_match(pl.col("name"), os_runtime._FAMILIES, event_types.OS_CALL)).item() == family
+    assert frame.select(first_match(pl.col("name"), library_calls._FAMILIES, event_types.OS_CALL)).item() == family
 
 
 def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tmp_path: Path) -> None:
@@ -394,16 +394,16 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000", "tid 1001")
-    found = trace.intervals([os_runtime.FILE_ACCESS]).sort("begin")
+    found = trace.intervals([library_calls.FILE_ACCESS]).sort("begin")
     reported = [
-        (thread, begin, label_of(trace, os_runtime.FILE_ACCESS, value))
+        (thread, begin, label_of(trace, library_calls.FILE_ACCESS, value))
         for thread, begin, value in found["thread", "begin", "value"].rows()
     ]
     assert reported == [(2, 0, "access 5"), (1, 4096, "Read from file")]
     assert {
-        label_of(trace, os_runtime.FILE_NAME, value) for value in trace.events([os_runtime.FILE_NAME])["value"] if value
+        label_of(trace, library_calls.FILE_NAME, value) for value in trace.events([library_calls.FILE_NAME])["value"] if value
     } == {"/data/in.h5"}
-    assert trace.events([os_runtime.IO_SIZE])["value"].sum() == 4096
+    assert trace.events([library_calls.IO_SIZE])["value"].sum() == 4096
     # The table of files does not say whose the second file is.
     entry = table_summary(summary, "OSRT_FILE_ACCESS_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}

@@ -19,9 +19,9 @@ from support.whole_trace import WholeTrace, open_whole, row_of
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.run.inspect import inspect
-from nsys2prv.run.option_values import NvtxRange
+from nsys2prv.run.options import NvtxRange
 from nsys2prv.sources.lanes import NestedLanes
-from nsys2prv.sources.nvtx import autograd, nvtx_on_gpu
+from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
@@ -248,12 +248,12 @@ def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gp
         "MmBackward0", "aten::empty", "aten::mm", "autograd::engine::evaluate_function: MmBackward0",
     ]  # fmt: skip
     # Sequence, direction and operation stand on the lines of both.
-    begins = trace.events(list(autograd.TYPES)).filter(pl.col("value") != 0)
+    begins = trace.events(list(nvtx_ranges.AUTOGRAD_TYPES)).filter(pl.col("value") != 0)
     told = {
         (thread, time, kind): value
         for thread, time, kind, value in begins.select("thread", "time", "type", "value").iter_rows()
     }
-    sequence, direction, operation, sizes = autograd.TYPES
+    sequence, direction, operation, sizes = nvtx_ranges.AUTOGRAD_TYPES
     stream = 3
     assert told == {
         (1, 0, sequence): 1, (1, 0, direction): 1, (1, 0, operation): 3, (1, 0, sizes): 1,
@@ -293,11 +293,11 @@ def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gp
 def test_what_a_name_of_autograd_tells(
     text: str, label: str, sequence: int | None, direction: str | None, operation: int | None, sizes: str | None
 ) -> None:
-    found = autograd.with_autograd(pl.LazyFrame({"label": [text], "other": [1]})).collect()
-    assert found.select("label", "other", *map(str, autograd.TYPES)).rows() == [
+    found = nvtx_ranges.with_autograd(pl.LazyFrame({"label": [text], "other": [1]})).collect()
+    assert found.select("label", "other", *map(str, nvtx_ranges.AUTOGRAD_TYPES)).rows() == [
         (label, 1, sequence, direction, operation, sizes)
     ]
-    assert pl.select(autograd.name_of(pl.lit(text))).item() == label
+    assert pl.select(nvtx_ranges.name_of(pl.lit(text))).item() == label
 
 
 def test_a_range_of_autograd_is_found_by_the_name_that_the_trace_shows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo.nsys_ids import payload_blob
+from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import Blob
 from nsys2prv.sources.nvtx.payloads import Field, Layout, Schemas, binary_fields, fields, json_fields, read_schemas

@@ -25,8 +25,7 @@ from nsys2prv.efficiency.outputs.page.plot import (
     unit,
 )
 from nsys2prv.efficiency.result_tables import Frames
-from nsys2prv.vocabulary.kernel_families import FAMILY, shipped_rules
-from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
 from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
 
 _BAR, _SECOND_BAR = LINES[:2]

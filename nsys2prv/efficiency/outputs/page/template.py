@@ -24,7 +24,7 @@ from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
-from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.printable import printable, safe_json
 
 _OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "deviation"})

@@ -30,7 +30,7 @@ from nsys2prv.efficiency.outputs.page.plot import (
 )
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, short, size, time
 
 EFFICIENCY_LINES = tuple(

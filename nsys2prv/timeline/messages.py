@@ -1,11 +1,11 @@
-"""Messages between ranks: which receive takes which send, over all reports."""
+"""Lines of a trace: from API calls to what they start, and messages between ranks."""
 
 from __future__ import annotations
 
 import collections
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,172 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import Merging
+from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
-from nsys2prv.timeline.network_pairing import CONNECTION, pair_connections
-from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.sources.correlate import places_of_calls, side_by_side
+from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.timeline.time_axis import TimeSelection
+
+_OUTSIDE = -1
+"""Row of a call outside the selected time."""
+
+
+class Launches:
+    """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
+
+    def __init__(self, calls: ExternalSort, started: ExternalSort) -> None:
+        self._calls = calls
+        self._started = started
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Launches:
+        """One that writes intermediate files to a folder."""
+        return cls(ExternalSort(["correlationId"], folder / "calls"), ExternalSort(["correlationId"], folder / "started"))
+
+    def part(self) -> Launches:
+        """One for a piece of work on another thread, to be absorbed when it is done."""
+        return Launches(self._calls.part(), self._started.part())
+
+    def absorb(self, part: Launches) -> None:
+        """Take over what a part collected."""
+        self._calls.absorb(part._calls)
+        self._started.absorb(part._started)
+
+    def spill(self) -> None:
+        """Write what is still in memory: the rest can be pickled then."""
+        self._calls.spill()
+        self._started.spill()
+
+    def delete(self) -> None:
+        """Take all off the disk."""
+        self._calls.delete()
+        self._started.delete()
+
+    @property
+    def rows(self) -> int:
+        """Number of ends that were collected."""
+        return self._calls.rows + self._started.rows
+
+    def add(self, source: Source, events: pl.DataFrame, held: pl.Series) -> None:
+        """Add events of a source (its columns, with `row` and `start` in ns of the trace); `held`: inside the selected time."""
+        if source.launch is None:
+            return
+        is_call = source.launch.tag is None
+        if not held.all():
+            # A call outside still counts as the outer one of another call with its id.
+            outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
+            events = events.with_columns(row=outside) if is_call else events.filter(held)
+        process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
+        known = events.lazy().filter(pl.col("correlationId") > 0)
+        if is_call:
+            self._calls.add(known.select("correlationId", "row", time="start", process=process).collect())
+        else:
+            tag = pl.lit(source.launch.tag, pl.Int64)
+            ends = known.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
+            self._started.add(ends.collect())
+
+    def messages(self) -> Iterator[pl.DataFrame]:
+        """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
+        for started, of_calls in side_by_side(self._started, self._calls):
+            if of_calls.is_empty():
+                continue
+            calls, place = places_of_calls(started, of_calls, "time")
+            of_call = calls.select(pl.col("row", "time").gather(place))
+            joined = started.hstack(of_call).filter(pl.col("row").is_not_null() & (pl.col("row") != _OUTSIDE))
+            yield joined.select("row", "time", "to_row", "to_time", "size", "tag")
+
+
+SEVERAL_THREADS = "several threads have such messages: of which communicator each is, is not known"
+OTHER_COUNT = "its channel has not as many sends as receives"
+OTHER_SEQUENCE = "no end of the other rank has its sequence and size"
+
+CONNECTION = ["communicator", "source", "destination", "channel"]
+_SIDE = [*CONNECTION, "is_send"]
+
+
+def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Messages whose both ends are known, and ends without another one.
+
+    A round ends where the sequence of a side starts again. Where both sides have as many rounds, and begin and end with the
+    same sequences, equal sequences of a round are one message. Otherwise messages are counted: that takes as many sends as
+    receives, and sequences that always differ by the same number until one of them starts again. Both ends of a message have
+    the same size.
+
+    Parameters
+    ----------
+    ends
+        All ends of some connections: columns of `message_ends.END_SCHEMA`, and `row`, the row or clock that they are on.
+    no_partner
+        Reason for ends of which the other side of the connection has none.
+
+    Returns
+    -------
+    The sends with `to_row`, `to_begin` and `to_time` of the receives; and the other ends with the `reason`.
+    """
+    sides = (
+        ends.sort("start", "order")
+        .with_row_index("end_number")
+        .with_columns(
+            place=pl.int_range(pl.len(), dtype=pl.Int64).over(_SIDE),
+            is_again=(pl.col("sequence") <= pl.col("sequence").shift(1).over(_SIDE)).fill_null(value=False),
+            threads=pl.struct("row", "globalTid").n_unique().over(_SIDE),
+        )
+        .with_columns(round=pl.col("is_again").cast(pl.Int64).cum_sum().over(_SIDE))
+    )
+    is_send = pl.col("is_send")
+
+    def of_both(name: str, which: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+        return (which(pl.col(name).filter(is_send)) == which(pl.col(name).filter(~is_send))).fill_null(value=False)
+
+    facts = sides.group_by(CONNECTION, maintain_order=True).agg(
+        has_both=pl.col("is_send").n_unique() == 2,
+        most_threads=pl.col("threads").max(),
+        by_sequence=of_both("round", pl.Expr.max)
+        & of_both("sequence", pl.Expr.first)
+        & of_both("sequence", pl.Expr.last)
+        & (pl.col("sequence").null_count() == 0),
+        is_equally_many=is_send.sum() * 2 == pl.len(),
+    )
+    known = sides.join(facts, on=CONNECTION, how="left", maintain_order="left").with_columns(
+        turn=pl.when("by_sequence").then("round").otherwise(0),
+        number=pl.when("by_sequence").then("sequence").otherwise("place"),
+        reason=pl.when(~pl.col("has_both"))
+        .then(pl.lit(no_partner))
+        .when(pl.col("most_threads") > 1)
+        .then(pl.lit(SEVERAL_THREADS))
+        .when(~pl.col("by_sequence") & ~pl.col("is_equally_many"))
+        .then(pl.lit(OTHER_COUNT)),
+    )
+    usable = known.filter(pl.col("reason").is_null())
+    message = [*CONNECTION, "turn", "number"]
+    both = usable.filter("is_send").join(
+        usable.filter(~pl.col("is_send")).select(
+            *message,
+            to_row="row",
+            to_begin="start",
+            to_time="end",
+            to_size="size",
+            to_sequence="sequence",
+            to_number="end_number",
+            to_is_again="is_again",
+        ),
+        on=message,
+        how="inner",
+        maintain_order="left",
+    )
+    difference = pl.col("sequence") - pl.col("to_sequence")
+    goes_on = (difference == difference.shift(1).over(CONNECTION)) | pl.col("is_again") | pl.col("to_is_again")
+    # The size of a receive is known when it is complete.
+    has_size = pl.col("to_time").is_null() | (pl.col("size") == pl.col("to_size"))
+    pairs = (
+        both.with_columns(fits=has_size & (pl.col("by_sequence") | goes_on.fill_null(value=True)))
+        # Where counting fails once, an end is missing, and it is not known from where on.
+        .filter(pl.when("by_sequence").then("fits").otherwise(pl.col("fits").all().over(CONNECTION)))
+    )
+    paired = pl.concat([pairs["end_number"], pairs["to_number"]])
+    alone = known.filter(~pl.col("end_number").is_in(paired.implode())).with_columns(pl.col("reason").fill_null(OTHER_SEQUENCE))
+    return pairs, alone
+
 
 NO_COMMUNICATOR = "its communicator is not known"
 NO_DESTINATION = "sent to no rank (MPI_PROC_NULL)"

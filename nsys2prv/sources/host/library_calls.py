@@ -1,4 +1,4 @@
-"""Calls of the OS runtime: pthreads, files, the rest of the C library; and what they did to files."""
+"""Calls of libraries on the host: of the operating system, cuBLAS and cuDNN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import RowKind, TableSource, named
+from nsys2prv.sources.source import RowKind, TableSource, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -51,11 +51,11 @@ def _frame(report: Report) -> pl.LazyFrame:
         state=first_match(pl.col("value"), _STATES, event_types.STATE_OTHERS),
         type=first_match(pl.col("value"), _FAMILIES, event_types.OS_CALL),
     )
-    called = named(CALLS.scan(report), "nameId", calls)
+    called = named(OS_CALLS.scan(report), "nameId", calls)
     return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
 
 
-CALLS = TableSource(
+OS_CALLS = TableSource(
     name="os-runtime",
     title="OS runtime calls",
     table="OSRT_API",
@@ -97,3 +97,13 @@ FILE_ACCESSES = TableSource(
     frame=_accesses,
     times=("startedAt", "endedAt"),
 )
+
+
+_MATH_LIBRARY_VALUES = ValueSet("math libraries")
+CUBLAS_CALL = EventType(67000000, "cuBLAS call", Role.INTERVAL, _MATH_LIBRARY_VALUES)
+CUDNN_CALL = EventType(67000001, "cuDNN call", Role.INTERVAL, _MATH_LIBRARY_VALUES)
+
+_ASSUMPTION = "A row of {} is one call on the thread that made it, and nameId is the call's name."
+
+CUBLAS = call_source("cublas", "cuBLAS calls", "CUBLAS_EVENTS", CUBLAS_CALL, {}, assumption=_ASSUMPTION.format("CUBLAS_EVENTS"))
+CUDNN = call_source("cudnn", "cuDNN calls", "CUDNN_EVENTS", CUDNN_CALL, {}, assumption=_ASSUMPTION.format("CUDNN_EVENTS"))
