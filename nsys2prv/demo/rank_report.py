@@ -422,13 +422,13 @@ class RankReport:
         }
         if ranks == 1:
             return tables
-        left, right = (rank - 1) % ranks, (rank + 1) % ranks
+        rank_below, rank_above = (rank - 1) % ranks, (rank + 1) % ranks
         halo, to_right, to_left = schedule.halo_start[rank], 7, 8
         posted = [
-            ("MPI_Irecv", left, to_right),
-            ("MPI_Irecv", right, to_left),
-            ("MPI_Isend", left, to_left),
-            ("MPI_Isend", right, to_right),
+            ("MPI_Irecv", rank_below, to_right),
+            ("MPI_Irecv", rank_above, to_left),
+            ("MPI_Isend", rank_below, to_left),
+            ("MPI_Isend", rank_above, to_right),
         ]
         messages, waits = [], []
         waiting = halo + 4 * HALO_CALL + 300

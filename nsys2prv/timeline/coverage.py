@@ -88,7 +88,7 @@ def reason_of(table: str) -> str | None:
     >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
     ('Vulkan, a graphics API', None)
     """
-    return next((other.what for other in LEFT_OUT_TABLES if re.fullmatch(other.pattern, table)), None)
+    return next((tables.what for tables in LEFT_OUT_TABLES if re.fullmatch(tables.pattern, table)), None)
 
 
 def has_events(table: str) -> bool:
@@ -97,7 +97,7 @@ def has_events(table: str) -> bool:
     >>> has_events("OSRT_API"), has_events("OSRT_CALLCHAINS"), has_events("ENUM_OPENMP_WORK")
     (True, False, False)
     """
-    return not any(re.fullmatch(other.pattern, table) for other in NO_EVENTS)
+    return not any(re.fullmatch(tables.pattern, table) for tables in NO_EVENTS)
 
 
 @dataclass
