@@ -24,7 +24,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
 from nsys2prv.execution.output_files import full_disk_named, scratch_folder
 from nsys2prv.execution.workers import workers
-from nsys2prv.exports.find import check_are_reports
+from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
 from nsys2prv.run.options import OptionSet, ReadOptions, declared_options
 from nsys2prv.run.session import RunPlan, RunSession, seen_by_workers

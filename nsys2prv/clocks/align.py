@@ -234,12 +234,7 @@ def _estimated_axis(
 ) -> Axis:
     """The axis by collectives and messages. `widths`: how far each report may be off its clock, ns."""
     estimate = estimate_clocks(anchors)
-    bounds = bounds_of_run(anchors, estimate.corrections)
-    moves = np.zeros(anchors.clocks)
-    if bounds is not None:
-        precision = map(_precision, estimate.corrections, estimate.placed_by)
-        moves = enforce_bounds(bounds.over_all, np.array(list(precision)))
-        bounds = bounds_of_run(anchors, estimate.corrections, widths)
+    moves = _moves(anchors, estimate)
     corrections = [
         replace(correction, offset=correction.offset + by)
         for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
@@ -256,6 +251,7 @@ def _estimated_axis(
         for of_report, clock, span in zip(rough, clock_of_report, spans, strict=True)
         for time in span or ()
     ]
+    bounds = bounds_of_run(anchors, estimate.corrections, widths)
     extent = min(ends, default=0), max(ends, default=0)
     intervals = clock_intervals(bounds.moved(moves), *extent) if bounds is not None else None
     errors = [
@@ -284,6 +280,14 @@ def _estimated_axis(
         tuple(_warnings(anchors, estimate, clocks)),
         disagreements=check_axis(collectives, anchors.placed_messages(corrections), errors, anchors.names),
     )
+
+
+def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
+    """What to subtract from each clock besides, ns, so that no message arrives before it was sent."""
+    bounds = bounds_of_run(anchors, estimate.corrections)
+    if bounds is None:
+        return np.zeros(anchors.clocks)
+    return enforce_bounds(bounds.over_all, np.array(list(map(_precision, estimate.corrections, estimate.placed_by))))
 
 
 def _precision(correction: ClockCorrection, placed_by: str) -> float:

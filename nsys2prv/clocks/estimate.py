@@ -165,8 +165,8 @@ def _too_fast(corrections: list[ClockCorrection]) -> set[int]:
     for number in np.unique(group[anchors > 0]):
         members = np.flatnonzero((anchors > 0) & (group == number))
         # The median of two is between them.
-        deviation = np.ptp(drift[members]) if len(members) == 2 else np.abs(drift[members] - np.median(drift[members]))
-        too_fast |= set(members[~(np.broadcast_to(deviation, len(members)) <= FASTEST_CLOCK)].tolist())
+        most = FASTEST_CLOCK / 2 if len(members) == 2 else FASTEST_CLOCK
+        too_fast |= set(members[~(np.abs(drift[members] - np.median(drift[members])) <= most)].tolist())
     return too_fast
 
 

@@ -11,7 +11,7 @@ from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
 from nsys2prv.execution.output_files import publish, temporary_folder
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.exports.find import everything_below
+from nsys2prv.exports.paths import everything_below
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.rules import CheckResult
 from nsys2prv.trace.translate import Summary, translate

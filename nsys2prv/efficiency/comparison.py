@@ -24,7 +24,7 @@ from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read
 from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError, counted
-from nsys2prv.exports.find import check_are_reports
+from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import listed, short

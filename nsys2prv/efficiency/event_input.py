@@ -35,7 +35,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import distinct
 from nsys2prv.execution.workers import Shared, workers
-from nsys2prv.exports.find import check_are_reports
+from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.options import ReadOptions

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, wr
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.efficiency.result_tables import Frames, Table
 from nsys2prv.errors import NotEfficiency, counted
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.limits import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
 

@@ -111,6 +111,7 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
             _remove(folder, lock)
     finally:
         _remove_empty(missing)
+        _new_parents[:] = [new for new in _new_parents if new not in missing]
 
 
 def _locked(folder: Path) -> tuple[Path, int] | None:

@@ -79,8 +79,8 @@ def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by:
     places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
     tied, like_before = rows[places], np.append(False, like_before)[places][1:]
     order = np.arange(len(places))
-    for values in (values for name in by for values in _sort_values(tied[name])):
-        ordered = values[order]
+    for name in by:
+        ordered = _sort_values(tied[name])[order]
         if (like_before & (ordered[1:] < ordered[:-1])).any():
             turn = np.lexsort((ordered, np.cumsum(np.append(True, ~like_before))))
             order, ordered = order[turn], ordered[turn]
@@ -94,12 +94,10 @@ def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by:
     return rows[all_places]
 
 
-def _sort_values(column: pl.Series) -> Iterator[np.ndarray]:
-    """Numbers in whose order the values of a column are."""
-    if column.null_count():
-        yield column.is_not_null().to_numpy()
-        column = column.fill_null(strategy="zero") if column.dtype.is_integer() else column.rank("dense").fill_null(0)
-    yield column.to_numpy() if column.dtype.is_integer() else column.rank("dense").to_numpy()
+def _sort_values(column: pl.Series) -> np.ndarray:
+    """Numbers in whose order the values of a column are; null comes first."""
+    is_number = column.dtype.is_integer() and not column.null_count()
+    return (column if is_number else column.rank("dense").fill_null(0)).to_numpy()
 
 
 # -- choices ------------------------------------------------------------------------------------------------------------

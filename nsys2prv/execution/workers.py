@@ -468,7 +468,7 @@ class Shared(Generic[T]):
         self._path = path
         if path is not None:
             make_folder(path.parent)
-            with open(path, "xb", opener=_only_for_user) as file:
+            with open(path, "xb", opener=functools.partial(os.open, mode=0o600)) as file:
                 pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -489,7 +489,3 @@ def _shared_at(path: Path) -> Shared[Any]:
         shared: Shared[Any] = Shared(pickle.load(file))
     shared._path = path
     return shared
-
-
-def _only_for_user(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.global_ids import pid_of, process_of
+from nsys2prv.exports.columns import Text, pid_of, process_of
 from nsys2prv.exports.launchers import Launched, launched, node_name, whole_number
-from nsys2prv.exports.lookups import once
-from nsys2prv.exports.report import Report
+from nsys2prv.exports.report import Report, once
 from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
@@ -59,19 +57,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Nic:
-    """One network adapter of the host.
-
-    Attributes
-    ----------
-    name
-        Its name, such as mlx5_0.
-    link
-        Its link layer by nsys' label, such as "InfiniBand NIC".
-    device
-        Its model, "" when not known.
-    guid
-        Its GUID in hexadecimal, "" when not known.
-    """
+    """One network adapter of the host: its name, its link layer by nsys' label (such as "InfiniBand NIC"), its model, and its
+    GUID in hexadecimal; the last two "" when not known."""
 
     name: str
     link: str
@@ -84,49 +71,41 @@ class Nic:
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a report.
+    """Identity of a report. Texts are "" and numbers 0 or None where they are not known.
 
     Attributes
     ----------
-    host
-        Name of the machine, "" when not known.
+    host, host_source
+        Name of the machine; where it comes from when nsys does not report it, for the user.
     tool, schema
-        Version of nsys that exported, and of the schema (major, minor), None when not known.
+        Version of nsys that exported, and of the schema (major, minor).
     utc_ns, monotonic_ns
-        UTC and the host's monotonic clock at time 0 of the report, ns; None when not known.
+        UTC and the host's monotonic clock at time 0 of the report, ns.
     cpus
-        Number of CPUs of the host, 0 when not known.
+        Number of CPUs of the host.
     environment
         Environment of the launched process.
     processes
         Name of each process, by globalPid.
-    ranks
-        Rank of each process that has one, by globalPid.
-    rank_source
-        Where the ranks come from, for the user.
-    launch_rank
-        Rank that the launcher gave to the recorded program, None when it gave none.
-    launch_source
-        Where that comes from, for the user.
+    ranks, rank_source
+        Rank of each process that has one, by globalPid; where they come from, for the user.
+    launch_rank, launch_source
+        Rank that the launcher gave to the recorded program; where it comes from, for the user.
     launches
         What the launchers that started the program report, the innermost first.
     ranks_of_run
-        Number of ranks of the run, None when not known.
-    host_source
-        Where the name of the host comes from when nsys does not report it, for the user.
+        Number of ranks of the run.
     threads
         Columns `globalTid`, `name`.
-    gpus
-        GPUs of the host.
+    gpus, nics
+        GPUs and network adapters of the host.
     devices
-        Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
+        GPU (key) that a CUDA device number means: by process id and number; by None and number, for any process.
     warnings
         What is lost or odd, one sentence each.
     cuda_names
         Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
         by (pid, deviceId, contextId, streamId).
-    nics
-        Network adapters of the host.
     traced
         Processes, by globalPid, whose calls were recorded, or their work on GPUs: not those that the report has only as
         something else that ran on the host.
@@ -145,8 +124,7 @@ class Identity:
     launch_rank: int | None
     threads: pl.DataFrame
     gpus: tuple[Gpu, ...]
-    cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
-    process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    devices: Mapping[tuple[int | None, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     launch_source: str = ""
     launches: tuple[Launched, ...] = ()
@@ -180,12 +158,10 @@ class Identity:
         Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
         CUDA_VISIBLE_DEVICES, else nsys' own index identify it.
         """
-        pid = pid_of(global_pid)
+        reported = self.devices.get((pid_of(global_pid), device)) or self.devices.get((None, device))
+        if reported is not None:
+            return reported
         by_id = {gpu.id: gpu.key for gpu in self.gpus}
-        if (pid, device) in self.process_devices:
-            return self.process_devices[pid, device]
-        if device in self.cuda_ordinals:
-            return self.cuda_ordinals[device]
         visible = [entry.strip() for entry in self.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
         if 0 <= device < len(visible):
             entry = visible[device]
@@ -241,8 +217,7 @@ def describe(report: Report) -> Identity:
         launch_rank=launches[0].rank if launches else None,
         threads=threads,
         gpus=gpus,
-        cuda_ordinals=_unique_ordinals(report, gpus),
-        process_devices=_process_devices(report, gpus),
+        devices=_devices(report, {gpu.id: gpu.key for gpu in gpus}),
         warnings=_warnings(report, schema, utc),
         launch_source=launches[0].source if launches else "",
         launches=launches,
@@ -263,13 +238,12 @@ def host_name(text: str) -> str:
 
 
 def _process_names(report: Report) -> dict[int, str]:
-    names = _read(report, "PROCESSES", "globalPid", Text("name"))
-    found = {pid: name or "" for pid, name in names.iter_rows() if pid is not None}
-    if _LAUNCHER in found.values():
-        # It became the program after nsys noted its name: the name of its first thread is that of the program.
-        threads = dict(_system_thread_names(report).iter_rows())
-        found = {pid: (name if name != _LAUNCHER else threads.get(pid + pid_of(pid)) or name) for pid, name in found.items()}
-    return found
+    names = _read(report, "PROCESSES", "globalPid", Text("name")).drop_nulls("globalPid")
+    processes = {pid: name or "" for pid, name in names.iter_rows()}
+    # It became the program after nsys noted its name: the name of its first thread is that of the program.
+    launchers = [pid for pid, name in processes.items() if name == _LAUNCHER]
+    threads = dict(_system_thread_names(report).iter_rows()) if launchers else {}
+    return {**processes, **{pid: threads.get(pid + pid_of(pid)) or _LAUNCHER for pid in launchers}}
 
 
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
@@ -329,13 +303,12 @@ def _named_with_nvtx(report: Report) -> pl.DataFrame:
 
 
 def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
-    keys = {"DEVICE": ("deviceId",), "CONTEXT": ("processId", "deviceId", "contextId")}
-    keys["STREAM"] = (*keys["CONTEXT"], "streamId")
-    named: dict[tuple[int, ...], str] = {}
-    for kind, key in keys.items():
+    context = ("processId", "deviceId", "contextId")
+    names: dict[tuple[int, ...], str] = {}
+    for kind, key in {"DEVICE": ("deviceId",), "CONTEXT": context, "STREAM": (*context, "streamId")}.items():
         for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, Text("name")).drop_nulls().iter_rows():
-            named[tuple(of_key)] = name
-    return named
+            names[tuple(of_key)] = name
+    return names
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
@@ -359,8 +332,8 @@ def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Laun
         # No communicator is larger than that of all.
         return int(sizes.max())  # type: ignore[arg-type]
     # A launcher that gave another rank started something else: the shell around it, a step before it.
-    sizes_of_run = [one.ranks for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
-    return sizes_of_run[0] if sizes_of_run else None
+    of_run = (launch.ranks for launch in launches if not ranks or launch.rank in ranks.values())
+    return next((size for size in of_run if size is not None), None)
 
 
 def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
@@ -372,16 +345,11 @@ def _key_of_index(index: int) -> str:
 
 
 def _gpus(report: Report) -> tuple[Gpu, ...]:
-    modern = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid"))
-    rows = [
-        _gpu(index, name, bus, (uuid or "").removeprefix("GPU-"))
-        for index, name, bus, uuid in modern.iter_rows()
-        if index is not None
-    ]
-    if not rows:
-        old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation"))
-        rows = [_gpu(index, name, bus, "") for index, name, bus in old.iter_rows() if index is not None]
-    return tuple(sorted(rows, key=lambda gpu: gpu.id))
+    gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid")).drop_nulls("id")
+    if gpus.is_empty():
+        older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
+        gpus = older.with_columns(uuid=pl.lit(""))
+    return tuple(_gpu(index, name, bus, (uuid or "").removeprefix("GPU-")) for index, name, bus, uuid in gpus.iter_rows())
 
 
 def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
@@ -418,43 +386,34 @@ def _nics(report: Report) -> tuple[Nic, ...]:
     )
 
 
-def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:
+def _devices(report: Report, by_id: Mapping[int, str]) -> dict[tuple[int | None, int], str]:
     ordinals = _read(report, "TARGET_INFO_GPU", "id", "cuDevice").drop_nulls()
-    by_id = {gpu.id: gpu.key for gpu in gpus}
-    counts = ordinals["cuDevice"].value_counts().filter(pl.col("count") == 1)["cuDevice"].to_list()
     # One number for several GPUs identifies none: each rank of the node calls its own GPU 0.
-    if len(counts) < ordinals["cuDevice"].n_unique():
-        return {}
-    return {ordinal: by_id[index] for index, ordinal in ordinals.iter_rows() if index in by_id}
-
-
-def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, int], str]:
-    by_id = {gpu.id: gpu.key for gpu in gpus}
-    devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", Text("uuid"))
-    return {
-        (pid, ordinal): _without_slice((uuid or "").removeprefix("GPU-"))
-        or by_id.get(index)
-        or uuid
-        or _key_of_index(index if index is not None else ordinal)
-        for pid, ordinal, index, uuid in devices.iter_rows()
-        if pid is not None and ordinal is not None
+    is_unique = not ordinals["cuDevice"].is_duplicated().any()
+    devices: dict[tuple[int | None, int], str] = {
+        (None, ordinal): by_id[index] for index, ordinal in ordinals.iter_rows() if is_unique and index in by_id
     }
+    of_processes = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", Text("uuid"))
+    for pid, ordinal, index, uuid in of_processes.drop_nulls(("pid", "cudaId")).iter_rows():
+        key = _without_slice((uuid or "").removeprefix("GPU-")) or by_id.get(index) or uuid
+        devices[pid, ordinal] = key or _key_of_index(ordinal if index is None else index)
+    return devices
 
 
 def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -> tuple[str, ...]:
-    found = []
+    warnings = []
     if schema is not None and schema > NEWEST_KNOWN_SCHEMA:
         newest = ".".join(map(str, NEWEST_KNOWN_SCHEMA))
-        found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: what is alike is read")
+        warnings.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: what is alike is read")
     if utc is None:
-        found.append("the report has no start time of its session: its times can't be aligned with other reports")
+        warnings.append("the report has no start time of its session: its times can't be aligned with other reports")
     if report.session_time.warning:
-        found.append(report.session_time.warning)
+        warnings.append(report.session_time.warning)
     lost = report.collect(
         report.scan("DIAGNOSTIC_EVENT", optional=("timestamp", "severity", Text("text")))
         .filter(pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST))
         .select("timestamp", "text")
     )
     texts = lost.sort(lost.columns)["text"].drop_nulls().unique(maintain_order=True)
-    found += [f"nsys said: {' '.join(text.split())[:300]}" for text in texts]
-    return tuple(found)
+    warnings += [f"nsys said: {' '.join(text.split())[:300]}" for text in texts]
+    return tuple(warnings)

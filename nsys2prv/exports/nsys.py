@@ -1,21 +1,44 @@
-"""Export of `.nsys-rep` and `.qdrep` files by calling nsys; the export is kept and used again while it is newer."""
+"""Exports of `.nsys-rep` and `.qdrep` files by nsys: each is beside its recording, says of which it is, and is used again."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.errors import ExportError, ReportError
+from nsys2prv.errors import ExportError
 from nsys2prv.execution.output_files import temporary_folder
 from nsys2prv.execution.signals import run_program
-from nsys2prv.exports.forms import EXPORT_TABLES
-from nsys2prv.exports.sqlite_form import SqliteTables
 
+RAW_SUFFIXES = (".nsys-rep", ".qdrep")
+"""Reports as nsys records them: only nsys can open them."""
 # Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")
 _ELSEWHERE = "export it into another folder (nsys export --type sqlite -o DIR/NAME.sqlite), and give that"
+
+_APPLICATION = b"n2pv"
+_PLACE_OF_VERSION, _PLACE_OF_APPLICATION = 60, 68
+"""Where SQLite has, in the first bytes of a file, the number of a version and that of the application that made it: here what
+identifies the recording, and nsys2prv."""
+_BYTES_AT_ENDS = 1 << 16
+
+
+def is_export_of(export: Path, recording: Path) -> bool:
+    """Whether an export beside a recording is one of it: nsys2prv notes that in an export; another's has to be newer.
+
+    Raises
+    ------
+    OSError
+        When one of them can't be read.
+    """
+    noted = _noted_in(export)
+    if noted is None:
+        return export.stat().st_mtime_ns > recording.stat().st_mtime_ns
+    return noted == _identification(recording)
 
 
 @dataclass(frozen=True)
@@ -31,59 +54,79 @@ class NsysExport:
     nsys: Path | None = None
 
     def export(self, report: Path) -> Path:
-        """Path of the SQLite export of a report, which is beside it; made anew when there is none newer than the report.
+        """Path of the SQLite export of a report, which is beside it; made anew unless there is one of this report.
 
-        ExportError when there is no nsys, or it fails.
+        Raises
+        ------
+        ExportError
+            When there is no nsys, or it fails, or something else would be replaced.
         """
         target = report.with_name(f"{report.stem}.sqlite")
         try:
-            is_there = target.exists()
+            if target.exists():
+                if is_export_of(target, report):
+                    return target
+                if _noted_in(target) is None:
+                    raise ExportError(
+                        f"{report}: its export would replace {target}, which is older and not made by nsys2prv; "
+                        f"give that if it is an export of this report, else {_ELSEWHERE}"
+                    )
         except OSError as error:
             raise ExportError(f"{target}: can't be read ({error.strerror}); {_ELSEWHERE}") from error
-        if is_there and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
-            return target
-        if is_there and not _is_export(target):
-            raise ExportError(f"{report}: its export would replace {target}, which is none; {_ELSEWHERE}")
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)
-        known = self._run(nsys, report, "export", "--help")
-        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
+        help_text = self._run(nsys, report, "export", "--help")
+        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in help_text]
         try:
             with temporary_folder(target.parent.absolute(), target.name) as folder:
                 # Without the suffix of a report: nobody takes it for one.
                 partial = folder / "export"
+                identification = _identification(report)
                 self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
                 if not partial.exists():
                     raise ExportError.failed(report, nsys, "it wrote nothing")
+                _note(partial, identification)
                 partial.replace(target)
-        except OSError as error:
+        except (OSError, sqlite3.Error) as error:
             raise ExportError.failed(report, nsys, f"{error}; {_ELSEWHERE}") from error
         return target
 
     def program(self) -> Path | None:
         """The nsys to call; None when there is none."""
-        if self.nsys is not None:
-            found = shutil.which(self.nsys)
-            return Path(found) if found else None
         home = os.environ.get("NSYS_HOME")
-        places = [Path(home) / "nsys", Path(home) / "bin" / "nsys"] if home else []
-        named = next((shutil.which(place) for place in places if shutil.which(place)), None)
-        found = named or shutil.which("nsys")
-        return Path(found) if found else None
+        places = [self.nsys] if self.nsys else [*([f"{home}/nsys", f"{home}/bin/nsys"] if home else []), "nsys"]
+        return next((Path(path) for place in places if (path := shutil.which(place))), None)
 
     def _run(self, nsys: Path, report: Path, *arguments: str) -> str:
         try:
-            done = run_program([str(nsys), *arguments])
+            result = run_program([str(nsys), *arguments])
         except OSError as error:
             raise ExportError.failed(report, nsys, str(error)) from error
-        if done.returncode != 0:
-            raise ExportError.failed(report, nsys, done.stderr or done.stdout or f"exit code {done.returncode}")
-        return done.stdout + done.stderr
+        if result.returncode != 0:
+            raise ExportError.failed(report, nsys, result.stderr or result.stdout or f"exit code {result.returncode}")
+        return result.stdout + result.stderr
 
 
-def _is_export(path: Path) -> bool:
-    try:
-        return not SqliteTables(path).names().isdisjoint(EXPORT_TABLES)
-    except (ReportError, OSError):
-        return False
+def _identification(recording: Path) -> bytes:
+    """What differs between recordings: made of the size and of the first and last bytes."""
+    with recording.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _BYTES_AT_ENDS, 0))
+        end = file.read(_BYTES_AT_ENDS)
+        file.seek(0)
+        return hashlib.sha256(b"%d %b %b" % (size, end, file.read(_BYTES_AT_ENDS))).digest()[:4]
+
+
+def _note(export: Path, identification: bytes) -> None:
+    """Note in an export of which recording it is."""
+    with closing(sqlite3.connect(export)) as database:
+        database.execute(f"pragma application_id = {int.from_bytes(_APPLICATION, 'big')}")
+        database.execute(f"pragma user_version = {int.from_bytes(identification, 'big', signed=True)}")
+
+
+def _noted_in(export: Path) -> bytes | None:
+    """The recording that an export is of; None when nsys2prv did not make it."""
+    with export.open("rb") as file:
+        head = file.read(_PLACE_OF_APPLICATION + len(_APPLICATION))
+    return head[_PLACE_OF_VERSION : _PLACE_OF_VERSION + 4] if head[_PLACE_OF_APPLICATION:] == _APPLICATION else None

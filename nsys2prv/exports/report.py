@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import polars as pl
 
@@ -14,25 +17,13 @@ from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotARepor
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.row_order import drop_duplicates
-from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
-from nsys2prv.exports.folder_forms import form_of_folder
-from nsys2prv.exports.forms import (
-    EXPORT_TABLES,
-    Selection,
-    Stretch,
-    Tables,
-    frames_scan,
-    read_error,
-)
-from nsys2prv.exports.global_ids import pid_of
-from nsys2prv.exports.lookups import once
-from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of, pid_of
+from nsys2prv.exports.folder_tables import form_of_folder
+from nsys2prv.exports.nsys import RAW_SUFFIXES, NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
-from nsys2prv.exports.stored_tables import StoredTables
+from nsys2prv.exports.stored_columns import StoredTables
+from nsys2prv.exports.tables import EXPORT_TABLES, LOOKUPS, Schema, Selection, Stretch, Tables, frames_scan, read_error
 from nsys2prv.vocabulary.limits import check_ordinary
-
-RAW_SUFFIXES = (".nsys-rep", ".qdrep")
-"""Reports as nsys records them: only nsys can open them."""
 
 # A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
@@ -44,7 +35,11 @@ _CONTEXT_BITS = 32
 _NEVER_NORMALIZED = frozenset(("MPI_COMMUNICATORS", "DIAGNOSTIC_EVENT"))
 """Tables with times from the start of the session in exports in UTC, too."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
+
+@dataclass(eq=False, repr=False)
 class Report:
     """An opened report. All times that it gives are of the session, also where those of its tables are in UTC or shifted.
 
@@ -56,22 +51,17 @@ class Report:
         Its tables, whatever the form of the export.
     session_time
         What was added to the times in its tables.
+    is_distinct
+        Whether equal rows may be missing (`distinct`).
+    is_folded
+        Whether all streams of a process on a device are one (`folded`).
     """
 
-    def __init__(
-        self,
-        path: Path,
-        tables: Tables,
-        session_time: SessionTime = AS_RECORDED,
-        *,
-        distinct: bool = False,
-        folded: bool = False,
-    ) -> None:
-        self.path = path
-        self.tables = tables
-        self.session_time = session_time
-        self._distinct = distinct
-        self._folded = folded
+    path: Path
+    tables: Tables
+    session_time: SessionTime = AS_RECORDED
+    is_distinct: bool = False
+    is_folded: bool = False
 
     def __repr__(self) -> str:
         return f"Report({str(self.path)!r})"
@@ -85,12 +75,7 @@ class Report:
         return self.has(table) and self.tables.row_count(table) > 0
 
     def scan(
-        self,
-        table: str,
-        required: Sequence[str] = (),
-        optional: Sequence[str] = (),
-        *,
-        only: Mapping[str, Sequence[int]] | None = None,
+        self, table: str, required: Sequence[str] = (), optional: Sequence[str] = (), *, only: Selection | None = None
     ) -> pl.LazyFrame:
         """Columns of a table in their declared types.
 
@@ -111,7 +96,7 @@ class Report:
         requested, present = self._columns(table, required, optional)
         if table not in self.tables.names():
             return pl.LazyFrame(schema=requested)
-        scanned = self.tables.scan(table, present, only or {}, distinct=self._distinct)
+        scanned = self.tables.scan(table, present, only or {}, distinct=self.is_distinct)
         replaced = self._replaced(table, requested, present)
         return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
@@ -131,9 +116,7 @@ class Report:
         replaced = self._replaced(table, requested, present)
         return rows.with_columns(replaced).select(list(requested)) if replaced else rows
 
-    def scan_events(
-        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
-    ) -> pl.LazyFrame:
+    def scan_events(self, table: str, required: Sequence[str], optional: Sequence[str], only: Selection | None) -> pl.LazyFrame:
         """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""
         return self.scan(table, required, optional, only=only)
 
@@ -155,9 +138,7 @@ class Report:
         with self._read_errors():
             yield from piecewise.run(frame, rows)
 
-    def _columns(
-        self, table: str, required: Sequence[str], optional: Sequence[str]
-    ) -> tuple[dict[str, type[pl.DataType]], dict[str, type[pl.DataType]]]:
+    def _columns(self, table: str, required: Sequence[str], optional: Sequence[str]) -> tuple[Schema, Schema]:
         """Types of the requested columns, and of those that the table has."""
         requested = {str(name): dtype_of(name) for name in (*required, *optional)}
         if table not in self.tables.names():
@@ -168,38 +149,27 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         return requested, {name: dtype for name, dtype in requested.items() if name in present}
 
-    def _replaced(
-        self, table: str, requested: Mapping[str, type[pl.DataType]], present: Mapping[str, type[pl.DataType]]
-    ) -> list[pl.Expr]:
+    def _replaced(self, table: str, requested: Schema, present: Schema) -> list[pl.Expr]:
         """Columns that are not as the table has them: all of these expressions see the table as it is."""
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
-        return [*absent, *self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
-
-    def _of_session(self, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
-        """Columns of times as times of the session, where they are not."""
-        if not self.session_time:
-            return []
-        return [self.session_time.of(pl.col(name)).alias(name) for name in present if name in TIME_COLUMNS]
-
-    def _fold(self, table: str, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
-        """Columns that merge all streams of a device into one, in a folded report."""
-        if not self._folded or not self.has(table, *_STREAM):
-            return []
-        return [
-            pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
-            for name in _STREAM[2:]
-            if name in present
-        ]
-
-    def _of_contexts(self, table: str, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
-        """The devices of contexts, in tables that have no others; as it is where a context is not known."""
-        if table not in _OF_CONTEXTS or not {"globalPid", "contextId", "deviceId"}.issubset(present):
-            return []
-        known = _devices_of_contexts(self)
-        # In a folded report this is the context before it is folded.
-        context = pid_of(pl.col("globalPid")) * 2**_CONTEXT_BITS + pl.col("contextId")
-        device = context.replace_strict(known["context"], known["device"], default=pl.col("deviceId"), return_dtype=pl.Int64)
-        return [device.alias("deviceId")] if known.height else []
+        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
+        if self.session_time:
+            replaced += [self.session_time.of(pl.col(name)).alias(name) for name in present if name in TIME_COLUMNS]
+        if self.is_folded and self.has(table, *_STREAM):
+            replaced += [
+                pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
+                for name in _STREAM[2:]
+                if name in present
+            ]
+        if table in _OF_CONTEXTS and {"globalPid", "contextId", "deviceId"}.issubset(present):
+            contexts = _devices_of_contexts(self)
+            # In a folded report this is the context before it is folded.
+            context = pid_of(pl.col("globalPid")) * 2**_CONTEXT_BITS + pl.col("contextId")
+            # As it is where a context is not known.
+            device = context.replace_strict(
+                contexts["context"], contexts["device"], default=pl.col("deviceId"), return_dtype=pl.Int64
+            )
+            replaced += [device.alias("deviceId")] if contexts.height else []
+        return replaced
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         """`Tables.extent` in time of the session: number of rows, the first `begin` and the last `begin` or `end`, ns."""
@@ -237,7 +207,7 @@ class Report:
         """The same report, for one pipeline that only asks which values there are: equal rows may be missing, which are found
         out faster than read.
         """
-        return Report(self.path, self.tables, self.session_time, distinct=True, folded=self._folded)
+        return Report(self.path, self.tables, self.session_time, is_distinct=True, is_folded=self.is_folded)
 
     @property
     def all_rows(self) -> Report:
@@ -247,20 +217,19 @@ class Report:
     @cached_property
     def folded(self) -> Report:
         """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
-        return Report(self.path, self.tables, self.session_time, distinct=self._distinct, folded=True)
+        return Report(self.path, self.tables, self.session_time, self.is_distinct, is_folded=True)
 
     @property
     def export_metadata(self) -> dict[str, str | None]:
         """What nsys says about the export: versions, and what was added to times."""
-        tables = (table for table in ("META_DATA_EXPORT", "EXPORT_META_DATA") if table in self.tables.names())
-        pairs = (self.read(table, optional=(Text("name"), Text("value"))) for table in tables)
-        return next((dict(found.iter_rows()) for found in pairs if found.height), {})
+        tables = (table for table in ("META_DATA_EXPORT", "EXPORT_META_DATA") if self.has(table))
+        metadata = (dict(self.read(table, optional=(Text("name"), Text("value"))).iter_rows()) for table in tables)
+        return next(filter(None, metadata), {})
 
     @property
     def session_start(self) -> tuple[int | None, int | None]:
         """UTC and the host's monotonic clock at time 0 of the session, ns; None when not known."""
-        columns = ("utcEpochNs", "systemClockNs")
-        start = self.read("TARGET_INFO_SESSION_START_TIME", optional=columns)
+        start = self.read("TARGET_INFO_SESSION_START_TIME", optional=("utcEpochNs", "systemClockNs"))
         utc, monotonic = start.row(0) if start.height else (None, None)
         # Times in UTC contain the start of the session.
         return (self.session_time.utc or None) if utc is None else utc, monotonic
@@ -272,36 +241,19 @@ class Report:
 
     def is_at(self, path: Path) -> bool:
         """Whether a path is that of this report, or of a file of it."""
-        return any(path == own or own in path.parents for own in (self.path, self.tables.path))
-
-
-@once
-def _strings(report: Report) -> pl.DataFrame:
-    return drop_duplicates(report.read("StringIds", ("id", Text("value"))), "id")
-
-
-@once
-def _devices_of_contexts(report: Report) -> pl.DataFrame:
-    """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
-    columns = ("processId", "contextId", "deviceId")
-    contexts = report.read("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns).drop_nulls()
-    found = contexts.group_by(context=pl.col("processId") * 2**_CONTEXT_BITS + pl.col("contextId")).agg("deviceId")
-    devices = pl.col("deviceId").list
-    return found.filter(devices.n_unique() == 1).select("context", device=devices.first())
+        return any(path == report or report in path.parents for report in (self.path, self.tables.path))
 
 
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
     def __init__(self, report: Report, stretch: Stretch | None) -> None:
-        super().__init__(report.path, report.tables, report.session_time, folded=report._folded)
+        super().__init__(report.path, report.tables, report.session_time, is_folded=report.is_folded)
         self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())
 
-    def scan_events(
-        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
-    ) -> pl.LazyFrame:
+    def scan_events(self, table: str, required: Sequence[str], optional: Sequence[str], only: Selection | None) -> pl.LazyFrame:
         requested, present = self._columns(table, required, optional)
         if table in self.tables.names():
             self._batches = self.tables.batches(table, present, only or {}, self._stretch)
@@ -322,6 +274,53 @@ class _PiecewiseReport(Report):
                 yield frame.collect(engine="in-memory")
 
 
+def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Report, P], T]:
+    """A function that reads something small of a report, and reads it once for the same arguments, whatever view asks."""
+
+    @functools.wraps(read)
+    def held(report: Report, /, *arguments: P.args, **named: P.kwargs) -> T:
+        name = (read, arguments, tuple(sorted(named.items())))
+        return LOOKUPS.get(report.tables, name, lambda: read(report.all_rows, *arguments, **named))
+
+    return held
+
+
+@once
+def _strings(report: Report) -> pl.DataFrame:
+    return drop_duplicates(report.read("StringIds", ("id", Text("value"))), "id")
+
+
+@once
+def _devices_of_contexts(report: Report) -> pl.DataFrame:
+    """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
+    columns = ("processId", "contextId", "deviceId")
+    contexts = report.read("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns).drop_nulls()
+    by_context = contexts.group_by(context=pl.col("processId") * 2**_CONTEXT_BITS + pl.col("contextId")).agg("deviceId")
+    devices = pl.col("deviceId").list
+    return by_context.filter(devices.n_unique() == 1).select("context", device=devices.first())
+
+
+@once
+def _labels(report: Report, table: str) -> dict[int, str]:
+    entries = report.read(table, optional=("id", Text("name"), Text("label")))
+    return dict(drop_duplicates(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())
+
+
+def enum_labels(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
+    """Label of each number of an ENUM_* table, which differ between versions of nsys.
+
+    Parameters
+    ----------
+    report
+        The report.
+    table
+        Name of the table; need not be there.
+    known
+        Labels that traces have for numbers, whatever the report calls them.
+    """
+    return {**_labels(report, table), **(known or {})}
+
+
 def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     """Open a report in whatever form it has.
 
@@ -330,7 +329,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     path
         A file or a folder of tables.
     nsys
-        How to export a `.nsys-rep`; by default with the nsys on PATH, cached beside the report.
+        How to export a `.nsys-rep`; by default with the nsys on PATH, into a file beside it.
 
     Raises
     ------
@@ -340,33 +339,32 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
         When nsys is needed and is not found, or fails.
     """
     try:
-        return _open(path, nsys)
+        tables = _open_tables(path, nsys or NsysExport())
     except OSError as error:
         raise resource_error_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
-
-
-def _open(path: Path, nsys: NsysExport | None) -> Report:
-    if not path.exists():
-        raise ReportNotFound(path)
-    if not path.is_dir():
-        check_ordinary(path)
-    if path.suffix in RAW_SUFFIXES:
-        tables: Tables = StoredTables((nsys or NsysExport()).export(path))
-    elif path.is_dir():
-        form = form_of_folder(path)
-        if form is None:
-            raise NotAReport(path, "this folder holds neither reports nor tables of one")
-        tables = form(path)
-    elif path.stat().st_size == 0:
-        raise EmptyReport(path, "the file is empty")
-    else:
-        tables = StoredTables(path)
     names = tables.names()
     if not names:
         raise EmptyReport(path, "there is no table in it")
     if not names.intersection(EXPORT_TABLES):
         raise NotAReport(path, "these tables are not those of an nsys export")
     return Report(path, tables, _session_time(Report(path, tables)))
+
+
+def _open_tables(path: Path, nsys: NsysExport) -> Tables:
+    if not path.exists():
+        raise ReportNotFound(path)
+    if path.is_dir() and path.suffix not in RAW_SUFFIXES:
+        form = form_of_folder(path)
+        if form is None:
+            raise NotAReport(path, "this folder holds neither reports nor tables of one")
+        return form(path)
+    if not path.is_dir():
+        check_ordinary(path)
+    if path.suffix in RAW_SUFFIXES:
+        return StoredTables(nsys.export(path))
+    if path.stat().st_size == 0:
+        raise EmptyReport(path, "the file is empty")
+    return StoredTables(path)
 
 
 def _session_time(report: Report) -> SessionTime:

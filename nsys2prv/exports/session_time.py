@@ -77,8 +77,8 @@ AS_RECORDED = SessionTime()
 def read_session_time(
     export: Mapping[str, str | None],
     start: int | None,
-    some: Callable[[], Mapping[str, int]],
-    first: Callable[[], Mapping[str, int]],
+    first_rows: Callable[[], Mapping[str, int]],
+    firsts: Callable[[], Mapping[str, int]],
 ) -> SessionTime:
     """What was added to the times of a report, from its metadata and its times.
 
@@ -90,46 +90,42 @@ def read_session_time(
         META_DATA_EXPORT.
     start
         Start of the session in UTC, ns; None when not known.
-    some, first
-        A time of each table of events, and the first time of each: it takes long to find, and is rarely needed.
+    first_rows, firsts
+        Time of the first row of each table of events, and the first time of each: it takes long to find, and is rarely needed.
     """
     reported = _reported(export, start)
-    times = some()
+    times = first_rows()
     if reported.shift or not all(_is_possible(reported.at(time)) for time in times.values()):
-        times = first()
+        times = firsts()
     if not times:
         return reported
+    begin = min(times.values())
     # `max` gives the first of equal ones: what is reported.
-    found = max(_candidates(reported, start, min(times.values())), key=lambda one: _possible(one, times))
-    if found != reported:
-        return replace(
-            found, warning=f"{_SUBJECT} reports {reported.sentence}, but {_begins(times)}: they are read as {found.sentence}"
-        )
-    if not _possible(reported, times) and min(map(reported.at, times.values())) < 0:
-        return replace(reported, warning=f"{_SUBJECT} reports {reported.sentence}, but {_begins(times)}")
-    others = [table for table, time in times.items() if reported.utc and not reported.is_in_utc(time)]
-    if others:
-        listed = ", ".join(sorted(others)[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
-        return replace(
-            reported,
-            warning=f"{_SUBJECT} reports {reported.sentence}, but those of {listed} are counted from the start of the session: "
-            f"they are read as such",
-        )
-    return reported
-
-
-_SUBJECT = "the table META_DATA_EXPORT"
+    likeliest = max(_candidates(reported, start, begin), key=lambda candidate: _possible(candidate, times))
+    not_in_utc = sorted(table for table, time in times.items() if reported.utc and not reported.is_in_utc(time))
+    contradiction = ""
+    if likeliest != reported:
+        contradiction = f"they begin at {begin:,} ns: they are read as {likeliest.sentence}"
+    elif not _possible(reported, times) and min(map(reported.at, times.values())) < 0:
+        contradiction = f"they begin at {begin:,} ns"
+    elif not_in_utc:
+        more = f" and {len(not_in_utc) - _SHOWN} more" if len(not_in_utc) > _SHOWN else ""
+        tables = f"{', '.join(not_in_utc[:_SHOWN])}{more}"
+        contradiction = f"those of {tables} are counted from the start of the session: they are read as such"
+    if not contradiction:
+        return reported
+    return replace(likeliest, warning=f"the table META_DATA_EXPORT reports {reported.sentence}, but {contradiction}")
 
 
 def _reported(export: Mapping[str, str | None], start: int | None) -> SessionTime:
     shift = _number(export.get("EXPORT_PARAM_TIME_SHIFT"))
     is_normalized = (export.get("EXPORT_PARAM_TIME_NORMALIZE") or "").strip().lower() in ("true", "1", "yes", "on")
-    whole = _number(export.get("EXPORT_CONFIG_TIME_SHIFT"))
-    if whole is None:
+    added = _number(export.get("EXPORT_CONFIG_TIME_SHIFT"))
+    if added is None:
         return SessionTime((start or 0) if is_normalized else 0, shift or 0)
     if shift is None:
-        return SessionTime(whole, 0) if is_normalized else SessionTime(0, whole)
-    return SessionTime(whole - shift, shift) if whole - shift > _UTC_NS else SessionTime(0, whole)
+        return SessionTime(added, 0) if is_normalized else SessionTime(0, added)
+    return SessionTime(added - shift, shift) if added - shift > _UTC_NS else SessionTime(0, added)
 
 
 def _number(text: str | None) -> int | None:
@@ -157,7 +153,3 @@ def _possible(candidate: SessionTime, times: Mapping[str, int]) -> int:
 
 def _is_possible(time: int) -> bool:
     return -BEFORE_START_NS <= time <= _AFTER_START_NS
-
-
-def _begins(times: Mapping[str, int]) -> str:
-    return f"they begin at {min(times.values()):,} ns"

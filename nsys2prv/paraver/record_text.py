@@ -63,16 +63,17 @@ class LineText:
     """
 
     def __init__(self, rows: int, cells: Sequence[Cell]) -> None:
-        self._columns = [_Column(joined) for joined in _joined(cells)]
+        self._cells = list(_joined(cells))
+        self._widths = [np.broadcast_to(_widths(part), rows) for part in self._cells]
         self.lengths = np.zeros(rows, np.int64)
-        for column in self._columns:
-            self.lengths += column.widths
+        for widths in self._widths:
+            self.lengths += widths
 
     def write(self, text: np.ndarray, begins: np.ndarray) -> None:
         """Write the lines to where they begin in a text."""
-        for column in self._columns:
-            column.write(text, begins)
-            begins = begins + column.widths
+        for part, widths in zip(self._cells, self._widths, strict=True):
+            _write_cell(text, begins, widths, part)
+            begins = begins + widths
 
 
 def _joined(cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -87,37 +88,38 @@ def _joined(cells: Sequence[Cell]) -> Iterator[Cell]:
     yield before
 
 
-class _Column:
-    """A cell of all lines; `widths` has its bytes in each of them."""
+def _widths(part: Cell) -> int | np.ndarray:
+    """Bytes of a cell in each line."""
+    widths: int | np.ndarray = len(part.text)
+    if part.values is not None:
+        widths = widths + _digits(_magnitudes(part.values)) + (part.values < 0)
+    return widths if part.present is None else widths * part.present
 
-    def __init__(self, part: Cell) -> None:
-        self._text, values, self._present = part
-        self._values, self._digits, self._negative = None, np.zeros(1, np.uint8), np.zeros(0, np.int64)
-        if values is not None:
-            # As unsigned numbers also the least of all numbers has a positive counterpart.
-            self._values = np.abs(values.astype(np.int64)).view(np.uint64)
-            self._digits, self._negative = _digits(self._values), np.flatnonzero(values < 0)
-        self.widths = self._digits + np.int64(len(self._text))
-        self.widths[self._negative] += 1
-        if self._present is not None:
-            self.widths = self.widths * self._present
 
-    def write(self, text: np.ndarray, begins: np.ndarray) -> None:
-        """Write the cells to where they begin in a text."""
-        rows = slice(None) if self._present is None else np.flatnonzero(self._present)
-        if not len(begins[rows]):
-            return
-        _write_text(text, begins[rows], self._text)
-        if self._values is not None:
-            negative = self._negative if self._present is None else self._negative[self._present[self._negative]]
-            text[begins[negative] + len(self._text)] = ord("-")
-            _write_numbers(text, (begins + self.widths)[rows], self._values[rows], self._digits[rows])
+def _write_cell(text: np.ndarray, begins: np.ndarray, widths: np.ndarray, part: Cell) -> None:
+    """Write a cell to where it begins in each line."""
+    values = part.values
+    if part.present is not None:
+        rows = np.flatnonzero(part.present)
+        begins, widths, values = begins[rows], widths[rows], None if values is None else values[rows]
+    if not len(begins):
+        return
+    _write_text(text, begins, part.text)
+    if values is not None:
+        negative = values < 0
+        text[begins[negative] + len(part.text)] = ord("-")
+        _write_numbers(text, begins + widths, _magnitudes(values), widths - len(part.text) - negative)
+
+
+def _magnitudes(values: np.ndarray) -> np.ndarray:
+    # As unsigned numbers also the least of all numbers has a positive counterpart.
+    return np.abs(values.astype(np.int64)).view(np.uint64)
 
 
 def _digits(values: np.ndarray) -> np.ndarray:
     """Number of digits of each number."""
     fewest, most = len(str(values.min())), len(str(values.max()))
-    digits = np.full(len(values), fewest, np.uint8)
+    digits = np.full(len(values), fewest, np.int64)
     for more in range(fewest, most):
         digits += values >= np.uint64(10**more)
     return digits
@@ -132,9 +134,9 @@ def _write_text(text: np.ndarray, begins: np.ndarray, content: bytes) -> None:
 
 def _write_numbers(text: np.ndarray, ends: np.ndarray, values: np.ndarray, digits: np.ndarray) -> None:
     """Write numbers to where they end."""
-    widths = np.flatnonzero(np.bincount(digits)).tolist()
-    for width in widths:
-        rows = slice(None) if len(widths) == 1 else np.flatnonzero(digits == width)
+    fewest, most = int(digits.min()), int(digits.max())
+    for width in range(fewest, most + 1):
+        rows = slice(None) if fewest == most else np.flatnonzero(digits == width)
         behind, higher = ends[rows], values[rows]
         while width:
             size = next(size for size in _DIGITS if size <= width)

@@ -48,11 +48,15 @@ class ParaverFormat:
 
     companions = (VIEWS, ".pcf", ".row")
     """Suffixes of what lies beside the records, in the order in which it gets its name."""
+    folders = (VIEWS,)
+    """Those of them that are folders."""
+    suffixes = (".prv", ".prv.gz")
+    """Suffixes of a file of records."""
 
     @property
     def suffix(self) -> str:
         """Suffix of the file of records."""
-        return ".prv.gz" if self.compressed else ".prv"
+        return self.suffixes[self.compressed]
 
     def fit(self, rows: Rows) -> Rows:
         """Rows within Paraver's limits: where hosts have too many CPUs, only those with events count, or one per host.

@@ -20,7 +20,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Shared, Workers
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 from nsys2prv.sources.source import RowKind

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.exports.global_ids import pid_of, tid_of
+from nsys2prv.exports.columns import pid_of, tid_of
 from nsys2prv.run.collect import Collected, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.session import RunPlan, RunSession

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import SLICE_OF_GPU, Identity
 from nsys2prv.exports.launchers import jobs, node_number, step
 

@@ -14,7 +14,7 @@ from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunSession, disagreement_text

@@ -23,9 +23,9 @@ from nsys2prv.execution.progress import Bar, no_progress
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_tables import StoredTables, store_columns
+from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import RowKind, Source

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nsys2prv.errors import UnrelatedReports, UsageError, counted
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import Identity, host_name
 from nsys2prv.exports.launchers import CHOSEN_BY_USERS, Launched, jobs, whole_number
 from nsys2prv.run.hosts import SharedName, shared_names

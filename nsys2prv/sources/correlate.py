@@ -14,7 +14,7 @@ from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.execution.row_order import drop_duplicates, rows_in_order
 from nsys2prv.exports import Report
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import NOT_APPLICABLE
-from nsys2prv.exports.enumerations import enum_labels, labelled
-from nsys2prv.exports.forms import Stretch
+from nsys2prv.exports.columns import NOT_APPLICABLE, labelled
+from nsys2prv.exports.report import enum_labels
+from nsys2prv.exports.tables import Stretch
 from nsys2prv.vocabulary.event_types import EventType
 
 Frame = Callable[[Report], pl.LazyFrame]

@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import Merging
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
 from nsys2prv.sources.correlate import places_of_calls, side_by_side
 from nsys2prv.sources.source import RowKind, Source

@@ -22,7 +22,7 @@ from nsys2prv.execution.memory import ROWS_OF_PART
 from nsys2prv.execution.row_order import in_turns
 from nsys2prv.execution.threads import Stop, prefetch, run_all
 from nsys2prv.exports import Report
-from nsys2prv.exports.forms import Stretch
+from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, StreamedSource, TableSource, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage

@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv.errors import TooManyRows
 from nsys2prv.exports import Identity
-from nsys2prv.exports.global_ids import pid_of, process_of, tid_of
+from nsys2prv.exports.columns import pid_of, process_of, tid_of
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
 from nsys2prv.vocabulary import row_names

@@ -16,10 +16,10 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import UsageError
-from nsys2prv.execution.output_files import final_paths, publish, scratch_folder, staging_folder
+from nsys2prv.errors import OutputError, OutputExists, UsageError
+from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
 from nsys2prv.paraver.trace_files import without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
@@ -79,7 +79,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         raise UsageError("--critical-path needs all streams and one stretch of time: leave out --fold-streams and --nvtx")
     trace_format: TraceFormat = ParaverFormat(compressed=options.gzip, with_views=not options.no_views)
     base = without_suffix(out.absolute() if options.scheduler else out)
-    final = final_paths(base, force=options.force)
+    final = _final_paths(base, trace_format, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
     check_kept(final.values(), [*arguments, *options.files_read])
     with contextlib.ExitStack() as stack:
@@ -178,6 +178,42 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         names |= {final[suffix].name: f"trace{suffix}" for suffix in order}
         publish({staging: names}, replace=options.force)
     return Summary(trace_path, content)
+
+
+def _final_paths(base: Path, trace_format: TraceFormat, *, force: bool) -> dict[str, Path]:
+    """Path of each file and folder of a trace, by suffix.
+
+    Raises
+    ------
+    OutputExists
+        When one of them exists, unless `force`.
+    OutputError
+        When a file has the name of a folder, or a folder that of a file.
+    """
+    if base.name in {"", ".."}:
+        raise OutputError.not_writable(base, "this is the name of a folder", "a name for the files")
+    suffixes = (*trace_format.suffixes, SUMMARY, *trace_format.companions)
+    final = {suffix: base.with_name(base.name + suffix) for suffix in suffixes}
+    with output_errors(base):
+        if base.exists() and not base.is_file() and not base.is_dir():
+            raise OutputError.not_writable(base, "this is no ordinary file", "a name for the files")
+        for suffix, path in final.items():
+            if path.exists() and path.is_dir() != (suffix in trace_format.folders):
+                kind = "folder" if path.is_dir() else "file"
+                raise OutputError.not_writable(path, f"there is a {kind} of this name")
+        present = list(filter(_is_there, final.values()))
+    if present and not force:
+        raise OutputExists(present[0])
+    return final
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of a name, be it a link that leads nowhere; OSError when no file can have it."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _head(plan: RunPlan) -> TimelineHead:

@@ -68,8 +68,16 @@ class TraceFormat(Protocol):
         """Suffixes of what lies beside the file of records, in the order in which it gets its name."""
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Those of them that are folders."""
+
+    @property
     def suffix(self) -> str:
         """Suffix of the file of records, which gets its name last."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes that it can have, as the options say."""
 
     def fit(self, rows: Rows) -> Rows:
         """Rows within the limits of the format; raises TooManyRows when there are more than it takes."""

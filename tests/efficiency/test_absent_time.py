@@ -121,7 +121,7 @@ def test_where_events_are_awaited_and_not_recorded_it_is_not_decidable_beside_ot
     assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 60, "undecided_ns": 90}
 
 
-def test_what_ran_on_the_device_while_it_was_starved_is_named(tmp_path: Path) -> None:
+def test_what_runs_on_the_device_comes_before_what_its_host_does(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0)
     report.kernel("first", 100, 200, launch=(0, 10))
     report.api_call("cudaMemcpyAsync_v3020", 210, 220)
@@ -130,9 +130,9 @@ def test_what_ran_on_the_device_while_it_was_starved_is_named(tmp_path: Path) ->
     report.kernel("second", 400, 500, launch=(400, 410))
     found = tables(report, folder=tmp_path)
 
-    part = "launch-starved: waiting for the device"
-    assert details_of(found)[part, "while copies or memsets ran on the device"] == 100
-    assert details_of(found)[part, None] == 30
+    assert parts_of(found)["copy_ns"] == 100
+    assert details_of(found)["launch-starved: waiting for the device", None] == 30
+    assert found["absent_calls"].filter(call="cudaStreamSynchronize")["total_ns"].to_list() == [30]
 
 
 def test_without_launches_nothing_is_decidable_between_start_and_end(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     report.api_call("cudaDeviceSynchronize_v3020", 220, 450)
     found = tables(report, folder=tmp_path)
 
-    assert parts_of(found) == {"start_up_ns": 100, "starved_ended_ns": 300, "shut_down_ns": 50}
+    assert parts_of(found) == {"start_up_ns": 100, "copy_ns": 200, "starved_ended_ns": 100, "shut_down_ns": 50}
 
 
 def test_of_kernels_that_start_at_once_the_one_of_the_last_known_thread_ends_the_gap(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
 
     found = of(measured(tmp_path, report))
 
-    assert found.sentence.startswith("1 GPU computed 0.0 % of 1.000 µs (the whole run); largest loss: launch-starved (no")
+    assert found.sentence.startswith("1 GPU computed 0.0 % of 1.000 µs (the whole run); largest loss: copies and memsets, 90")
     assert found.tiles[0].text == "90.0 %"
 
 

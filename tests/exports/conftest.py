@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from nsys2prv.exports.sqlite_form import SqliteTables
+from nsys2prv.exports.sqlite_tables import SqliteTables
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few hundred rows are stored in parts and batches."""
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.ROWS_OF_PART", 200)
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.STORED_ROWS", 64)
+    monkeypatch.setattr("nsys2prv.exports.stored_columns.ROWS_OF_PART", 200)
+    monkeypatch.setattr("nsys2prv.exports.stored_columns.STORED_ROWS", 64)
 
 
 @pytest.fixture
 def rows_queried(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Rows that were read of each table out of databases."""
     counted: Counter[str] = Counter()
-    query = SqliteTables._query
+    query = SqliteTables.query
 
-    def counting(self: SqliteTables, connection: Any, table: str, *arguments: Any, **named: Any) -> Iterator[Any]:
-        for batch in query(self, connection, table, *arguments, **named):
-            counted[table] += batch.num_rows
+    def counting(self: SqliteTables, table: str, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for batch in query(self, table, *arguments, **named):
+            counted[table] += batch.height
             yield batch
 
-    monkeypatch.setattr(SqliteTables, "_query", counting)
+    monkeypatch.setattr(SqliteTables, "query", counting)
     return counted

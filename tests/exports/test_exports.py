@@ -30,10 +30,9 @@ from nsys2prv.errors import (
     SameReportTwice,
 )
 from nsys2prv.exports import describe, find_reports, open_report
-from nsys2prv.exports.columns import Real, Text
-from nsys2prv.exports.identity import pid_of
+from nsys2prv.exports.columns import Real, Text, pid_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_tables import StoredTables, store_columns
+from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.run.inspect import as_text, inspect, with_clocks
 from nsys2prv.run.options import ReadOptions
 
@@ -166,8 +165,8 @@ def test_reports_are_found_in_folders_and_by_globs_in_the_order_of_their_numbers
         ReportBuilder().write(tmp_path / f"rank{number}.sqlite")
     write_parquet_report(tmp_path / "deep" / "x_pqtdir", ReportBuilder().tables())
     (tmp_path / "notes.txt").touch()
-    # An export stands for the report beside it that it was made from.
     (tmp_path / "rank9.nsys-rep").touch()
+    os.utime(tmp_path / "rank9.nsys-rep", (1, 1))
     names = [path.name for path in find_reports([tmp_path])]
     assert names == ["x_pqtdir", "rank1.sqlite", "rank9.sqlite", "rank10.sqlite"]
     assert [path.name for path in find_reports([str(tmp_path / "rank1*.sqlite")])] == ["rank1.sqlite", "rank10.sqlite"]
@@ -198,7 +197,12 @@ cp {ready} "$out"
     return program
 
 
-def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path: Path, fake_nsys: Path) -> None:
+def at_time(path: Path, seconds: int) -> Path:
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+def test_a_recorded_report_is_exported_once_and_again_when_it_is_another(tmp_path: Path, fake_nsys: Path) -> None:
     recorded = tmp_path / "run.nsys-rep"
     recorded.write_text("protobuf")
     export = NsysExport(fake_nsys)
@@ -208,13 +212,43 @@ def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path:
     # Only what this version knows is asked for.
     assert "--include-json=true" in asked[1]
     assert "--include-blobs" not in asked[1]
-    open_report(recorded, export)
+    # The same recording, whatever its time.
+    open_report(at_time(recorded, 10**10), export)
     assert len((tmp_path / "asked").read_text().splitlines()) == 2
-    later = recorded.stat().st_mtime_ns + 10**12
-    os.utime(recorded, ns=(later, later))
-    open_report(recorded, export)
+    assert find_reports([tmp_path / "run.*"]) == [recorded, tmp_path / "run.sqlite"]
+
+    recorded.write_text("another")
+    open_report(at_time(recorded, 1), export)
+
     assert len((tmp_path / "asked").read_text().splitlines()) == 4
     assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "ready", "run.nsys-rep", "run.sqlite"}
+
+
+def test_an_export_stands_for_the_recording_that_it_was_made_from(tmp_path: Path, fake_nsys: Path) -> None:
+    recorded = tmp_path / "run" / "run.nsys-rep"
+    recorded.parent.mkdir()
+    recorded.write_text("protobuf")
+    export = NsysExport(fake_nsys).export(recorded)
+    assert find_reports([recorded.parent]) == [export]
+
+    recorded.write_text("another")
+    at_time(recorded, 1)
+
+    assert find_reports([recorded.parent]) == [recorded]
+
+
+def test_an_export_by_somebody_else_is_not_replaced(tmp_path: Path, fake_nsys: Path) -> None:
+    recorded = tmp_path / "run.nsys-rep"
+    recorded.write_text("protobuf")
+    theirs = ReportBuilder(host="other").write(tmp_path / "run.sqlite")
+    assert describe(open_report(at_time(recorded, 1), NsysExport(fake_nsys))).host == "other"
+    content = at_time(theirs, 1).read_bytes()
+
+    with pytest.raises(ExportError, match=r"its export would replace .*run\.sqlite, which is older and not made by nsys2prv"):
+        open_report(at_time(recorded, 2), NsysExport(fake_nsys))
+
+    assert theirs.read_bytes() == content
+    assert not (tmp_path / "asked").exists()
 
 
 def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
@@ -373,7 +407,7 @@ def test_times_of_another_type_are_refused(values: list[Any], tmp_path: Path) ->
     tables["NVTX_EVENTS"].with_columns(end=pl.Series(values)).write_parquet(tmp_path / "a_pqtdir" / "NVTX_EVENTS.parquet")
 
     with pytest.raises(DamagedReport, match="column end is of type"):
-        open_report(tmp_path / "a_pqtdir").scan("NVTX_EVENTS", ("end",))
+        open_report(tmp_path / "a_pqtdir").read("NVTX_EVENTS", ("end",))
 
 
 def write_to(path: Path) -> Path:

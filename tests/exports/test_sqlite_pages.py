@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from nsys2prv.errors import DamagedReport
-from nsys2prv.exports.sqlite_form import SqliteTables
-from nsys2prv.exports.sqlite_pages import Pages, Unusual, leaves
-from nsys2prv.exports.stored_tables import StoredTables, store_columns
+from nsys2prv.exports.sqlite_pages import Pages, UnsupportedPage, find_leaves
+from nsys2prv.exports.sqlite_tables import SqliteTables
+from nsys2prv.exports.stored_columns import StoredTables, store_columns
 
 TABLE = "EVENTS"
 SCHEMA: dict[str, Any] = {"start": pl.Int64, "value": pl.Int64, "real": pl.Float64, "none": pl.Int64, "label": pl.String}
@@ -29,20 +29,20 @@ ROWS = 3000
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_LEAST_ROWS_OF_PAGES": 1, "ROWS_OF_PART": 700, "STORED_ROWS": 256}.items():
-        monkeypatch.setattr(f"nsys2prv.exports.stored_tables.{name}", value)
+        monkeypatch.setattr(f"nsys2prv.exports.stored_columns.{name}", value)
 
 
 @pytest.fixture
 def by_driver(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """An entry for each part that the driver reads."""
     parts: list[int] = []
-    read = StoredTables._by_driver
+    query = SqliteTables.query
 
-    def counting(self: StoredTables, connect: Any, part: Any) -> Iterator[Any]:
+    def counting(self: SqliteTables, *arguments: Any, **named: Any) -> Iterator[Any]:
         parts.append(1)
-        return read(self, connect, part)
+        return query(self, *arguments, **named)
 
-    monkeypatch.setattr(StoredTables, "_by_driver", counting)
+    monkeypatch.setattr(SqliteTables, "query", counting)
     return parts
 
 
@@ -93,8 +93,8 @@ def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_
 
     found = stored(path)
 
-    assert_frame_equal(read(found), read(SqliteTables(path)))
     assert not by_driver
+    assert_frame_equal(read(found), read(SqliteTables(path)))
     stretches = found.stretches(TABLE, 3)
     assert len(stretches) > 1
     for stretch in stretches:
@@ -117,8 +117,10 @@ def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_dr
     path = database(tmp_path / "a.sqlite")
     change(path, statement)
 
-    assert answer(stored(path)) == answer(SqliteTables(path))
+    tables = stored(path)
+
     assert by_driver
+    assert answer(tables) == answer(SqliteTables(path))
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,10 @@ def test_columns_that_are_not_stored_as_they_are_read_are_left_to_sqlite(
         made.execute(f"create table {TABLE} ({columns}, label text)")
         made.executemany(f"insert into {TABLE} values (?, ?, ?, ?, ?)", ((row, row, row, row, None) for row in range(ROWS)))
 
-    assert_frame_equal(read(stored(path)), read(SqliteTables(path)))
+    tables = stored(path)
+
     assert by_driver
+    assert_frame_equal(read(tables), read(SqliteTables(path)))
 
 
 def test_a_computed_column_before_others_does_not_shift_them(tmp_path: Path) -> None:
@@ -161,7 +165,7 @@ def test_a_damaged_page_is_found_as_sqlite_finds_it(page: str, place: int, value
     content = bytearray(path.read_bytes())
     with Pages(path) as pages, closing(sqlite3.connect(path)) as opened:
         (root,) = opened.execute("select rootpage from sqlite_master where name = ?", (TABLE,)).fetchone()
-        number = root if page == "inner" else int(leaves(pages, root).pages[20])
+        number = root if page == "inner" else int(find_leaves(pages, root, (), (1, 2 * ROWS)).pages[20])
     content[(number - 1) * 512 + place] = value
     path.write_bytes(content)
 
@@ -176,8 +180,8 @@ def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
     content[(root - 1) * 512 + 8 : (root - 1) * 512 + 12] = root.to_bytes(4, "big")
     path.write_bytes(content)
 
-    with Pages(path) as pages, pytest.raises(Unusual):
-        leaves(pages, root)
+    with Pages(path) as pages, pytest.raises(UnsupportedPage):
+        find_leaves(pages, root, (), (1, 2 * ROWS))
 
 
 # -- any tables ------------------------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
 from nsys2prv.errors import DamagedReport
-from nsys2prv.exports.column_files import StoredBatch
-from nsys2prv.exports.sqlite_form import SqliteTables
-from nsys2prv.exports.stored_tables import StoredTables, store_columns
+from nsys2prv.exports.sqlite_tables import SqliteTables
+from nsys2prv.exports.stored_columns import StoredBatch, StoredTables, store_columns
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -114,7 +113,7 @@ def test_sources_that_share_a_table_share_what_is_read_of_it(path: Path, batches
 
 
 def test_many_values_are_not_kept(path: Path, batches_loaded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.stored_tables._MOST_VALUES", 100)
+    monkeypatch.setattr("nsys2prv.exports.tables._MOST_VALUES", 100)
     files = stored(path)
     only = {"start": (2**40 + 10, 2**40 + 50)}
 
@@ -192,7 +191,6 @@ def test_a_table_with_other_things_than_numbers_is_read_from_the_database(value:
         database.execute(f"update {TABLE} set category = {value} where rowid = 900")
     files, others = stored(path), {name: dtype for name, dtype in SCHEMA.items() if name != "category"}
 
-    assert files.failure is None
     assert_frame_equal(files.scan(TABLE, others, {}).collect(), SqliteTables(path).scan(TABLE, others, {}).collect())
     assert answer(files) == answer(SqliteTables(path))
 

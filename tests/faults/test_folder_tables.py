@@ -88,8 +88,8 @@ def test_a_first_time_that_is_none_is_an_error_of_the_report(folder: Path) -> No
 
 def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small_report().write(tmp_path / "x_pqtdir")
-    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_ROWS", 10)
-    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_ROWS_PER_BYTE", 0)
+    monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_ROWS", 10)
+    monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_ROWS_PER_BYTE", 0)
     pl.DataFrame({"start": [0] * 100, "end": [1] * 100}).write_parquet(kernel_file(folder))
 
     report = open_report(folder)
@@ -98,7 +98,7 @@ def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch:
 
 
 def test_more_columns_than_any_table_has_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_COLUMNS", 5)
+    monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_COLUMNS", 5)
 
     with pytest.raises(DamagedReport, match="more than 5 columns"):
         open_report(folder).has(KERNELS, "start")

@@ -172,7 +172,7 @@ def test_an_export_replaces_nothing_but_an_export(command_line: CommandLine, fol
     os.utime(folder / "raw.sqlite", (0, 0))
 
     said = unchanged(command_line, folder, 4, "inspect", "raw.nsys-rep")
-    assert "raw.sqlite, which is none; export it into another folder" in said
+    assert "raw.sqlite, which is older and not made by nsys2prv" in said
 
 
 # -- one meaning of --json ------------------------------------------------------------------------------------------------

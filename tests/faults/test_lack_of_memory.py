@@ -13,7 +13,7 @@ from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.exports import folder_forms, sqlite_form
+from nsys2prv.exports import folder_tables, sqlite_tables
 
 NO_RESOURCES, BAD_REPORT = 11, 3
 LACKS = {
@@ -67,8 +67,8 @@ def test_what_led_to_an_error_counts() -> None:
 @pytest.mark.parametrize(
     ("form", "method", "error"),
     [
-        (".sqlite", "_from_sql", sqlite3.OperationalError("out of memory")),
-        (".sqlite", "_from_sql", MemoryError()),
+        (".sqlite", "in_type", sqlite3.OperationalError("out of memory")),
+        (".sqlite", "in_type", MemoryError()),
         ("_arwdir", "_open_arrow", pa.ArrowMemoryError("malloc of size 64 failed")),
         ("_arwdir", "_open_arrow", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
     ],
@@ -82,7 +82,7 @@ def test_a_report_is_not_damaged_where_memory_or_files_lack(
         raise error
 
     small_report().write(command_line.folder / f"rank0{form}")
-    monkeypatch.setattr(sqlite_form if form == ".sqlite" else folder_forms, method, refuse)
+    monkeypatch.setattr(sqlite_tables if form == ".sqlite" else folder_tables, method, refuse)
 
     out = ("-o", "OUT") if command == "translate" else ()
     sentence(command_line.run(command, f"rank0{form}", *out), NO_RESOURCES, "the system gives no more")

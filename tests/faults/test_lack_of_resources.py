@@ -45,8 +45,8 @@ def test_workers_that_get_no_work_are_no_reason_to_wait(
 ) -> None:
     refuse_threads(monkeypatch, kind)
 
-    with pytest.raises(NoResources, match="no more threads or processes; use fewer --workers"), workers(2) as some:
-        list(some.map(abs, range(4)))
+    with pytest.raises(NoResources, match="no more threads or processes; use fewer --workers"), workers(2) as pool:
+        list(pool.map(abs, range(4)))
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -95,7 +95,7 @@ def test_thousands_of_further_tables_are_counted_at_once(path: Path, monkeypatch
 
 
 def test_more_tables_than_any_report_has_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.sqlite_form.MOST_TABLES", 5)
+    monkeypatch.setattr("nsys2prv.exports.sqlite_tables.MOST_TABLES", 5)
 
     with pytest.raises(NotAReport, match="more than 5 tables"):
         open_report(path)
@@ -137,5 +137,5 @@ def test_a_text_that_is_too_long_is_not_read(path: Path) -> None:
 def test_a_report_is_never_written(path: Path) -> None:
     report = open_report(path)
 
-    with report.tables._database() as database, pytest.raises(sqlite3.DatabaseError):
+    with report.tables.database() as database, pytest.raises(sqlite3.DatabaseError):
         database.execute("create table x (y)")

@@ -21,9 +21,10 @@ from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UnrelatedReports, UsageError
-from nsys2prv.exports import Report, lookups, open_report
+from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.exports.launchers import launched
+from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.sources.registry import SOURCES
@@ -906,13 +907,13 @@ def test_more_cpus_than_paraver_takes_are_not_told(tmp_path: Path, monkeypatch: 
 
 def test_texts_of_few_reports_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = [open_report(good(rank).write(tmp_path / f"{rank}.sqlite")) for rank in range(3)]
-    held = lookups.Lookups(most=int(2.5 * reports[0].strings.estimated_size()))
-    monkeypatch.setattr(lookups, "LOOKUPS", held)
+    held = Lookups(most=int(2.5 * reports[0].strings.estimated_size()))
+    monkeypatch.setattr("nsys2prv.exports.report.LOOKUPS", held)
     read = [report.strings for report in reports]
-    assert held.reports == 2
+    assert held.exports == 2
     # Used again though not held any longer; the one used last is held.
     assert reports[0].strings.equals(read[0])
     assert reports[0].strings is reports[0].distinct.strings
     del reports, read
     gc.collect()
-    assert held.reports == 0
+    assert held.exports == 0

@@ -1,8 +1,9 @@
 """What time without computation is for: gaps of a device between compute kernels, cut into pieces of one part each.
 
-Such a gap ends with a compute kernel. Until that was launched, the device is launch-starved: what counts is what the launching
-thread did. From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's
-procedure for such profiles calls the three launch-starved, blocking, and dependency-stalled.
+What runs on the device in such a gap comes first: NCCL kernels, copies, memsets. In the rest the device is idle. The gap ends
+with a compute kernel: until that was launched, the device is launch-starved, and what counts is what the launching thread did.
+From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's procedure for
+such profiles calls the three launch-starved, blocking, and dependency-stalled.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ BLOCK_EVENTS = 500_000
 """Events that are looked at together: it bounds the memory for what is only needed on the way."""
 PIECE_SCHEMA: dict[str, type[pl.DataType]] = {
     "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": pl.Int8, "detail": pl.Int32, "operation": pl.Int32,
-    "task": pl.Int32,
+    "task": pl.Int32, "is_waited": pl.Boolean,
 }  # fmt: skip
 _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
     "row": pl.Int32, "start": pl.Int64, "waited": pl.Int64, "undecided": pl.Int64, "task": pl.Int32,
@@ -265,6 +266,35 @@ class Predecessors:
         return Pieces(*(column[has_length] for column in pieces))
 
 
+class Running:
+    """Which of some operations runs on a device at a time: of several, that which ends last.
+
+    Parameters
+    ----------
+    is_such
+        Which of `run.operations`.
+    """
+
+    def __init__(self, run: MeasuredRun, is_such: Mask) -> None:
+        device = run.events.rows.device[run.operations["row"].to_numpy()]
+        place = np.flatnonzero(is_such & (device >= 0))
+        # Operations are in the order of their start.
+        place = place[np.argsort(device[place], kind="stable")]
+        self._moments = Moments.of(device[place], run.operations["start"].gather(place).to_numpy())
+        started = pl.DataFrame({"device": device[place], "end": run.operations["end"].gather(place), "place": place})
+        last, is_last = pl.col("end").cum_max().over("device"), pl.col("end") == pl.col("end").cum_max().over("device")
+        open_ = started.select(last, pl.when(is_last).then("place").forward_fill().over("device").alias("place"))
+        self._end, self._place = open_["end"].to_numpy(), open_["place"].to_numpy()
+
+    def at(self, pieces: pl.DataFrame) -> Numbers:
+        """Place in `run.operations` of what runs when pieces (`device`, `begin`) begin; NONE: nothing."""
+        if not len(self._end):
+            return np.full(pieces.height, NONE, dtype=np.int64)
+        begin = pieces["begin"].to_numpy()
+        latest = self._moments.place(pieces["device"].to_numpy(), begin)
+        return np.where((latest != NONE) & (self._end[latest] > begin), self._place[latest], NONE)
+
+
 # -- pieces of gaps ----------------------------------------------------------------------------------
 
 
@@ -286,15 +316,15 @@ class PiecesOfGaps:
         self._calls, self._ranges = calls_of_threads(run), ranges_of_threads(run)
         off_cpu = run.frame(OFF_CPU_TIMES)
         self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
-        nccl_runs, copies = (on_devices.counts[kind] > 0 for kind in (NCCL, MEMORY))
-        beside = nccl_runs + np.int8(2) * copies
-        self._on_devices = Timeline(on_devices, {"detail": beside, "work": _work(on_devices)})
+        self._on_devices = Timeline(on_devices, {"work": _work(on_devices)})
         # Where devices and tasks are pairs, one search serves both.
         is_paired = run.only_task is not None
         self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": _work(run.on_tasks)})
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified")
         moves = run.operations.filter(is_unified)
         self._unified = Timeline.covered("unified", run.events.rows.device[moves["row"].to_numpy()], moves)
+        kind = run.kind(run.operations["number"].to_numpy())
+        self._nccl, self._copies = Running(run, kind == NCCL), Running(run, (kind == MEMORY) & ~is_unified.to_numpy())
         # Migrations of unified memory are on the row of a stream, but not in its order.
         self._predecessors = Predecessors(run, ~is_unified.to_numpy(), events)
         self._arrivals = _arrivals(run, nccl)
@@ -309,11 +339,12 @@ class PiecesOfGaps:
         Returns
         -------
         All pieces, with the columns of PIECE_SCHEMA: `gap` is a place in `gaps`; `part` a place in PARTS; `detail` a place in
-        the texts of the part (REASONS, UNDIVIDED, BESIDE, WHILE); `operation`, a place in `run.operations`, what was waited
-        for; `task` the late rank.
+        the texts of the part (REASONS, UNDIVIDED, BESIDE); `operation`, a place in `run.operations`, what runs or was waited
+        for; `task` the late rank; `is_waited` whether it was waited for.
 
-        Of the launch-starved ones whose thread is known also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
-        `detail`, `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU).
+        Of those before the launch by a known thread also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
+        `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and
+        `nccl`, `copy`: what runs on the device (NONE: nothing; without both it is launch-starved).
         """
         begin, end, thread = (gaps[name].to_numpy() for name in ("begin", "end", "thread"))
         is_last, is_launched = (gaps["next"] == NONE).to_numpy(), gaps["launched"].is_not_null().to_numpy()
@@ -321,16 +352,39 @@ class PiecesOfGaps:
         issued = np.where(is_launched, np.clip(gaps["launched"].fill_null(0).to_numpy(), ready, end), ready)
         last = np.clip(self._last_work, ready, end)
         starved = self._starved(gaps, ready, issued, is_launched & (thread != UNKNOWN))
+        of_no_thread = pl.concat(
+            [
+                _pieces(is_last, ready, last, parts.PART_ENDED),
+                _pieces(~is_launched & ~is_last, ready, end, parts.PART_UNDECIDED, parts.NO_LAUNCH),
+                _pieces(is_launched & (thread == UNKNOWN), ready, issued, parts.PART_UNKNOWN),
+            ]
+        )
+        located = of_no_thread.with_columns(gaps["device"].gather(of_no_thread["gap"]))
         pieces = [
             _pieces(begin < ready, begin, ready, parts.PART_START_UP),
-            _pieces(is_last, ready, last, parts.PART_ENDED),
             _pieces(is_last, last, end, parts.PART_SHUT_DOWN),
-            _pieces(~is_launched & ~is_last, ready, end, parts.PART_UNDECIDED, parts.NO_LAUNCH),
-            _pieces(is_launched & (thread == UNKNOWN), ready, issued, parts.PART_UNKNOWN),
-            starved.select("gap", "begin", "end", "part", pl.col("detail").cast(pl.Int32)),
+            *self._running_first(self._with_running(self._on_devices.cut(located, "device"))),
+            *self._running_first(starved.with_columns(detail=pl.lit(None, pl.Int32))),
             *self._waits(gaps, issued, is_launched),
         ]
         return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
+
+    def _with_running(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Pieces that are cut where anything begins or ends on their device, with `nccl` and `copy`."""
+        return pieces.with_columns(nccl=self._nccl.at(pieces), copy=self._copies.at(pieces))
+
+    def _running_first(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
+        """Pieces of `_with_running`: those in which something runs on the device are of its part."""
+        in_nccl, in_copy = pl.col("nccl") != NONE, (pl.col("nccl") == NONE) & (pl.col("copy") != NONE)
+        edges = ("gap", "begin", "end")
+        copies = pieces.filter(in_copy).select(
+            *edges, operation=pl.col("copy").cast(pl.Int32), part=pl.lit(parts.PART_COPY, pl.Int8)
+        )
+        return [
+            *self._communication(pieces.filter(in_nccl).select(*edges, operation=pl.col("nccl").cast(pl.Int32))),
+            copies,
+            pieces.filter(~in_nccl & ~in_copy).select(*edges, "part", "detail"),
+        ]
 
     def _starved(self, gaps: pl.DataFrame, ready: Numbers, issued: Numbers, is_by_thread: Mask) -> pl.DataFrame:
         windows = _pieces(is_by_thread, ready, issued, parts.PART_HOST).drop("detail")
@@ -341,7 +395,7 @@ class PiecesOfGaps:
         part = pl.Series(_PART_OF_ACTIVITY[cut["activity"].to_numpy()])
         moves = (pl.lit(part) == parts.PART_HOST) & (pl.col("unified") > 0)
         cut = cut.with_columns(part=pl.when(moves).then(pl.lit(parts.PART_STARVED_UNIFIED, pl.Int8)).otherwise(part))
-        return self._on_devices.cut(cut.drop("activity", "unified"), "device")
+        return self._with_running(self._on_devices.cut(cut.drop("activity", "unified"), "device"))
 
     def _waits(self, gaps: pl.DataFrame, issued: Numbers, is_launched: Mask) -> list[pl.DataFrame]:
         """Pieces from the launch of what ends gaps, by what that waited for."""
@@ -357,9 +411,10 @@ class PiecesOfGaps:
         is_communication = pl.col("part") == parts.PART_COMMUNICATION
         task = self._run.events.rows.task[row[walked.window[is_queued]]]
         queued = waits.filter(is_queued).with_columns(task=pl.Series(task, dtype=pl.Int32))
+        of_nccl = self._communication(awaited.filter(is_communication))
         return [
             awaited.filter(~is_communication),
-            *self._communication(awaited.filter(is_communication)),
+            *(pieces.with_columns(is_waited=True) for pieces in of_nccl),
             self._queued(queued.with_columns(gaps["device"].gather(queued["gap"]))),
         ]
 

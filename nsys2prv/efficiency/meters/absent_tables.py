@@ -62,8 +62,8 @@ PARTS: tuple[Part, ...] = (
     *(
         Part(f"starved_{name}", f"launch-starved: {title}", STARVED, meaning)
         for name, title, meaning in (
-            ("launch", "launching", "launch-starved: the next compute kernel was not launched yet, and its thread was in "
-             "calls that launch"),
+            ("launch", "launching", "launch-starved: nothing runs on the device, the next compute kernel was not launched "
+             "yet, and its thread was in calls that launch"),
             ("synchronization", "waiting for the device", "likewise in calls that wait for the device"),
             ("memory", "copying", "likewise in copies and memsets"),
             ("allocation", "allocating", "likewise in calls that allocate or free memory"),
@@ -78,12 +78,12 @@ PARTS: tuple[Part, ...] = (
             ("ended", "no compute kernel follows", "no compute kernel follows on this device, while others still work"),
         )
     ),
-    Part("late_rank", "waiting for a late rank", COMMUNICATION, "the next compute kernel was launched and waited for a "
-         "collective in which another rank had surely not arrived yet"),
-    Part("transfer", "transfer", COMMUNICATION, "likewise for a collective in which all ranks had arrived"),
-    Part("communication", "communication, not divided", COMMUNICATION, "likewise for NCCL, and whether for a late rank or for "
-         "the transfer is not decidable: `absent_parts` has the reason"),
-    Part("copy", "copies and memsets", COPIES, "likewise for a copy or a memset"),
+    Part("late_rank", "waiting for a late rank", COMMUNICATION, "an NCCL kernel ran before the next compute kernel was "
+         "launched, or was waited for, and another rank of the collective had surely not arrived yet"),
+    Part("transfer", "transfer", COMMUNICATION, "likewise in a collective in which all ranks had arrived"),
+    Part("communication", "communication, not divided", COMMUNICATION, "likewise, and whether a late rank or the transfer was "
+         "waited for is not decidable: `absent_parts` has the reason"),
+    Part("copy", "copies and memsets", COPIES, "likewise a copy or a memset: it ran, or was waited for"),
     Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, while unified "
          "memory moved between host and this device: page faults and prefetches"),
     Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
@@ -127,13 +127,6 @@ UNDIVIDED = (
 UNMATCHED, CLOCKS = range(len(UNDIVIDED))
 BESIDE = (None, "beside other work of the process", "beside NCCL kernels")
 """Details of queued time."""
-WHILE = (
-    None,
-    "while NCCL kernels ran on the device",
-    "while copies or memsets ran on the device",
-    "while NCCL kernels and copies ran on the device",
-)
-"""Details of launch-starved time."""
 
 _PARTS_OF_TIME = tuple(Column.ns(part.column, part.meaning) for part in PARTS)
 _ABSENT = Column.ns(

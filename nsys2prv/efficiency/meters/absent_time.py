@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import Numbers, expanded, search, time_by
+from nsys2prv.efficiency.intervals import NONE, Numbers, expanded, search, time_by
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -34,7 +34,7 @@ COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind
 MOST_STARVED = 1_000_000
 """Times in which devices are launch-starved beside NCCL kernels that are looked at one by one."""
 _STARVED_PARTS = [parts.PART_OF_ACTIVITY[activity] for activity in (LAUNCH, OTHER_CUDA, OS, NO_CALL)]
-_WHILE_NCCL = [place for place, text in enumerate(parts.WHILE) if text and "NCCL" in text]
+_IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
 _NCCL_PARTS = [parts.PART_LATE, parts.PART_TRANSFER, parts.PART_COMMUNICATION]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
@@ -139,7 +139,6 @@ class AbsentTime(Measurement):
             .when(part == parts.PART_COMMUNICATION).then(_text(pl.col("detail"), parts.UNDIVIDED))
             .when(part == parts.PART_UNDECIDED).then(_text(reason, tuple(parts.REASONS)))
             .when(part == parts.PART_QUEUED).then(_text(pl.col("detail"), parts.BESIDE))
-            .when(pl.col("number").is_null()).then(_text(pl.col("detail"), parts.WHILE))
             .when(part == parts.PART_COPY).then(
                 pl.concat_str("named", pl.format(" from {}", source), pl.format(" to {}", destination), ignore_nulls=True))
             .otherwise("named")
@@ -207,7 +206,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
             {
                 **_sums_of_pieces(run, ordered),
                 **_sums_of_threads(run, starved),
-                "by_function": _functions(samples, starved),
+                "by_function": _functions(samples, starved.filter(_IS_IDLE)),
                 "longest": _longest(block, pieces),
                 "iterations": _in_windows(ordered, iterations),
                 "regions": _in_windows(ordered, regions),
@@ -238,7 +237,9 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
     of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
     total = pl.col("total")
     by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum())
-    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS)).select("device", "row", "start", "begin", "end", "part")
+    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited")).select(
+        "device", "row", "start", "begin", "end", "part"
+    )
     return {"by_part": by_part, "waits_for_nccl": waits}
 
 
@@ -256,6 +257,8 @@ def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """`by_host`, `off_cpu` and `starved_beside_nccl`, as of `AbsentTime`."""
+    beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
+    starved = starved.filter(_IS_IDLE)
     names = [
         events.select(
             pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
@@ -264,7 +267,6 @@ def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.Da
     ]
     of_hosts = pl.concat([starved.select("device", "thread", "part", "off_cpu", total=_LENGTH), *names], how="horizontal")
     off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
-    beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & pl.col("detail").is_in(_WHILE_NCCL))
     row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
     ordered = beside_nccl.select(pl.col("device").cast(pl.Int64), "begin", "end", row=row).sort("device", "begin")
     # They are cut by what the thread did.

@@ -15,7 +15,7 @@ import polars as pl
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 from nsys2prv.vocabulary.version import __version__
 

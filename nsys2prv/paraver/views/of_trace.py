@@ -12,7 +12,7 @@ import polars as pl
 from nsys2prv.errors import OutputError, OutputExists, TraceError
 from nsys2prv.execution.output_files import output_errors, publish, staging_folder
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.trace_files import VIEWS, companion, read_errors

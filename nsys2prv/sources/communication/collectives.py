@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import mpi, nccl
 from nsys2prv.sources.communication.communicators import communicator_handles, names_of_handles
 from nsys2prv.sources.cuda import kernels

@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import once
 from nsys2prv.vocabulary import event_types
 
 TABLE = "MPI_COMMUNICATORS"

@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
 from nsys2prv.vocabulary import mpi_calls

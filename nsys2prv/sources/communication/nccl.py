@@ -11,7 +11,7 @@ from nsys2prv.execution.external_sort import ExternalSort, plan_windows
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.execution.row_order import order_ties
 from nsys2prv.exports import Report, describe
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges, payloads

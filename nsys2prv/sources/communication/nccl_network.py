@@ -17,7 +17,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import once
 from nsys2prv.sources.communication.communicators import communicator_number
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.vocabulary import event_types

@@ -8,8 +8,8 @@ import polars as pl
 
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.enumerations import enum_labels, labelled
+from nsys2prv.exports.columns import Text, labelled
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.counters.sampling import EndsOfSamples, with_ends
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import row_names

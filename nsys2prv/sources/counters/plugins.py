@@ -16,8 +16,7 @@ import polars as pl
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
-from nsys2prv.exports.enumerations import enum_labels
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import enum_labels, once
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary.event_types import ValueSet

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import enum_labels, labelled
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import labelled, pid_of
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 

@@ -17,7 +17,7 @@ import polars as pl
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.execution.row_order import Merging, differ_from_before
 from nsys2prv.exports import Report
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes

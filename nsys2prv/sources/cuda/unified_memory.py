@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.columns import pid_of
 from nsys2prv.sources.cuda.memory_operations import VIRTUAL_ADDRESS
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, attributes, device_row, enumerated

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import enum_labels, labelled
+from nsys2prv.exports.columns import labelled
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.host.call_chains import SAMPLED_FUNCTIONS, SAMPLED_MODULES
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled

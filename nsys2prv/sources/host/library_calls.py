@@ -6,9 +6,8 @@ import polars as pl
 
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.enumerations import enum_labels, labelled
-from nsys2prv.exports.global_ids import tid_of
+from nsys2prv.exports.columns import Text, labelled, tid_of
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.source import RowKind, TableSource, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import labelled
+from nsys2prv.exports.columns import labelled
 from nsys2prv.sources.source import UNNAMED, RowKind, TableSource, attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered

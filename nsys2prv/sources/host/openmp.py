@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import enum_labels, labelled
+from nsys2prv.exports.columns import labelled
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource, attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet

@@ -8,9 +8,8 @@ from pathlib import PurePath
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.global_ids import pid_of, process_of
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.columns import Text, pid_of, process_of
+from nsys2prv.exports.report import once
 
 FOREIGN = "threads of processes that the report does not profile"
 """Reason for rows of other programs and of the kernel in the account of rows."""

@@ -10,7 +10,8 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import enum_labels, labelled
+from nsys2prv.exports.columns import labelled
+from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
 from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types

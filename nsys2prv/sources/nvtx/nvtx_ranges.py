@@ -16,10 +16,9 @@ import polars as pl
 
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Blob, Real, Text
-from nsys2prv.exports.global_ids import process_of
+from nsys2prv.exports.columns import Blob, Real, Text, process_of
 from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import once
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx import payloads
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource

@@ -19,7 +19,7 @@ import pyarrow as pa
 from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, decoded
-from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import once
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 

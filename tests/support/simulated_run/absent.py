@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from support.simulated_run.records import COPY, GRAPH, KERNEL, MEMSET, NCCL_KERNEL, HostCall, Operation
 from support.simulated_run.truth import SimulatedRun
@@ -56,11 +57,25 @@ def _pieces(run: SimulatedRun, rank: int, first_work: int, last_work: int) -> It
             ready = min(max(first_work, begin), end)
             launched = min(max(kernel.call.start, ready), end)
             yield begin, ready, "start_up"
-            yield from _starved(calls[kernel.call.thread], ready, launched)
+            for start, stop, running in _running(run.operations_of(rank), ready, launched):
+                yield from _kinds(running, start, stop) if running else _starved(calls[kernel.call.thread], start, stop)
             yield from _waits(kernel, launched)
         begin = max(begin, kernel.end.time)
-    yield begin, max(begin, last_work), "starved_ended"
+    for start, stop, running in _running(run.operations_of(rank), begin, max(begin, last_work)):
+        yield from _kinds(running, start, stop) if running else [(start, stop, "starved_ended")]
     yield max(begin, last_work), window_end, "shut_down"
+
+
+def _running(operations: list[Operation], begin: int, end: int) -> Iterator[tuple[int, int, Operation | None]]:
+    """What runs beside no kernel at each time: NCCL kernels before others, of several the one that ends last."""
+    met = [
+        one for one in operations if one.kind in (NCCL_KERNEL, COPY, MEMSET) and one.start.time < end and one.end.time > begin
+    ]
+    inner = {time for one in met for time in (one.start.time, one.end.time) if begin < time < end}
+    for start, stop in pairwise(sorted({begin, end, *inner})):
+        running = [one for one in met if one.start.time <= start < one.end.time]
+        nccl = [one for one in running if one.kind == NCCL_KERNEL]
+        yield start, stop, max(nccl or running, key=lambda one: one.end.time, default=None)
 
 
 def _starved(calls: list[HostCall], begin: int, end: int) -> Iterator[Piece]:
@@ -90,11 +105,10 @@ def _waits(kernel: Operation, launched: int) -> Iterator[Piece]:
             return
         yield awaited.end.time, until, "queued"
         until, operation = awaited.start.time, awaited
-        yield from _kinds(awaited, max(until, launched))
+        yield from _kinds(awaited, max(until, launched), awaited.end.time)
 
 
-def _kinds(awaited: Operation, begin: int) -> Iterator[Piece]:
-    end = awaited.end.time
+def _kinds(awaited: Operation, begin: int, end: int) -> Iterator[Piece]:
     if awaited.kind == NCCL_KERNEL:
         assert awaited.meeting is not None
         last = min(max(awaited.meeting.last[0], begin), end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ import pyarrow as pa
 from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import is_utf8
-from nsys2prv.exports.columns import TIME_COLUMNS
-from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
+from nsys2prv.exports.columns import TIME_COLUMNS, in_type
+from nsys2prv.exports.tables import BATCH_ROWS, NO_SELECTION, Schema, Selection, Stretch, Tables, read_error, selected_rows
 from nsys2prv.vocabulary.limits import (
     MOST_COLUMNS,
     MOST_ROWS,
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
 _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
 """What polars and Arrow raise for a damaged file; names that are no text are ValueErrors, unknown ones KeyErrors."""
 
-
-_NUMERIC = (pl.datatypes.classes.IntegerType, pl.Float32, pl.Float64, pl.Null)
 _TEXTUAL = (pl.String, pl.Binary, pl.Null)
 _READABLE: dict[type[pl.DataType], tuple[type[pl.DataType], ...]] = {
     pl.Int64: (pl.datatypes.classes.IntegerType, pl.Boolean, pl.Null),
-    pl.Float64: _NUMERIC,
+    pl.Float64: (pl.datatypes.classes.IntegerType, pl.Float32, pl.Float64, pl.Null),
     pl.String: _TEXTUAL,
     pl.Binary: _TEXTUAL,
 }
@@ -49,12 +47,10 @@ class FolderTables(Tables):
     suffixes: tuple[str, ...]
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
         if not is_utf8(path.absolute()):
             raise NotAReport(path, "its path is not UTF-8, which only databases may have")
-        # Absolute: polars would take a name that starts with ~ for that of a user's home.
         self._files: dict[str, Path] = {}
-        for file in sorted(path.absolute().iterdir()):
+        for file in sorted(path.iterdir()):
             if file.suffix in self.suffixes and self._files.setdefault(file.stem, file) != file:
                 raise NotAReport(path, f"{self._files[file.stem].name} and {file.name} are two files of one table")
         odd = next((file for file in self._files.values() if file.exists() and not file.is_file()), None)
@@ -64,113 +60,54 @@ class FolderTables(Tables):
         if len(self._files) > MOST_TABLES:
             raise NotAReport(path, f"it has more than {MOST_TABLES:,} tables")
         self._schemas: dict[str, dict[str, pl.DataType]] = {}
-        self._seen = self._stamps()
-
-    def _files_of_export(self) -> list[Path]:
-        return list(self._files.values())
+        super().__init__(path, self._files.values())
 
     @abstractmethod
-    def _stored_schema(self, file: Path) -> pa.Schema: ...
+    def _schema_in(self, file: Path) -> pa.Schema: ...
 
     @abstractmethod
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
-
-    def _types_in(self, file: Path) -> dict[str, pl.DataType]:
-        """Columns of a file with their types."""
-        types = pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema
-        return {name: pl.String() if dtype == pl.Categorical else dtype for name, dtype in types.items()}
-
-    def _scan_file(self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()) -> pl.LazyFrame:
-        """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
-        # Polars trusts what is in a file: damaged offsets and lengths end the process.
-
-        def read(columns: list[str]) -> Iterator[pl.DataFrame]:
-            text_bytes = 0
-            try:
-                # Without a column a batch has no rows.
-                for batch in self._record_batches(file, columns or list(schema)[:1]):
-                    text_bytes += _text_bytes(batch)
-                    if text_bytes > MOST_TEXT + MOST_TEXT_PER_BYTE * file.stat().st_size:
-                        raise DamagedReport(file, f"its texts take more than {text_bytes:,} bytes, which no report needs")
-                    yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
-            except DamagedReport as error:
-                self.failure = error
-                raise
-            except _READ_ERRORS as error:
-                self.failure = read_error(file, error)
-                raise self.failure from error
-
-        return frames_scan(read, {name: pl.Binary() if name in as_bytes else dtype for name, dtype in schema.items()})
 
     def names(self) -> frozenset[str]:
         return frozenset(self._files)
 
     def columns(self, table: str) -> frozenset[str]:
-        return frozenset(self._schema(table))
+        return frozenset(self._types(table))
 
-    def _schema(self, table: str) -> dict[str, pl.DataType]:
+    def _types(self, table: str) -> dict[str, pl.DataType]:
+        """Columns of a table, with their types in its file."""
         if table not in self._schemas:
-            with self._read_errors(table):
-                schema = self._types_in(self._files[table])
-                if len(schema) > MOST_COLUMNS:
-                    raise DamagedReport(self._files[table], f"it has more than {MOST_COLUMNS:,} columns")
-                self._check_rows(self._files[table])
-            self._schemas[table] = schema
+            file = self._files[table]
+            with _read_errors(file):
+                types = pl.DataFrame(pl.from_arrow(self._schema_in(file).empty_table())).schema
+            if len(types) > MOST_COLUMNS:
+                raise DamagedReport(file, f"it has more than {MOST_COLUMNS:,} columns")
+            texts = {name: pl.String() for name, dtype in types.items() if dtype == pl.Categorical}
+            self._schemas[table] = {**types, **texts}
         return self._schemas[table]
 
-    def _check_rows(self, file: Path) -> None:  # where a file has what it says, there is nothing to check
-        """Raise DamagedReport when a file says that it has more rows than it can have."""
-
     def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        counts = {}
-        for table in tables:
-            with self._read_errors(table):
-                file = self._files[table]
-                counts[table] = int(self._scan_file(file, self._types_in(file)).select(pl.len()).collect().item())
-        return counts
+        return {table: sum(rows.height for rows in self.batches(table, {}, NO_SELECTION)) for table in tables}
 
-    @contextlib.contextmanager
-    def _read_errors(self, table: str) -> Iterator[None]:
-        try:
-            yield
-        except _READ_ERRORS as error:
-            raise self.failure or read_error(self._files[table], error) from error
-
-    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
-        times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
-        found = times.select(pl.len(), first=pl.col(begin).min(), last=pl.max_horizontal(begin, end).max())
-        with self._read_errors(table):
-            rows, first, last = found.collect(engine="streaming").row(0)
-        self._check_first(table, begin, first)
-        return int(rows), first, last
-
-    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
-        found = {}
-        for table, column in columns.items():
-            with contextlib.suppress(DamagedReport), self._read_errors(table):
-                value = self.scan(table, {column: pl.Int64}, {}).head(1).collect()
-                if value.height and value.item() is not None:
-                    found[table] = value.item()
-        return found
-
-    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
-        stored = self._schema(table)
-        missing = [name for name in schema if name not in stored]
-        if missing:
-            raise DamagedReport(self._files[table], f"it has no column {missing[0]}")
-        selected = [pl.col(column).is_in(values) for column, values in only.items()]
-        file = self._files[table]
-        # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
-        as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
+    def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        file, types = self._files[table], self._types(table)
         for name, dtype in schema.items():
-            is_readable = isinstance(stored[name], _READABLE[dtype])
-            if not is_readable or (stored[name] == pl.Boolean and name in TIME_COLUMNS):
-                raise DamagedReport(file, f"column {name} is of type {stored[name]}")
-        with self._read_errors(table):
-            scanned = self._scan_file(file, stored, as_bytes)
-        return (scanned.filter(*selected) if selected else scanned).select(
-            _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
-        )
+            if name not in types:
+                raise DamagedReport(file, f"it has no column {name}")
+            if not isinstance(types[name], _READABLE[dtype]) or (types[name] == pl.Boolean and name in TIME_COLUMNS):
+                raise DamagedReport(file, f"column {name} is of type {types[name]}")
+        # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
+        as_bytes = {name for name, dtype in schema.items() if dtype == pl.Binary and types[name] == pl.String}
+        text_bytes = 0
+        with _read_errors(file):
+            # Without a column a batch has no rows.
+            for batch in self._record_batches(file, list({**schema, **only}) or list(types)[:1]):
+                text_bytes += _text_bytes(batch)
+                if text_bytes > MOST_TEXT + MOST_TEXT_PER_BYTE * file.stat().st_size:
+                    raise DamagedReport(file, f"its texts take more than {text_bytes:,} bytes, which no report needs")
+                # Polars trusts what is in a file: damaged offsets and lengths end the process.
+                rows = selected_rows(pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes))), only)
+                yield pl.DataFrame([in_type(rows[name], dtype) for name, dtype in schema.items()]) if schema else rows
 
 
 class ParquetTables(FolderTables):
@@ -179,15 +116,12 @@ class ParquetTables(FolderTables):
     form = "parquet"
     suffixes = (".parquet",)
 
-    def _stored_schema(self, file: Path) -> pa.Schema:
-        with _open_parquet(file) as parquet:
-            return parquet.schema_arrow
-
-    def _check_rows(self, file: Path) -> None:
+    def _schema_in(self, file: Path) -> pa.Schema:
         with _open_parquet(file) as parquet:
             rows = parquet.metadata.num_rows
-        if rows > MOST_ROWS + MOST_ROWS_PER_BYTE * file.stat().st_size:
-            raise DamagedReport(file, f"{rows:,} rows don't fit into it")
+            if rows > MOST_ROWS + MOST_ROWS_PER_BYTE * file.stat().st_size:
+                raise DamagedReport(file, f"{rows:,} rows don't fit into it")
+            return parquet.schema_arrow
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _open_parquet(file) as parquet:
@@ -206,7 +140,7 @@ class ArrowTables(FolderTables):
     form = "arrow"
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
-    def _stored_schema(self, file: Path) -> pa.Schema:
+    def _schema_in(self, file: Path) -> pa.Schema:
         with _open_arrow(file) as (reader, _):
             return reader.schema
 
@@ -226,6 +160,14 @@ def form_of_folder(folder: Path) -> type[FolderTables] | None:
     if len(forms) > 1:
         raise NotAReport(folder, "it holds tables in Parquet and in Arrow files: keep those of one form")
     return forms[0] if forms else None
+
+
+@contextlib.contextmanager
+def _read_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except _READ_ERRORS as error:
+        raise read_error(file, error) from error
 
 
 def _open_parquet(file: Path, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:
@@ -270,7 +212,7 @@ def _check_ended(file: Path, source: pa.NativeFile) -> None:
         raise DamagedReport(file, "something follows the end of the stream")
 
 
-def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
+def _validated(batch: pa.RecordBatch, as_bytes: Collection[str]) -> pa.Table:
     """A batch as a table, some of its columns of text as bytes; ArrowException when it is damaged."""
     # First the sizes of its buffers, which a cast trusts; then offsets, and texts that stay texts.
     batch.validate()
@@ -283,16 +225,3 @@ def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
     for array in arrays:
         array.validate(full=True)
     return pa.Table.from_arrays(arrays, names=batch.schema.names)
-
-
-def _signed(column: pl.Expr, stored: pl.DataType, requested: type[pl.DataType]) -> pl.Expr:
-    # Ids are unsigned in Parquet and Arrow exports and signed in SQLite: the same bits must give the same id.
-    if requested == pl.Int64 and stored == pl.UInt64:
-        return column.reinterpret(signed=True)
-    if requested == pl.String:
-        text = column.cast(pl.String)
-        return pl.when(text != "").then(text)
-    if requested == pl.Binary:
-        held = column.cast(pl.Binary)
-        return pl.when(held.bin.size() > 0).then(held)
-    return column.cast(requested)

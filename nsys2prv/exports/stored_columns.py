@@ -1,0 +1,289 @@
+"""An SQLite export of which each table is read once: its columns are kept in files, and all else is answered from these.
+
+The driver needs more time for a value than most steps after it, and most tables are needed several times: to survey them, for
+their own events, and for events that are derived from them.
+
+A file has batches of rows, each a separate Arrow stream with the narrowest types that hold its numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from nsys2prv.errors import NoResources, ReportError
+from nsys2prv.execution import memory
+from nsys2prv.execution.memory import ROWS_OF_PART
+from nsys2prv.execution.output_files import make_folder
+from nsys2prv.execution.progress import no_progress
+from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
+from nsys2prv.exports.sqlite_tables import SqliteTables, quoted
+from nsys2prv.exports.tables import Schema, Selection, Stretch, selected_rows
+
+STORED_ROWS = 32_768
+"""Rows that are read, stored and loaded at once."""
+_MOST_PARTS = 16
+"""Parts of one table at most: of a long report, what workers read at once."""
+_LEAST_ROWS_OF_PAGES = 10_000
+"""Rows from which pages are read: for few rows a query takes less time."""
+_REAL_TYPE = re.compile("real|floa|doub", re.IGNORECASE)
+
+Needed = Mapping[str, Schema]
+"""Columns that are needed of each table."""
+
+
+class StoredBatch(NamedTuple):
+    """Rows of a table in a file: where they are (bytes), and how many."""
+
+    path: Path
+    offset: int
+    length: int
+    rows: int
+
+    def load(self, columns: Collection[int]) -> pl.DataFrame:
+        """Columns, by their places (at least one), in the order and in the types in which they are stored."""
+        options = pa.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
+        # What is mapped counts as memory of the process: no longer than this batch is read.
+        with pa.memory_map(str(self.path)) as file:
+            file.seek(self.offset)
+            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
+                return pl.DataFrame(pl.from_arrow(stream.read_next_batch(), rechunk=False))
+
+
+class StoredPart(NamedTuple):
+    """A part of a table: its row numbers in the database (None: all rows), and its batches."""
+
+    stretch: Stretch | None
+    batches: tuple[StoredBatch, ...]
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """Columns of a table, in the order of its rows."""
+
+    schema: Schema
+    parts: tuple[StoredPart, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(batch.rows for batch in self.batches())
+
+    def batches(self, stretch: Stretch | None = None) -> list[StoredBatch]:
+        """Batches of the parts inside a stretch; None: all."""
+        return [batch for part in self.parts if _is_inside(part.stretch, stretch) for batch in part.batches]
+
+    def has(self, columns: Schema) -> bool:
+        """Whether columns are stored, in these types."""
+        return all(self.schema.get(name) == dtype for name, dtype in columns.items())
+
+    def stretches(self, count: int) -> list[Stretch | None]:
+        """About `count` groups of its parts (`Tables.stretches`)."""
+        stretches = [part.stretch for part in self.parts if part.stretch is not None]
+        groups = min(count, len(stretches))
+        if groups < 2:
+            return [None]
+        edges = [len(stretches) * group // groups for group in range(groups + 1)]
+        return [(stretches[first][0], stretches[behind - 1][1]) for first, behind in itertools.pairwise(edges)]
+
+    def frames(self, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        """Columns (at least one) of the rows with the values of `only`, batch by batch."""
+        places = [place for place, name in enumerate(self.schema) if name in schema or name in only]
+        for batch in self.batches(stretch):
+            rows = selected_rows(batch.load(places), only)
+            # Column by column: a cast of the frame would wait for threads that are busy.
+            yield pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A table, or a part of its rows, that one thread stores."""
+
+    table: str
+    schema: Schema
+    stretch: Stretch | None
+    leaves: Leaves | None = None  # with the rows, where they can be read
+    is_last: bool = False  # of its table
+
+
+class StoredTables(SqliteTables):
+    """An SQLite export: what was stored of its tables is read from files, all else from the database."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.stored: dict[str, StoredTable] = {}
+        self._read_by_number: set[str] = set()
+
+    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
+        counts = super().row_counts([table for table in tables if table not in self.stored])
+        return {table: self.stored[table].rows if table in self.stored else counts[table] for table in tables}
+
+    def stretches(self, table: str, count: int) -> list[Stretch | None]:
+        # Of row numbers in the database, whether it is stored or not: of some columns it may not be.
+        return self.stored[table].stretches(count) if table in self.stored else super().stretches(table, count)
+
+    def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        stored = self.stored.get(table)
+        if schema and stored is not None and stored.has({**dict.fromkeys(only, pl.Int64), **schema}):
+            return stored.frames(schema, only, stretch)
+        return super().batches(table, schema, only, stretch)
+
+    def delete_kept(self) -> None:
+        paths = {batch.path for table in self.stored.values() for batch in table.batches()}
+        self.stored = {}
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def plan(self, needed: Needed) -> list[list[_Part]]:
+        """What is stored by one thread each: a part of a long table, or all short tables together."""
+        numbers = self.row_numbers(needed)
+        leaves = self._leaves(needed, numbers)
+        short: list[_Part] = []
+        long: list[list[_Part]] = []
+        for table, schema in needed.items():
+            first, last = numbers.get(table, (1, 0))
+            count = max(min((last + 1 - first) // ROWS_OF_PART, _MOST_PARTS), 1)
+            if table in leaves:
+                split = leaves[table].split(count)
+                parts = [_Part(table, schema, part.stretch if len(split) > 1 else None, part) for part in split]
+            else:
+                parts = [_Part(table, schema, stretch) for stretch in self.stretches(table, count)]
+            parts[-1] = replace(parts[-1], is_last=True)
+            if len(parts) > 1:
+                long += [[part] for part in parts]
+            else:
+                short += parts
+        return [*long, short] if short else long
+
+    def _leaves(self, needed: Needed, numbers: Mapping[str, Stretch]) -> dict[str, Leaves]:
+        """Pages with the rows of long tables whose records are as they usually are."""
+        leaves = {}
+        with suppress(UnsupportedPage, ReportError, OSError), self.database() as database, Pages(self.path) as pages:
+            roots = dict(database.execute("select name, rootpage from sqlite_master where type = 'table'"))
+            for table, (first, last) in numbers.items():
+                if last + 1 - first < _LEAST_ROWS_OF_PAGES:
+                    continue
+                columns = database.execute(f"pragma table_xinfo({quoted(table)})").fetchall()
+                # A key may be the number of the row; in a column of real numbers whole ones are real. Of columns that are
+                # computed some are in the records.
+                is_real = (needed[table].get(name) == pl.Int64 and _REAL_TYPE.search(kind) for _, name, kind, *_ in columns)
+                if not any(is_real) and not any(key or hidden for *_, key, hidden in columns):
+                    with suppress(UnsupportedPage):
+                        names = tuple(name for _, name, *_ in columns)
+                        leaves[table] = find_leaves(pages, roots[table], names, (first, last))
+        return leaves
+
+    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[StoredPart | None]:
+        """Store parts of tables in a file; None in the place of one that can't be read."""
+        with pa.OSFile(str(path), "wb") as file:
+            return [self._store_part(part, partial(_append, file, path), stop) for part in parts]
+
+    def _store_part(self, part: _Part, append: Callable[[pa.RecordBatch], StoredBatch], stop: Stop) -> StoredPart | None:
+        batches: list[StoredBatch] = []
+        try:
+            for rows in self._rows(part):
+                stop.check()
+                batches.append(append(rows))
+        except (ReportError, NoResources):
+            # Who needs a table that can't be read finds out why.
+            return None
+        return StoredPart(part.stretch, tuple(batches))
+
+    def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        """Rows of a part: out of pages as far as these are as usual, then by the driver."""
+        stretch = part.stretch
+        if part.leaves is not None:
+            with suppress(UnsupportedPage, OSError), Pages(self.path) as pages:
+                for leaves in part.leaves.batches(pages, memory.scaled(STORED_ROWS)):
+                    yield read_rows(pages, leaves, part.schema)
+                    stretch = leaves.stretch[1] + 1, part.leaves.stretch[1]
+        if stretch is None or stretch[0] <= stretch[1]:
+            if stretch is not None:
+                self._read_by_number.add(part.table)
+            for rows in self.query(part.table, part.schema, stretch=stretch, rows=STORED_ROWS):
+                if rows.height:
+                    yield _narrowest(rows)
+
+    def use(self, table: str, schema: Schema, parts: Sequence[StoredPart | None]) -> None:
+        """Read a table from its stored parts from now on, if these are all of it."""
+        stored = StoredTable(schema, tuple(part for part in parts if part is not None))
+        # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
+        with suppress(ReportError):
+            if len(stored.parts) == len(parts) and (
+                table not in self._read_by_number or stored.rows == super().row_counts([table])[table]
+            ):
+                self.stored[table] = stored
+
+
+def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: Callable[[int], object] = no_progress) -> None:
+    """Read columns of exports, each table once, and store them: from then on they are read from the folder.
+
+    A table that can't be read is left to who needs it, with the error that it gets.
+
+    Parameters
+    ----------
+    needed
+        Columns that are needed of each export.
+    folder
+        For the files, made when it is needed. It must stay as long as the exports are in use.
+    update
+        Called with numbers of tables that are done.
+
+    Raises
+    ------
+    OSError
+        When files can't be written.
+    """
+
+    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[StoredPart | None]:
+        stored = tables.store(parts, path, stop)
+        update(sum(part.is_last for part in parts))
+        return stored
+
+    work = [(tables, parts) for tables, columns in needed.items() for parts in tables.plan(columns)]
+    if work:
+        make_folder(folder)
+    results = run_all(partial(store, tables, parts, folder / f"columns{number}") for number, (tables, parts) in enumerate(work))
+    parts_of: dict[tuple[StoredTables, str], list[StoredPart | None]] = {}
+    for (tables, parts), stored_parts in zip(work, results, strict=True):
+        for part, stored in zip(parts, stored_parts, strict=True):
+            parts_of.setdefault((tables, part.table), []).append(stored)
+    for (tables, table), stored_parts in parts_of.items():
+        tables.use(table, needed[tables][table], stored_parts)
+
+
+def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBatch:
+    # Narrow numbers would take more time compressed, and hardly less space.
+    is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in batch.schema)
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
+    offset = file.tell()
+    with pa.ipc.new_stream(file, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    return StoredBatch(path, offset, file.tell() - offset, batch.num_rows)
+
+
+def _narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
+    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls."""
+    columns = [
+        column.shrink_dtype()
+        if column.dtype == pl.Int64
+        else column.cast(pl.Null)
+        if column.null_count() == len(column)
+        else column
+        for column in rows.get_columns()
+    ]
+    return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
+
+
+def _is_inside(part: Stretch | None, stretch: Stretch | None) -> bool:
+    return part is None or stretch is None or (stretch[0] <= part[0] and part[1] <= stretch[1])

@@ -1,0 +1,305 @@
+"""The tables of one export, whatever its form: SQLite, a folder of Parquet files, a folder of Arrow files.
+
+A form says which tables there are, and gives columns of one in bounded batches, with ids as signed 64-bit numbers. Scans,
+extents and distinct values follow from that. What is small in a report and needed often is held here, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
+from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.row_order import is_constant
+from nsys2prv.vocabulary.limits import EARLIEST_NS
+
+EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
+"""An export has at least one of these; any other database does not."""
+BATCH_ROWS = 16_384
+"""Rows of a table that are held at once while it is scanned."""
+_MOST_VALUES = 16_384
+"""Distinct rows of some columns, or values of a column, that are held for the sources that share a table."""
+
+Schema = Mapping[str, type[pl.DataType]]
+Selection = Mapping[str, Sequence[int]]
+"""Values of columns of which rows must have one."""
+NO_SELECTION: Selection = {}
+Stretch = tuple[int, int]
+"""First and last row of a part of a table; what counts as a row number is up to the form of the export."""
+T = TypeVar("T")
+
+
+class Tables(ABC):
+    """Tables of one export.
+
+    `failure` holds the error of a scan that broke off: polars reports errors of a scan as its own, without their class.
+    """
+
+    form: str
+
+    def __init__(self, path: Path, files: Collection[Path]) -> None:
+        self.path = path
+        self.failure: ReportError | NoResources | None = None
+        self._paths = tuple(files)
+        self._stamps = self._stamps_now()
+
+    def _stamps_now(self) -> list[tuple[int, int, int]]:
+        """Inode, size and time of change (ns) of each file."""
+        statuses = (path.stat() for path in self._paths)
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses]
+
+    def _check_complete(self) -> None:  # noqa: B027  # most forms have no files beside them
+        """Raise UnfinishedReport when rows are in other files than those that are read."""
+
+    def check_unchanged(self) -> None:
+        """Check that the export is still what it was when it was opened; UnfinishedReport when it is not."""
+        try:
+            stamps = self._stamps_now()
+            self._check_complete()
+        except OSError as error:
+            raise UnfinishedReport(self.path, f"it vanished while it was read ({error.strerror or error})") from error
+        if stamps != self._stamps:
+            raise UnfinishedReport(self.path, "it was changed while it was read")
+
+    def delete_kept(self) -> None:  # noqa: B027  # most forms keep nothing
+        """Delete what was kept of rows on the disk: from now on they are read of the export, which takes longer."""
+
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Names of the tables that are there."""
+
+    @abstractmethod
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of the columns of a table that is there."""
+
+    @abstractmethod
+    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
+        """Number of rows of tables that are there."""
+
+    @abstractmethod
+    def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        """Columns of a table, a bounded batch at a time; of none, batches with any column.
+
+        Parameters
+        ----------
+        table
+            Name of a table that is there.
+        schema
+            Columns, all of which must be there, and their types.
+        only
+            Values of columns that rows must have.
+        stretch
+            One of `stretches`; None: all rows.
+
+        Raises
+        ------
+        ReportError
+            When the table can't be read.
+        """
+
+    def row_count(self, table: str) -> int:
+        """Number of rows of a table."""
+        return self.row_counts([table])[table]
+
+    def stretches(self, table: str, count: int) -> list[Stretch | None]:
+        """Parts of a table, about `count` of equal length, that can be read at once; one, None, where it is read as a whole."""
+        return [None]
+
+    def read(self, table: str, schema: Schema) -> pl.DataFrame:
+        """Columns of all rows of a table that is short."""
+        # A pipeline of polars takes longer to start than a short table to be read.
+        return pl.concat([*self.batches(table, schema, {})] or [pl.DataFrame(schema=dict(schema))])
+
+    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`.
+
+        `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to another.
+        """
+
+        def read(names: list[str]) -> Iterator[pl.DataFrame]:
+            # Without a column a frame has no rows.
+            columns = {name: schema[name] for name in names or list(schema)[:1]}
+            try:
+                values = self._distinct_rows(table, columns, only) if distinct and columns else None
+                batches = self.batches(table, columns, only) if values is None else [values]
+                yield from map(_distinct, batches) if distinct and values is None else batches
+            except (ReportError, NoResources) as error:
+                self.failure = error
+                raise
+
+        return frames_scan(read, schema)
+
+    def _distinct_rows(self, table: str, schema: Schema, only: Selection) -> pl.DataFrame | None:
+        """The distinct rows of columns of a table, read once for all sources that survey it; None where they are many."""
+        names = sorted(schema)
+
+        def read() -> pl.DataFrame | None:
+            columns = {name: schema[name] for name in names}
+            return _merged(map(_distinct, self.batches(table, columns, only)), _distinct, pl.DataFrame(schema=columns))
+
+        selected = tuple((column, tuple(values)) for column, values in only.items())
+        return LOOKUPS.get(self, ("distinct", table, *names, selected), read)
+
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        """Number of rows with the values of `only`, the first `begin` and the last `begin` or `end` (None without any)."""
+        by = [*only]
+        columns = dict.fromkeys((*by, begin, end), pl.Int64)
+        of_row = [pl.lit(1, pl.Int64).alias("rows"), pl.col(begin).alias("first"), pl.max_horizontal(begin, end).alias("last")]
+        empty = pl.DataFrame(schema=dict.fromkeys((*by, "rows", "first", "last"), pl.Int64))
+
+        def read(selection: Selection) -> Iterator[pl.DataFrame]:
+            return (_extents(rows.select(*by, *of_row), by) for rows in self.batches(table, columns, selection))
+
+        # Sources that share a table are of different values of one column: it is read once for all of them.
+        extents = LOOKUPS.get(
+            self, ("extents", table, begin, end, *by), lambda: _merged(read({}), partial(_extents, by=by), empty)
+        )
+        if extents is None:
+            extents = pl.concat([empty, *read(only)])
+        rows, first, last = _extents(selected_rows(extents, only)).row(0)
+        self._check_first(table, begin, first)
+        return rows, first, last
+
+    def _check_first(self, table: str, column: str, time: int | None) -> None:
+        """Raise DamagedReport when the first time of a table can't be one."""
+        if time is not None and time < EARLIEST_NS:
+            raise DamagedReport(self.path, f"table {table}: {time} in {column} is no time of a session")
+
+    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
+        """A number out of a column of each table, where its first row has one. A table that can't be read has none."""
+        values = {}
+        for table, column in columns.items():
+            with contextlib.suppress(DamagedReport):
+                rows = next(self.batches(table, {column: pl.Int64}, {}), pl.DataFrame())
+                if rows.height and rows[column][0] is not None:
+                    values[table] = int(rows[column][0])
+        return values
+
+
+def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Mapping[str, Any]) -> pl.LazyFrame:
+    """A scan of frames that a function reads: it gets the names of the columns that the pipeline needs."""
+
+    def frames(
+        columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for frame in read(list(schema) if columns is None else columns):
+            selected = frame if predicate is None else frame.filter(predicate)
+            if rows is not None:
+                selected = selected.head(rows)
+                rows -= selected.height
+            yield selected
+            if rows == 0:
+                return
+
+    return register_io_source(frames, schema=dict(schema))
+
+
+def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
+    """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
+    return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
+
+
+def selected_rows(rows: pl.DataFrame, only: Selection) -> pl.DataFrame:
+    """The rows with values of a selection."""
+    for column, values in only.items():
+        # In most batches all rows are of one kind.
+        if rows.height and is_constant(rows[column]):
+            rows = rows if rows[column][0] in values else rows.clear()
+        else:
+            rows = rows.filter(pl.col(column).is_in(values))
+    return rows
+
+
+def _extents(rows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Columns `rows`, `first`, `last` of all rows together, or of those with each value of some columns."""
+    together = [pl.col("rows").sum(), pl.col("first").min(), pl.col("last").max()]
+    return rows.group_by(by).agg(together) if by else rows.select(together)
+
+
+def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows without those that are equal to another."""
+    # What is the same in all rows, as nearly all columns are, need not be compared.
+    differing = [column.name for column in rows.get_columns() if rows.height > 1 and not is_constant(column)]
+    if differing:
+        return rows.unique(differing)
+    # Not a slice: it would hold the whole batch until those of all other batches are there.
+    return rows[[0]] if rows.height else rows.clear()
+
+
+def _merged(
+    frames: Iterable[pl.DataFrame], merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame
+) -> pl.DataFrame | None:
+    """Frames, each of them merged, merged with each other; None where that has many rows."""
+    merged = None
+    for frame in frames:
+        merged = frame if merged is None else merge(pl.concat([merged, frame]))
+        if merged.height > _MOST_VALUES:
+            return None
+    return empty if merged is None else merged
+
+
+@dataclass
+class _Lookup:
+    """Something read of an export; the first thread that needs it reads it, under the lock. `bytes` is None before."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    bytes: int | None = None
+    value: Any = None
+
+
+class Lookups:
+    """What is small in exports and needed often (texts, names, labels): that of a thousand exports would need too much memory,
+    so what was used last is held, as much as fits in `most` bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # In the order of use.
+        self._held: weakref.WeakKeyDictionary[Tables, dict[Hashable, _Lookup]] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    @property
+    def exports(self) -> int:
+        """Number of exports of which something is held."""
+        return len(self._held)
+
+    def get(self, tables: Tables, name: Hashable, read: Callable[[], T]) -> T:
+        """What has this name in an export; `read` reads it when it is not held."""
+        with self._lock:
+            lookups = self._held.pop(tables, {})
+            self._held[tables] = lookups
+            lookup = lookups.setdefault(name, _Lookup())
+        # Not under the lock of all: others go on meanwhile, and what is read may need something else.
+        with lookup.lock:
+            if lookup.bytes is None:
+                lookup.value = read()
+                # Other results are names of processes, of ranks, of GPUs.
+                is_frame = isinstance(lookup.value, pl.DataFrame)
+                lookup.bytes = int(lookup.value.estimated_size()) if is_frame else 50_000
+                self._make_room(tables)
+        value: T = lookup.value
+        return value
+
+    def _make_room(self, used: Tables) -> None:
+        """Drop what was not used for longest, but nothing of the export that is in use."""
+        with self._lock:
+            sizes = {tables: sum(one.bytes or 0 for one in lookups.values()) for tables, lookups in self._held.items()}
+            surplus = sum(sizes.values()) - self._most
+            for tables, size in sizes.items():
+                if surplus > 0 and tables is not used:
+                    del self._held[tables]
+                    surplus -= size
+
+
+LOOKUPS = Lookups(most=100_000_000)
