@@ -14,20 +14,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
 from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, BROADCAST, GRADIENT_BYTES, MAIN, Iteration, Kernel, Work
 from nsys2prv.demo.metric_samples import sampled_metrics
 from nsys2prv.demo.nsys_tables import (
     COLUMNS,
+    DEFAULT_STREAM,
     ENUMERATIONS,
+    NCCL_STREAM,
     NVTX_DOMAIN,
     NVTX_MARK,
     NVTX_PUSHPOP,
     NVTX_STARTEND,
     NVTX_THREAD_NAME,
     VM,
+    constants,
     global_pid,
     global_tid,
+    identity_tables,
     kernel_short_name,
     payload_blob,
 )

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from nsys2prv.exports.report import enum_labels
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.vocabulary.event_types import EventType
 
+F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 Frame = Callable[[Report], pl.LazyFrame]
 Step = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -258,6 +259,13 @@ DEVICE_ROW = "device_row"
 def device_row() -> pl.Expr:
     """One number for the process and the device of a row of RowKind.DEVICE: the lowest 24 bits of `globalPid` are 0."""
     return (pl.col("globalPid") | pl.col("deviceId")).alias(DEVICE_ROW)
+
+
+def with_absent(frame: F, schema: Mapping[str, type[pl.DataType]]) -> F:
+    """A frame with all columns of a schema: nulls for those that it lacks."""
+    present = frame.collect_schema().names()
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in present]
+    return frame.with_columns(absent) if absent else frame
 
 
 def enumerated(report: Report, table: str, labels: Mapping[int, str], column: str) -> pl.Expr:

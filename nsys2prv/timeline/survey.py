@@ -19,7 +19,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows, with_absent
 from nsys2prv.vocabulary.event_types import Role
 
 _STREAM = "stream_number"
@@ -148,9 +148,7 @@ CPU = "cpu"
 
 def complete(frame: pl.LazyFrame) -> pl.LazyFrame:
     """A source's frame, with those of TYPE_COLUMNS that it leaves out as nulls."""
-    present = frame.collect_schema().names()
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in TYPE_COLUMNS.items() if name not in present]
-    return frame.with_columns(missing) if missing else frame
+    return with_absent(frame, TYPE_COLUMNS)
 
 
 def text_attributes(schema: pl.Schema) -> list[str]:

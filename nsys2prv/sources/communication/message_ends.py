@@ -14,6 +14,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
+from nsys2prv.sources.source import with_absent
 from nsys2prv.vocabulary import mpi_calls
 from nsys2prv.vocabulary.mpi_calls import MessagePart
 
@@ -110,8 +111,7 @@ def read_message_ends(
 
 def _of_schema(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     for ends in frames:
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in END_SCHEMA.items() if name not in ends.columns]
-        yield ends.with_columns(absent).select(list(END_SCHEMA))
+        yield with_absent(ends, END_SCHEMA).select(list(END_SCHEMA))
 
 
 def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
@@ -146,9 +146,8 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
         calls = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(MessagePart.LATER), pl.Int64))
     else:
         calls = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
-    absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
-    process, order = process_of("globalTid"), pl.lit(0, pl.Int64)
-    return calls.with_columns(*absent, process=process, order=order).select(list(_CALL_SCHEMA))
+    calls = calls.with_columns(process=process_of("globalTid"), order=pl.lit(0, pl.Int64))
+    return with_absent(calls, _CALL_SCHEMA).select(list(_CALL_SCHEMA))
 
 
 def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:

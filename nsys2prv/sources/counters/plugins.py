@@ -18,7 +18,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels, once
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
-from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource, with_absent
 from nsys2prv.vocabulary.event_types import ValueSet
 
 PLUGIN_METRIC = sampled_series(94500000, "as the plugin has it")
@@ -64,19 +64,15 @@ def plugin_types(report: Report) -> pl.DataFrame:
     for source, name, clock, data in drop_duplicates(event_sources, "sourceId").iter_rows():
         described = _described(data)
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
-        sources[source] = (
-            _text(described.get("Name")) or strings.get(name, ""),
-            clock_name in _SESSION_CLOCK,
-        )
+        sources[source] = _text(described.get("Name")) or strings.get(name, ""), clock_name in _SESSION_CLOCK
     rows = []
     types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data")))
     for number, source, name, data in drop_duplicates(types, "typeId").iter_rows():
         plugin, in_session = sources.get(source, ("", False))
         title = _text(_described(data).get("Name")) or strings.get(name, "")
         rows.append((number, " ".join(f"{plugin} {title}".split()) or "Plugin", plugin, in_session))
-    frame = pl.DataFrame(
-        rows, {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}, orient="row"
-    )
+    schema = {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}
+    frame = pl.DataFrame(rows, schema, orient="row")
     return frame.with_columns(of_gpu=pl.col("source").str.contains(_GPU_METRICS)).drop("source")
 
 
@@ -184,10 +180,7 @@ def _decoded(data: pl.Series, fields: pl.Struct) -> pl.Series:
         return data.str.json_decode(fields)
     except pl.exceptions.ComputeError:
         names = [field.name for field in fields.fields]
-        rows = []
-        for text in data:
-            described = _described(text)
-            rows.append({name: _as_text(described.get(name)) for name in names})
+        rows = [{name: _as_text(described.get(name)) for name in names} for described in map(_described, data)]
         return pl.Series(data.name, rows, dtype=fields)
 
 
@@ -235,12 +228,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         .join(kinds.lazy(), on=["typeId", "field"], maintain_order="left")
     )
     samples = long.filter(~pl.col("names_component")).with_columns(
-        type=pl.when(is_real)
-        .then(PLUGIN_REAL_METRIC)
-        .when(is_number)
-        .then(PLUGIN_METRIC)
-        .otherwise(PLUGIN_TEXT)
-        .cast(pl.Int64),
+        type=pl.when(is_number).then(_type_of(is_real)).otherwise(PLUGIN_TEXT).cast(pl.Int64),
         label=pl.when(~is_number).then("text"),
         value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(integer, number.cast(pl.Int64, strict=False))),
     )
@@ -280,8 +268,8 @@ def _keys_of_values(report: Report) -> pl.LazyFrame:
     if _has_json(report) or not report.has("GENERIC_EVENT_DATA"):
         return pl.LazyFrame(schema=_SCHEMA)
     fields = plugin_types(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
-    none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("component", "type", "series")]
-    return fields.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
+    named = fields.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series())
+    return with_absent(named, _SCHEMA)
 
 
 def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:

@@ -25,7 +25,7 @@ from nsys2prv.sources.cuda.kernels import GRAPH_EXECUTIONS, KERNELS
 from nsys2prv.sources.cuda.memory_operations import COPIES, MEMSETS
 from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
 from nsys2prv.sources.nvtx import nvtx_ranges
-from nsys2prv.sources.source import RowKind, StreamedSource, TableSource
+from nsys2prv.sources.source import RowKind, StreamedSource, TableSource, with_absent
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -89,15 +89,15 @@ def project(ranges: ExternalSort, launches: ExternalSort) -> Iterator[pl.DataFra
         launches.drop_before(window.end)
         if not loaded:
             continue
-        open_launches = pl.concat(loaded)
+        open_ranges = pl.concat(loaded)
         if called:
-            so_far.append(_extents(open_launches, pl.concat(called)))
+            so_far.append(_extents(open_ranges, pl.concat(called)))
         is_open = pl.lit(False) if window.end is None else pl.col("hostEnd") > window.end
-        still_open = [open_launches.filter(is_open)]
+        still_open = [open_ranges.filter(is_open)]
         if so_far:
             extents = pl.concat(so_far).group_by("range", *_KEY, maintain_order=True)
             merged = extents.agg(pl.col("start").min(), pl.col("end").max())
-            yield merged.join(open_launches.filter(~is_open), on="range", how="inner", maintain_order="left")
+            yield merged.join(open_ranges.filter(~is_open), on="range", how="inner", maintain_order="left")
             so_far = [merged.join(still_open[0], on="range", how="semi", maintain_order="left")]
 
 
@@ -247,11 +247,8 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 
 def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
     """Ranges of the host, with their types on the GPU."""
-    frame = source.frame(report)
-    columns = frame.collect_schema().names()
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in {**_NAMED, **_ATTRIBUTES}.items() if name not in columns]
     return (
-        frame.with_columns(absent)
+        with_absent(source.frame(report), {**_NAMED, **_ATTRIBUTES})
         .filter(pl.col("type").is_in(list(ON_GPU)))
         .select(
             "globalTid",

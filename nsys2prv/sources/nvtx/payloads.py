@@ -20,6 +20,7 @@ from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, decoded
 from nsys2prv.exports.report import once
+from nsys2prv.sources.source import with_absent
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 
@@ -358,28 +359,18 @@ def _bytes_of(blobs: pl.Series, start: pl.Series, size: int) -> np.ndarray:
 def _decoded(payload: np.ndarray, field: Field, events: np.ndarray) -> pl.DataFrame:
     """One field of payloads."""
     raw = np.ascontiguousarray(payload[:, field.offset : field.offset + field.size])
-    integer: pl.Series | None = None
-    real: pl.Series | None = None
-    text: pl.Series | None = None
+    values: dict[str, pl.Series] = {}
     if field.dtype is None:
-        text = _texts(raw)
+        values["text"] = _texts(raw)
+    elif field.dtype.kind == "f":
+        values["real"] = pl.Series(raw.view(field.dtype)[:, 0].astype(np.float64))
     else:
-        values = raw.view(field.dtype)[:, 0]
-        if field.dtype.kind == "f":
-            real = pl.Series(values.astype(np.float64))
-        else:
-            integer = pl.Series(values.astype(np.int64))
-            if field.labels is not None:
-                text = integer.replace_strict(dict(field.labels), default=None, return_dtype=pl.String)
-                integer = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
-    nothing = pl.lit(None)
-    return pl.DataFrame({"event": events}).select(
-        pl.col("event").cast(pl.Int64),
-        pl.lit(field.name).alias("field"),
-        (nothing if integer is None else pl.lit(integer)).cast(pl.Int64).alias("integer"),
-        (nothing if real is None else pl.lit(real)).cast(pl.Float64).alias("real"),
-        (nothing if text is None else pl.lit(text)).cast(pl.String).alias("text"),
-    )
+        values["integer"] = integer = pl.Series(raw.view(field.dtype)[:, 0].astype(np.int64))
+        if field.labels is not None:
+            values["text"] = text = integer.replace_strict(dict(field.labels), default=None, return_dtype=pl.String)
+            values["integer"] = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
+    frame = pl.DataFrame({"event": pl.Series(events, dtype=pl.Int64), **values}).with_columns(field=pl.lit(field.name))
+    return with_absent(frame, FIELD_SCHEMA).select(list(FIELD_SCHEMA))
 
 
 def _texts(raw: np.ndarray) -> pl.Series:
