@@ -24,7 +24,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UnrelatedReports, UsageError
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
-from nsys2prv.exports.launchers import launched
+from nsys2prv.exports.identity import launched
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
