@@ -276,7 +276,12 @@ def fenced_blocks(page: Path) -> list[str]:
     [
         # With as few ranks and events as will do.
         replace(
-            cluster_of_demo(gpus_per_node=2), iterations=4, layers=1, pause_ns=100_000_000, gpu_metrics_hz=0, with_os_calls=False
+            cluster_of_demo(gpus_per_node=2),
+            iterations=4,
+            layers=1,
+            pause_ns=100_000_000,
+            gpu_metrics_hz=0,
+            with_os_calls=False,
         ),
         pytest.param(cluster_of_demo(), marks=pytest.mark.thorough),
     ],

@@ -51,7 +51,12 @@ def on_terminal(*arguments: str | Path, folder: Path, **environment: str) -> str
 
 
 @pytest.mark.parametrize(
-    "command", ["translate good.sqlite -o OUT", "efficiency good.sqlite -o page.html", "demo DEMO --nodes 1 --gpus 1"]
+    "command",
+    [
+        "translate good.sqlite -o OUT",
+        "efficiency good.sqlite -o page.html",
+        pytest.param("demo DEMO --nodes 1 --gpus 1", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_quiet_command_prints_nothing_and_writes_the_same(
     command: str, command_line: CommandLine, report: Path, tmp_path: Path

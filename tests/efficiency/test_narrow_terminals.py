@@ -23,7 +23,7 @@ NUMBER = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? (?:%|[nµm]?s|[KMGT]i?B|[kMGT]?
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
     reports = write_reports(tmp_path_factory.mktemp("reports"), cluster)
     return measure(reports, EfficiencyOptions(regions=("*",)))
 

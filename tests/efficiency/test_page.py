@@ -495,7 +495,8 @@ def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> N
     assert found == pytest.approx(wanted, abs=1.5)
 
 
-@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, browser: Browser, dark: bool) -> None:
     picture = browser.picture(run.html, dark=dark)
 

@@ -224,6 +224,7 @@ def test_sampled_metrics_have_units(run: Run) -> None:
 # -- a real browser --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: Run, browser: Browser) -> None:
     script = """
     const boxes = () => [...document.querySelectorAll("svg[data-time]")].map((one) => one.viewBox.baseVal);
@@ -263,6 +264,7 @@ def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: 
     assert whole["begin"] + first + length >= end * 0.999
 
 
+@pytest.mark.thorough
 def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: Run, browser: Browser) -> None:
     links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     assert len(links) >= 3, "of findings, and of iterations"
@@ -321,6 +323,7 @@ def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_tha
     assert told == {"rows": run.measured.tables["devices"].height, "page": NARROW, "cut": []}
 
 
+@pytest.mark.thorough
 def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:
     script = """
     const answer = () => {
@@ -360,6 +363,7 @@ def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Ru
     assert saved["useful_ns"].to_list() == least["useful_ns"].to_list()
 
 
+@pytest.mark.thorough
 def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser: Browser) -> None:
     script = """
     const answer = async () => {
