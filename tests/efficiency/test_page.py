@@ -19,7 +19,7 @@ from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
 
-from nsys2prv.demo import Cluster, write_report, write_reports
+from nsys2prv.demo import write_report
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
@@ -30,6 +30,7 @@ from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES
 from nsys2prv.efficiency.outputs.page.template import in_units
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.printable import printable
 
 NOT_WRITABLE = 5
@@ -51,15 +52,8 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two nodes with two GPUs each."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    return write_reports(tmp_path_factory.mktemp("reports"), cluster)
-
-
-@pytest.fixture(scope="module")
-def run(reports: list[Path]) -> Run:
-    return run_of(measure(reports, OPTIONS))
+def run(slow_gpu: EfficiencyResult) -> Run:
+    return run_of(slow_gpu)
 
 
 def hostile_report() -> ReportBuilder:

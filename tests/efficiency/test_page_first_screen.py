@@ -18,13 +18,12 @@ from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import charts, page
 from nsys2prv.efficiency.outputs.page.content import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary.wording import time
 
@@ -34,11 +33,8 @@ NARROW = 390
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two nodes with two GPUs each, one of them slow."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    reports = write_reports(tmp_path_factory.mktemp("reports"), cluster)
-    return run_of(measure(reports, EfficiencyOptions(regions=("*",))))
+def run(slow_gpu: EfficiencyResult) -> Run:
+    return run_of(slow_gpu)
 
 
 @pytest.fixture
