@@ -38,15 +38,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[[F], F]:
     """Give a function with `**options` the signature of options, and its docstring their texts, in the place of `{options}`."""
-    chosen = declared_options(options, names)
+    declared_fields = declared_options(options, names)
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        added = [inspect.Parameter(one.name, kind, default=one.default, annotation=one.type) for one, _ in chosen]
-        function.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        texts = [f"{one.name}\n{textwrap.indent(textwrap.fill(text.help, 100), '    ')}" for one, text in chosen]
+        parameters = [
+            *(declared for declared in signature.parameters.values() if declared.kind is not inspect.Parameter.VAR_KEYWORD),
+            *(
+                inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type)
+                for option, _ in declared_fields
+            ),
+        ]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        texts = [f"{option.name}\n{textwrap.indent(textwrap.fill(text.help, 100), '    ')}" for option, text in declared_fields]
         function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("{options}", "\n".join(texts))
         return function
 
@@ -91,8 +95,8 @@ class NsysRun:
             return f"<NsysRun {name}: closed>"
         try:
             parts = [counted(len(self.reports), "report")]
-            found = sorted(self.ranks["rank"].drop_nulls().to_list())
-            parts += [f"{'rank' if len(found) == 1 else 'ranks'} {wording.ranges(found)}"] if found else []
+            ranks = sorted(self.ranks["rank"].drop_nulls().to_list())
+            parts += [f"{'rank' if len(ranks) == 1 else 'ranks'} {wording.ranges(ranks)}"] if ranks else []
             parts += [f"{counted(self.devices.height, 'device')} on {counted(self.ranks['host'].n_unique(), 'host')}"]
             parts += [wording.time(self.span[1] - self.span[0])]
         except Nsys2prvError as error:
@@ -116,7 +120,7 @@ class NsysRun:
     @property
     def reports(self) -> list[Path]:
         """Paths of the reports that can be read."""
-        return [one.report.path for one in self._plan.reports]
+        return [opened.report.path for opened in self._plan.reports]
 
     @property
     def ranks(self) -> pl.DataFrame:
@@ -160,7 +164,7 @@ class NsysRun:
     @property
     def sources(self) -> list[str]:
         """Names of the sources that have events in this run, for `events`."""
-        return list(dict.fromkeys(survey.source.name for one in self._plan.reports for survey in one.surveys))
+        return list(dict.fromkeys(survey.source.name for opened in self._plan.reports for survey in opened.surveys))
 
     @property
     def warnings(self) -> list[str]:
@@ -262,7 +266,7 @@ class NsysRun:
             raise UsageError("the run is closed; open it again with open_run")
 
     def _read_options(self) -> dict[str, Any]:
-        return {one.name: getattr(self.options, one.name) for one in fields(ReadOptions)}
+        return {option.name: getattr(self.options, option.name) for option in fields(ReadOptions)}
 
 
 @keywords(ReadOptions)
@@ -308,7 +312,11 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
     UsageError
         When there are fewer than two runs, or they were measured with different policies for NCCL kernels.
     """
-    given = CompareOptions(**options)
+    compare_options = CompareOptions(**options)
     return compare_results(
-        [run.efficiency(nccl=given.nccl, window=given.window) if isinstance(run, NsysRun) else run for run in runs], given
+        [
+            run.efficiency(nccl=compare_options.nccl, window=compare_options.window) if isinstance(run, NsysRun) else run
+            for run in runs
+        ],
+        compare_options,
     )

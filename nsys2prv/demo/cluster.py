@@ -129,16 +129,16 @@ def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str,
 
 
 def _problems(cluster: Cluster, iteration: Iteration, times: Schedule) -> list[dict[str, Any]]:
-    whole = {"start_ns": int(times.begin[:, 0].min()), "end_ns": int(times.begin[:, -1].max())}
+    all_iterations = {"start_ns": int(times.begin[:, 0].min()), "end_ns": int(times.begin[:, -1].max())}
     problems: list[dict[str, Any]] = []
     if cluster.slow_rank is not None:
-        problems.append({"kind": "slow GPU", "rank": cluster.slow_rank, "factor": cluster.slow_factor, **whole})
+        problems.append({"kind": "slow GPU", "rank": cluster.slow_rank, "factor": cluster.slow_factor, **all_iterations})
     if cluster.exposed_communication and cluster.with_nccl:
-        problems.append({"kind": "exposed communication", **whole})
+        problems.append({"kind": "exposed communication", **all_iterations})
     if cluster.pageable_copies:
-        problems.append({"kind": "pageable copies", **whole})
+        problems.append({"kind": "pageable copies", **all_iterations})
     if cluster.allocations_in_loop:
-        problems.append({"kind": "allocations in the loop", **whole})
+        problems.append({"kind": "allocations in the loop", **all_iterations})
     if cluster.has_data_gap.any():
         ready = np.stack([rank_alone(cluster, iteration, rank).batch_ready for rank in range(cluster.ranks)])
         for step in np.flatnonzero(cluster.has_data_gap):

@@ -1,16 +1,19 @@
-"""Tables of nsys exports as simulated reports have them: ids, columns, enumerations, and how they are written."""
+"""Tables of nsys exports as simulated reports have them: ids, columns, enumerations, ranks and hosts; and their writer."""
 
 from __future__ import annotations
 
+import datetime
 import sqlite3
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import adbc_driver_manager
 import adbc_driver_sqlite.dbapi
 import polars as pl
 
+from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, UTC_ZERO, WATCHDOG_TID, Cluster, gpu_uuid
+from nsys2prv.demo.schedule import Schedule
 from nsys2prv.errors import OutputError
 
 VM = 1 << 48
@@ -54,98 +57,63 @@ def kernel_short_name(name: str) -> str:
     return name.replace("<unnamed>::", "").split("(")[0].split("<")[0].removeprefix("void ").split("::")[-1]
 
 
-_I: type[pl.DataType] = pl.Int64
-_T: type[pl.DataType] = pl.String
-_R: type[pl.DataType] = pl.Float64
-_B: type[pl.DataType] = pl.Binary
+_TABLES = """
+    META_DATA_EXPORT: name:text value:text
+    META_DATA_CAPTURE: name:text value:text
+    TARGET_INFO_SESSION_START_TIME: utcEpochNs utcTime:text localTime:text systemClockNs
+    TARGET_INFO_SYSTEM_ENV: globalVid devStateName:text name:text nameEnum value:text
+    TARGET_INFO_GPU: vmId id name:text busLocation:text isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate smCount
+        pwGpuId uuid:text luid chipName:text cuDevice computeMajor computeMinor
+    TARGET_INFO_CUDA_DEVICE: gpuId cudaId pid uuid:text
+    TARGET_INFO_CUDA_CONTEXT_INFO: nullStreamId hwId vmId processId deviceId contextId parentContextId isGreenContext
+    TARGET_INFO_CUDA_STREAM: streamId hwId vmId processId contextId priority flag
+    TARGET_INFO_GPU_METRICS: typeId sourceId typeName:text metricId metricName:text
+    PROCESSES: globalPid pid name:text
+    ThreadNames: nameId priority globalTid
+    StringIds: id value:text
+    ANALYSIS_DETAILS: globalVid duration startTime stopTime
+    DIAGNOSTIC_EVENT: timestamp timestampType source severity text:text globalPid
+    MPI_RANKS: globalTid rank
+    MPI_COMMUNICATORS: rank timestamp commHandle parentHandle localRank size groupRoot groupRootUid members:text
+    CUPTI_ACTIVITY_KIND_RUNTIME: start end eventClass globalTid correlationId nameId returnValue callchainId
+    CUPTI_ACTIVITY_KIND_KERNEL: start end deviceId contextId greenContextId streamId correlationId globalPid demangledName
+        shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ
+        staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId sharedMemoryExecuted graphNodeId
+        sharedMemoryLimitConfig graphId
+    CUPTI_ACTIVITY_KIND_MEMCPY: start end deviceId contextId greenContextId streamId correlationId globalPid bytes copyKind
+        deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId migrationCause graphNodeId
+        virtualAddress copyCount
+    CUPTI_ACTIVITY_KIND_MEMSET: start end deviceId contextId greenContextId streamId correlationId globalPid value bytes
+        graphNodeId memKind
+    CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: start end deviceId contextId greenContextId streamId correlationId globalPid
+        syncType eventId
+    CUPTI_ACTIVITY_KIND_CUDA_EVENT: deviceId contextId greenContextId streamId correlationId globalPid eventId
+    NVTX_EVENTS: start end eventType rangeId category color text:text globalTid endGlobalTid textId domainId uint64Value
+        int64Value doubleValue:real uint32Value int32Value floatValue:real jsonTextId jsonText:text binaryData:blob
+    NVTX_PAYLOAD_SCHEMAS: domainId schemaId name:text type flags numEntries payloadSize alignTo
+    NVTX_PAYLOAD_SCHEMA_ENTRIES: domainId schemaId idx flags type name:text description:text arrayOrUnionDetail offset
+    NVTX_PAYLOAD_ENUMS: domainId schemaId name:text numEntries size
+    NVTX_PAYLOAD_ENUM_ENTRIES: domainId schemaId idx name:text value isFlag
+    MPI_P2P_EVENTS: start end globalTid textId commHandle tag remoteRank size requestHandle
+    MPI_COLLECTIVES_EVENTS: start end globalTid textId commHandle rootRank size recvSize requestHandle
+    MPI_START_WAIT_EVENTS: start end globalTid textId requestHandle
+    MPI_OTHER_EVENTS: start end globalTid textId
+    OSRT_API: start end eventClass globalTid nameId returnValue nestingLevel callchainId
+    GPU_METRICS: timestamp typeId metricId value
+"""
+_TYPES: dict[str, type[pl.DataType]] = {"": pl.Int64, "text": pl.String, "real": pl.Float64, "blob": pl.Binary}
 
-# fmt: off
-_INTERVAL = {"start": _I, "end": _I}
-_ON_STREAM = {
-    **_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
-}
-_ON_THREAD = {**_INTERVAL, "globalTid": _I}
 
-COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
-    "META_DATA_EXPORT": {"name": _T, "value": _T},
-    "META_DATA_CAPTURE": {"name": _T, "value": _T},
-    "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": _I, "utcTime": _T, "localTime": _T, "systemClockNs": _I},
-    "TARGET_INFO_SYSTEM_ENV": {"globalVid": _I, "devStateName": _T, "name": _T, "nameEnum": _I, "value": _T},
-    "TARGET_INFO_GPU": {
-        "vmId": _I, "id": _I, "name": _T, "busLocation": _T, "isDiscrete": _I, "l2CacheSize": _I, "totalMemory": _I,
-        "memoryBandwidth": _I, "clockRate": _I, "smCount": _I, "pwGpuId": _I, "uuid": _T, "luid": _I, "chipName": _T,
-        "cuDevice": _I, "computeMajor": _I, "computeMinor": _I,
-    },
-    "TARGET_INFO_CUDA_DEVICE": {"gpuId": _I, "cudaId": _I, "pid": _I, "uuid": _T},
-    "TARGET_INFO_CUDA_CONTEXT_INFO": {
-        "nullStreamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I,
-        "parentContextId": _I, "isGreenContext": _I,
-    },
-    "TARGET_INFO_CUDA_STREAM": {
-        "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "contextId": _I, "priority": _I, "flag": _I,
-    },
-    "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
-    "PROCESSES": {"globalPid": _I, "pid": _I, "name": _T},
-    "ThreadNames": {"nameId": _I, "priority": _I, "globalTid": _I},
-    "StringIds": {"id": _I, "value": _T},
-    "ANALYSIS_DETAILS": {"globalVid": _I, "duration": _I, "startTime": _I, "stopTime": _I},
-    "DIAGNOSTIC_EVENT": {"timestamp": _I, "timestampType": _I, "source": _I, "severity": _I, "text": _T, "globalPid": _I},
-    "MPI_RANKS": {"globalTid": _I, "rank": _I},
-    "MPI_COMMUNICATORS": {
-        "rank": _I, "timestamp": _I, "commHandle": _I, "parentHandle": _I, "localRank": _I, "size": _I,
-        "groupRoot": _I, "groupRootUid": _I, "members": _T,
-    },
-    "CUPTI_ACTIVITY_KIND_RUNTIME": {
-        **_INTERVAL, "eventClass": _I, "globalTid": _I, "correlationId": _I, "nameId": _I, "returnValue": _I, "callchainId": _I,
-    },
-    "CUPTI_ACTIVITY_KIND_KERNEL": {
-        **_ON_STREAM, "demangledName": _I, "shortName": _I, "mangledName": _I, "launchType": _I, "cacheConfig": _I,
-        "registersPerThread": _I, "gridX": _I, "gridY": _I, "gridZ": _I, "blockX": _I, "blockY": _I, "blockZ": _I,
-        "staticSharedMemory": _I, "dynamicSharedMemory": _I, "localMemoryPerThread": _I, "localMemoryTotal": _I,
-        "gridId": _I, "sharedMemoryExecuted": _I, "graphNodeId": _I, "sharedMemoryLimitConfig": _I, "graphId": _I,
-    },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {
-        **_ON_STREAM, "bytes": _I, "copyKind": _I, "deprecatedSrcId": _I, "srcKind": _I, "dstKind": _I, "srcDeviceId": _I,
-        "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I,
-        "virtualAddress": _I, "copyCount": _I,
-    },
-    "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**_ON_STREAM, "syncType": _I, "eventId": _I},
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
-        "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
-        "eventId": _I,
-    },
-    "NVTX_EVENTS": {
-        **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
-        "endGlobalTid": _I, "textId": _I, "domainId": _I, "uint64Value": _I, "int64Value": _I, "doubleValue": _R,
-        "uint32Value": _I, "int32Value": _I, "floatValue": _R, "jsonTextId": _I, "jsonText": _T,
-        "binaryData": _B,
-    },
-    "NVTX_PAYLOAD_SCHEMAS": {
-        "domainId": _I, "schemaId": _I, "name": _T, "type": _I, "flags": _I, "numEntries": _I, "payloadSize": _I,
-        "alignTo": _I,
-    },
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": {
-        "domainId": _I, "schemaId": _I, "idx": _I, "flags": _I, "type": _I, "name": _T, "description": _T,
-        "arrayOrUnionDetail": _I, "offset": _I,
-    },
-    "NVTX_PAYLOAD_ENUMS": {"domainId": _I, "schemaId": _I, "name": _T, "numEntries": _I, "size": _I},
-    "NVTX_PAYLOAD_ENUM_ENTRIES": {
-        "domainId": _I, "schemaId": _I, "idx": _I, "name": _T, "value": _I, "isFlag": _I,
-    },
-    "MPI_P2P_EVENTS": {
-        **_ON_THREAD, "textId": _I, "commHandle": _I, "tag": _I, "remoteRank": _I, "size": _I, "requestHandle": _I,
-    },
-    "MPI_COLLECTIVES_EVENTS": {
-        **_ON_THREAD, "textId": _I, "commHandle": _I, "rootRank": _I, "size": _I, "recvSize": _I, "requestHandle": _I,
-    },
-    "MPI_START_WAIT_EVENTS": {**_ON_THREAD, "textId": _I, "requestHandle": _I},
-    "MPI_OTHER_EVENTS": {**_ON_THREAD, "textId": _I},
-    "OSRT_API": {
-        **_INTERVAL, "eventClass": _I, "globalTid": _I, "nameId": _I, "returnValue": _I, "nestingLevel": _I, "callchainId": _I,
-    },
-    "GPU_METRICS": {"timestamp": _I, "typeId": _I, "metricId": _I, "value": _I},
+def _columns(listed: str) -> dict[str, type[pl.DataType]]:
+    """Columns, each with its type behind a colon; those without are integers."""
+    return {name: _TYPES[kind] for name, _, kind in (column.partition(":") for column in listed.split())}
+
+
+COLUMNS = {
+    table.strip(): _columns(listed)
+    for table, listed in (entry.split(": ") for entry in _TABLES.replace("\n        ", " ").strip().splitlines())
 }
+"""Columns of tables with their types, of schema 3.11 and newer ones."""
 
 
 def _enumeration(prefix: str, names: str, labels: str, numbers: tuple[int, ...] = ()) -> pl.DataFrame:
@@ -265,3 +233,108 @@ def _sqlite_type(dtype: pl.DataType) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+DEFAULT_STREAM, NCCL_STREAM = 7, 16
+
+_UPTIME = 1_730_412_000_000_000
+"""Monotonic clock of the first host at true time 0, ns: about 20 days. Other hosts have been up for other times."""
+_GPU: dict[str, int | str] = {
+    "name": "NVIDIA H100 80GB HBM3", "chipName": "GH100", "isDiscrete": 1, "luid": 0, "l2CacheSize": 52_428_800,
+    "totalMemory": 85_024_112_640, "memoryBandwidth": 3_352_320_000_000, "clockRate": 1_980_000_000, "smCount": 132,
+    "computeMajor": 9, "computeMinor": 0,
+}  # fmt: skip
+
+
+def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Callable[[str], int]) -> dict[str, pl.DataFrame]:
+    """Tables of the tool, the host, its clock and GPUs, and the process with its threads and streams.
+
+    Parameters
+    ----------
+    cluster, schedule, rank
+        The run, and the number of the rank.
+    string
+        Gives the id of a text in StringIds.
+    """
+    pid, clock = cluster.pid(rank), cluster.clocks[cluster.node(rank)]
+    session, stop = (clock.elapsed(int(times[rank])) for times in (schedule.session, schedule.stop))
+    host, local = cluster.host(rank), cluster.local_rank(rank)
+    utc = UTC_ZERO + clock.offset + int(session)
+    second = datetime.datetime.fromtimestamp(utc // 1_000_000_000, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    monotonic = _UPTIME * (1 + cluster.node(rank)) + int(session)
+    version = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", "EXPORT_PRODUCT_VERSION": "2024.2.3.38"}
+    schema = {"": "3.11.1", "_MAJOR": "3", "_MINOR": "11", "_MICRO": "1"}
+    variables = {
+        "CUDA_VISIBLE_DEVICES": local,
+        "SLURM_PROCID": rank,
+        "SLURM_JOB_ID": 4711_000 + cluster.seed,
+        "SLURM_LOCALID": local,
+        "SLURM_NODEID": cluster.node(rank),
+        "SLURM_NTASKS": cluster.ranks,
+        "RANK": rank,
+        "LOCAL_RANK": local,
+        "WORLD_SIZE": cluster.ranks,
+    }
+    environment = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"') for name, value in variables.items()]
+    system = [("CpuCores", 1, "96"), ("CpuArchitecture", 3, "x86_64"), ("Hostname", 907, host)]
+    threads = {
+        pid: f"MPI Rank {rank}" if cluster.with_mpi else "python3",
+        pid + 2: "[NSys]",
+        pid + 3: "[NSys Comms]",
+        pid + WATCHDOG_TID: "pt_nccl_watchdg",
+        pid + AUTOGRAD_TID: "pt_autograd_0",
+        pid + LOADER_TID: "pt_data_pin",
+    }
+    gpus, process = range(cluster.gpus_per_node), constants(hwId=0, vmId=1, processId=pid, contextId=1)
+    return {
+        "META_DATA_EXPORT": _pairs([*version.items(), *((f"EXPORT_SCHEMA_VERSION{k}", v) for k, v in schema.items())]),
+        "META_DATA_CAPTURE": _pairs([("DEVICE_DISPLAY_NAME", host), ("PROCESS_0:COMMAND", "python3"), *environment]),
+        "TARGET_INFO_SESSION_START_TIME": pl.DataFrame(
+            {"utcEpochNs": [utc], "utcTime": [second], "localTime": [second], "systemClockNs": [monotonic]}
+        ),
+        "TARGET_INFO_SYSTEM_ENV": pl.DataFrame(system, schema=["name", "nameEnum", "value"], orient="row").with_columns(
+            globalVid=pl.lit(VM), devStateName=pl.lit("Local (CLI)")
+        ),
+        "ANALYSIS_DETAILS": pl.DataFrame({"globalVid": [VM], "duration": [int(stop - session)], "startTime": [0]}).with_columns(
+            stopTime="duration"
+        ),
+        "PROCESSES": pl.DataFrame(
+            [(global_pid(pid), pid, "python3"), (global_pid(pid - 1), pid - 1, "nsys-launcher")],
+            schema=["globalPid", "pid", "name"],
+            orient="row",
+        ),
+        "ThreadNames": pl.DataFrame(
+            [(string(name), 20, global_tid(pid, tid)) for tid, name in threads.items()],
+            schema=["nameId", "priority", "globalTid"],
+            orient="row",
+        ),
+        "TARGET_INFO_GPU": pl.DataFrame(
+            {
+                "id": gpus,
+                "busLocation": [f"0000:{0x18 + 0x11 * index:02X}:00.0" for index in gpus],
+                "pwGpuId": gpus,
+                "uuid": [gpu_uuid(host, index) for index in gpus],
+                # CUDA_VISIBLE_DEVICES leaves one GPU to each rank, and each calls it 0.
+                "cuDevice": [0 if index == local else None for index in gpus],
+            },
+            schema_overrides={"cuDevice": pl.Int64},
+        ).with_columns(**constants(vmId=VM, **_GPU)),
+        "TARGET_INFO_CUDA_DEVICE": pl.DataFrame(
+            {"gpuId": [local], "cudaId": [0], "pid": [pid], "uuid": [gpu_uuid(host, local)]}
+        ),
+        "TARGET_INFO_CUDA_CONTEXT_INFO": pl.DataFrame({"nullStreamId": [DEFAULT_STREAM], "deviceId": [0]}).with_columns(
+            **process
+        ),
+        "TARGET_INFO_CUDA_STREAM": pl.DataFrame(
+            {"streamId": [DEFAULT_STREAM, NCCL_STREAM], "priority": [0, 4294967291], "flag": [3, 2]}
+        ).with_columns(**process),
+    }
+
+
+def constants(**values: int | str | None) -> dict[str, pl.Expr]:
+    """Columns that hold one value in all rows."""
+    return {name: pl.lit(value, pl.String if isinstance(value, str) else pl.Int64) for name, value in values.items()}
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> pl.DataFrame:
+    return pl.DataFrame(pairs, schema={"name": pl.String, "value": pl.String}, orient="row")

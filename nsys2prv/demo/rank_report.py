@@ -14,20 +14,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
 from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, BROADCAST, GRADIENT_BYTES, MAIN, Iteration, Kernel, Work
 from nsys2prv.demo.metric_samples import sampled_metrics
 from nsys2prv.demo.nsys_tables import (
     COLUMNS,
+    DEFAULT_STREAM,
     ENUMERATIONS,
+    NCCL_STREAM,
     NVTX_DOMAIN,
     NVTX_MARK,
     NVTX_PUSHPOP,
     NVTX_STARTEND,
     NVTX_THREAD_NAME,
     VM,
+    constants,
     global_pid,
     global_tid,
+    identity_tables,
     kernel_short_name,
     payload_blob,
 )
@@ -422,13 +425,13 @@ class RankReport:
         }
         if ranks == 1:
             return tables
-        left, right = (rank - 1) % ranks, (rank + 1) % ranks
+        rank_below, rank_above = (rank - 1) % ranks, (rank + 1) % ranks
         halo, to_right, to_left = schedule.halo_start[rank], 7, 8
         posted = [
-            ("MPI_Irecv", left, to_right),
-            ("MPI_Irecv", right, to_left),
-            ("MPI_Isend", left, to_left),
-            ("MPI_Isend", right, to_right),
+            ("MPI_Irecv", rank_below, to_right),
+            ("MPI_Irecv", rank_above, to_left),
+            ("MPI_Isend", rank_below, to_left),
+            ("MPI_Isend", rank_above, to_right),
         ]
         messages, waits = [], []
         waiting = halo + 4 * HALO_CALL + 300

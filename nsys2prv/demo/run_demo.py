@@ -77,6 +77,6 @@ def _former_reports(folder: Path) -> list[Path] | None:
     """Reports that an earlier demo made; None when there was none."""
     try:
         ranks = json.loads((folder / TRUTH).read_text(encoding="utf-8"))["ranks"]
-        return [folder / f"{report_name(int(one['rank']))}.sqlite" for one in ranks]
+        return [folder / f"{report_name(int(of_rank['rank']))}.sqlite" for of_rank in ranks]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

@@ -111,9 +111,9 @@ class Cluster:
             if getattr(self, name) < 1:
                 raise UsageError(f"a cluster needs {name} of at least 1, not {getattr(self, name)}")
         for name in ("clock_offsets_ns", "clock_drifts_ppm"):
-            given = getattr(self, name)
-            if given is not None and len(given) != self.nodes:
-                raise UsageError(f"{name} has {len(given)} numbers for {self.nodes} nodes: give one number per node")
+            values = getattr(self, name)
+            if values is not None and len(values) != self.nodes:
+                raise UsageError(f"{name} has {len(values)} numbers for {self.nodes} nodes: give one number per node")
         if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0 or self.pause_ns < 0 or self.late_ns < 1:
             raise UsageError(
                 "slow_factor must be at least 1, jitter, gpu_metrics_hz and pause_ns at least 0, late_ns at least 1"

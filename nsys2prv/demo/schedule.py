@@ -182,9 +182,9 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
             collective_start[:, step, collective], collective_end[:, step, collective] = start, end
             free = end + _BETWEEN_KERNELS
         allowed = np.maximum(now + computed[:, step] + _BETWEEN_KERNELS, free + _EVENT_LATENCY if collectives else 0)
-        done = np.maximum(allowed + least[:, step], now + most[:, step])
+        ended = np.maximum(allowed + least[:, step], now + most[:, step])
         optimizer_from[:, step] = allowed
-        sync_end[:, step] = np.maximum(done + 4_000, now + called[:, step] + 5_000)
+        sync_end[:, step] = np.maximum(ended + 4_000, now + called[:, step] + 5_000)
         halo = sync_end[:, step] + 21_000 + random.integers(0, 9_000, ranks)
         sent = halo + 3 * HALO_CALL
         arrived = np.maximum(np.roll(sent, 1), np.roll(sent, -1)) + _HALO_TRANSFER

@@ -55,16 +55,16 @@ class _HostFacts:
             dict(local[:1]),
         )
 
-    def has_other_process_of_same_id(self, other: _HostFacts) -> bool:
+    def has_other_process_of_same_id(self, facts: _HostFacts) -> bool:
         """Whether a process of the other report has the id of one of this report, but is another one.
 
         A process is in several reports when they were recorded one after the other.
         """
-        common = self.processes.keys() & other.processes.keys()
-        if not common or self.period is None or other.period is None:
+        common = self.processes.keys() & facts.processes.keys()
+        if not common or self.period is None or facts.period is None:
             return bool(common)
-        ranks = {frozenset((self.processes[pid], other.processes[pid])) - {None} for pid in common}
-        at_once = self.period[0] < other.period[1] and other.period[0] < self.period[1]
+        ranks = {frozenset((self.processes[pid], facts.processes[pid])) - {None} for pid in common}
+        at_once = self.period[0] < facts.period[1] and facts.period[0] < self.period[1]
         return at_once or any(len(of_pid) > 1 for of_pid in ranks)
 
 

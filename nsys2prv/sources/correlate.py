@@ -97,11 +97,11 @@ def _window_of(events: pl.DataFrame) -> Window:
 
 def _joined(columns: Sequence[str], events: pl.DataFrame, loaded: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Events with columns of the calls that are among some."""
-    own = events.drop(_PROCESS)
+    without_process = events.drop(_PROCESS)
     if not loaded:
-        return own.with_columns(pl.lit(None, pl.Int64).alias(name) for name in columns)
-    known, place = places_of_calls(events, pl.concat(loaded), "callStart")
-    return own.with_columns(known[name].gather(place) for name in columns)
+        return without_process.with_columns(pl.lit(None, pl.Int64).alias(name) for name in columns)
+    calls, place = places_of_calls(events, pl.concat(loaded), "callStart")
+    return without_process.with_columns(calls[name].gather(place) for name in columns)
 
 
 def places_of_calls(events: pl.DataFrame, calls: pl.DataFrame, start: str) -> tuple[pl.DataFrame, pl.Series]:
@@ -126,12 +126,12 @@ def places_of_calls(events: pl.DataFrame, calls: pl.DataFrame, start: str) -> tu
         ids = calls[_ID].to_numpy()
     if not len(ids) or not _of_one_process(events, calls):
         places = calls.select(_PROCESS, _ID).with_row_index("place")
-        found = events.select(_PROCESS, _ID).join(places, on=[_PROCESS, _ID], how="left", maintain_order="left")
-        return calls, found["place"]
+        ranges = events.select(_PROCESS, _ID).join(places, on=[_PROCESS, _ID], how="left", maintain_order="left")
+        return calls, ranges["place"]
     # A join takes five times as long.
-    asked = events[_ID].to_numpy()
-    place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-    return calls, pl.Series(place).set(pl.Series(ids[place] != asked), None)
+    event_ids = events[_ID].to_numpy()
+    place = np.minimum(np.searchsorted(ids, event_ids), len(ids) - 1)
+    return calls, pl.Series(place).set(pl.Series(ids[place] != event_ids), None)
 
 
 def _of_one_process(*frames: pl.DataFrame) -> bool:
@@ -140,17 +140,17 @@ def _of_one_process(*frames: pl.DataFrame) -> bool:
     return len(bounds) <= 1 and not any(rows[_PROCESS].null_count() for rows in frames)
 
 
-def side_by_side(left: ExternalSort, right: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+def side_by_side(first: ExternalSort, second: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
 
     Inside a window rows come in any order. A collection without rows gives frames without columns.
     """
-    for window in plan_windows([(left, 1), (right, 1)]):
-        of_left, of_right = left.load(window), right.load(window)
+    for window in plan_windows([(first, 1), (second, 1)]):
+        of_left, of_right = first.load(window), second.load(window)
         if of_left:
             yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
-        left.drop_before(window.end)
-        right.drop_before(window.end)
+        first.drop_before(window.end)
+        second.drop_before(window.end)
 
 
 def _calls(columns: Mapping[str, str], report: Report) -> pl.LazyFrame:

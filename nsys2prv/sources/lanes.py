@@ -54,19 +54,19 @@ class Lanes:
     def _assign(self, edges: _Edges, opened: int) -> np.ndarray:
         """Lane of each range; the first ones were `opened` before."""
         # On one place of the stack, edges take turns: an end puts a lane on it, the next start takes the lane.
-        taken = np.flatnonzero(edges.is_start & (edges.range >= opened))
+        opening = np.flatnonzero(edges.is_start & (edges.range >= opened))
         parent = np.arange(len(edges.rows))
         lane = np.full(len(parent), -1, dtype=np.int64)
         lane[:opened] = self._open["lane"].to_numpy()
-        is_fresh = edges.is_first[taken]
-        follows = taken[~is_fresh]
+        is_fresh = edges.is_first[opening]
+        follows = opening[~is_fresh]
         parent[edges.range[follows]] = edges.range[follows - 1]
-        fresh = edges.range[taken[is_fresh]]
-        asked = pl.DataFrame(
-            {self._row: edges.rows[fresh], "level": edges.level[taken[is_fresh]]}, self._stack.drop("lane").schema
+        fresh = edges.range[opening[is_fresh]]
+        questions = pl.DataFrame(
+            {self._row: edges.rows[fresh], "level": edges.level[opening[is_fresh]]}, self._stack.drop("lane").schema
         )
-        known = asked.join(self._stack, on=[self._row, "level"], how="left", maintain_order="left")
-        lane[fresh] = known.select(pl.coalesce("lane", "level")).to_series().to_numpy()
+        answers = questions.join(self._stack, on=[self._row, "level"], how="left", maintain_order="left")
+        lane[fresh] = answers.select(pl.coalesce("lane", "level")).to_series().to_numpy()
         while True:
             grandparent = parent[parent]
             if np.array_equal(grandparent, parent):
@@ -177,24 +177,24 @@ class NestedLanes:
         self._levels: list[_LanesFromFirst] = []
         # For each level and row: end and lane of the last range there.
         self._last: list[pl.DataFrame] = []
-        self._known = pl.DataFrame(schema=dict.fromkeys(("row", "outer", "level", "place", "lane"), pl.Int64))
+        self._placed = pl.DataFrame(schema=dict.fromkeys(("row", "outer", "level", "place", "lane"), pl.Int64))
 
     def __call__(self, ranges: pl.DataFrame) -> pl.DataFrame:
-        rest = ranges.select("start", "end", row=self._row, outer=pl.lit(0, pl.Int64)).with_row_index("range")
-        found = [pl.DataFrame(schema={"range": pl.UInt32, "lane": pl.Int64})]
+        unplaced = ranges.select("start", "end", row=self._row, outer=pl.lit(0, pl.Int64)).with_row_index("range")
+        of_levels = [pl.DataFrame(schema={"range": pl.UInt32, "lane": pl.Int64})]
         level = 0
-        while rest.height:
+        while unplaced.height:
             if level == len(self._levels):
                 self._levels.append(_LanesFromFirst("beside"))
                 self._last.append(pl.DataFrame(schema=dict.fromkeys(("row", "last_end", "last_lane"), pl.Int64)))
-            of_level, rest = self._peel(level, rest)
-            found.append(of_level)
+            of_level, unplaced = self._peel(level, unplaced)
+            of_levels.append(of_level)
             level += 1
-        return ranges.with_columns(lane=pl.concat(found).sort("range")["lane"])
+        return ranges.with_columns(lane=pl.concat(of_levels).sort("range")["lane"])
 
-    def _peel(self, level: int, rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _peel(self, level: int, unplaced: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Lanes of the ranges of a level, and what lies in them, with the lane of that in `outer`."""
-        before = rest.join(self._last[level], on="row", how="left", maintain_order="left").with_columns(
+        before = unplaced.join(self._last[level], on="row", how="left", maintain_order="left").with_columns(
             longest=pl.max_horizontal("last_end", pl.col("end").cum_max().shift(1).over("row"))
         )
         is_level = (pl.col("end") > pl.col("longest")).fill_null(True)
@@ -216,12 +216,12 @@ class NestedLanes:
         beside = of_level.with_columns(beside=pl.col("row") * _MOST_LANES + pl.col("outer"), level=pl.lit(level, pl.Int64))
         placed = self._levels[level](beside).rename({"lane": "place"})
         new = placed.filter(pl.col("place") > 0).select(what).unique(maintain_order=True)
-        new = new.join(self._known, on=what, how="anti", maintain_order="left")
+        new = new.join(self._placed, on=what, how="anti", maintain_order="left")
         if new.height:
-            taken = self._known.group_by("row").agg(taken=pl.len().cast(pl.Int64))
-            numbered = new.join(taken, on="row", how="left", maintain_order="left").with_columns(
+            counts = self._placed.group_by("row").agg(taken=pl.len().cast(pl.Int64))
+            numbered = new.join(counts, on="row", how="left", maintain_order="left").with_columns(
                 lane=pl.col("taken").fill_null(0) + pl.int_range(1, pl.len() + 1).over("row")
             )
-            self._known = pl.concat([self._known, numbered.select(*what, "lane")])
-        lanes = placed.join(self._known, on=what, how="left", maintain_order="left")
+            self._placed = pl.concat([self._placed, numbered.select(*what, "lane")])
+        lanes = placed.join(self._placed, on=what, how="left", maintain_order="left")
         return lanes.select("range", lane=pl.when(pl.col("place") == 0).then("outer").otherwise("lane"))

@@ -101,27 +101,27 @@ def _declared() -> Iterator[tuple[str, EventType]]:
     """Event types by the constants of the modules: first those that packages share, then those of each source."""
     of_sources = [module for name, module in sorted(sys.modules.items()) if name.startswith(f"{__package__}.")]
     for module in (event_types, *of_sources):
-        for name, found in vars(module).items():
-            for one in found if isinstance(found, tuple) else (found,):
-                if isinstance(one, EventType):
-                    yield name, one
+        for name, declared in vars(module).items():
+            for candidate in declared if isinstance(declared, tuple) else (declared,):
+                if isinstance(candidate, EventType):
+                    yield name, candidate
 
 
 CONSTANTS: dict[str, EventType] = dict(reversed(list(_declared())))
 """Event types by the names of their constants, as `views.ini` has them."""
-EVENT_TYPES: tuple[EventType, ...] = tuple(dict.fromkeys(one for _, one in _declared()))
+EVENT_TYPES: tuple[EventType, ...] = tuple(dict.fromkeys(event_type for _, event_type in _declared()))
 """All event types. Names of types with one set of values get their numbers in this order."""
-TYPES: dict[int, EventType] = {one.number: one for one in EVENT_TYPES}
-_OF_SEVERAL_NUMBERS = tuple(one for one in EVENT_TYPES if one.is_series or one.lanes)
+TYPES: dict[int, EventType] = {event_type.number: event_type for event_type in EVENT_TYPES}
+_OF_SEVERAL_NUMBERS = tuple(event_type for event_type in EVENT_TYPES if event_type.is_series or event_type.lanes)
 
 
 def type_of(number: int) -> EventType | None:
     """The event type that a number in a trace belongs to; None when it is not one of ours."""
     if number in TYPES:
         return TYPES[number]
-    found = [one for one in _OF_SEVERAL_NUMBERS if one.covers(number)]
+    matches = [event_type for event_type in _OF_SEVERAL_NUMBERS if event_type.covers(number)]
     # Numbers of members beyond the usual ones reach into those of the next series, which needs them more.
-    return min(found, key=lambda one: one.overflow <= number, default=None) if len(found) > 1 else next(iter(found), None)
+    return min(matches, key=lambda event_type: event_type.overflow <= number, default=None)
 
 
 def renumbered(labels: Mapping[int, str]) -> dict[int, int]:
@@ -132,7 +132,11 @@ def renumbered(labels: Mapping[int, str]) -> dict[int, int]:
     labels
         Labels of event types in a .pcf, by number: under the same number other tools have other events.
     """
-    return {one.former: one.number for one in EVENT_TYPES if one.former and labels.get(one.former) == one.label}
+    return {
+        event_type.former: event_type.number
+        for event_type in EVENT_TYPES
+        if event_type.former and labels.get(event_type.former) == event_type.label
+    }
 
 
 NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
@@ -165,7 +169,7 @@ def near_sources(name: str) -> tuple[str, ...]:
 
 def unknown_source(names: Sequence[str], where: str = "") -> UsageError:
     """The error for names that are not those of sources; `where`: the options that have them, and a colon."""
-    near = dict.fromkeys(found for name in names for found in near_sources(name))
+    near = dict.fromkeys(source for name in names for source in near_sources(name))
     offered = f"did you mean {listed(near, 'or')}? " if near else f"the sources are {', '.join(NAMES)}; "
     return UsageError(
         f"{where}there is no source {', '.join(map(short, names))}; {offered}"
@@ -189,8 +193,8 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise unknown_source(unknown, "--only and --skip: ")
-    chosen = (*only, *message_ends.SOURCE_OF_KIND.values()) if message_ends.NAME in only else only
-    return tuple(source for source in SOURCES if (not chosen or source.name in chosen) and source.name not in skip)
+    names_only = (*only, *message_ends.SOURCE_OF_KIND.values()) if message_ends.NAME in only else only
+    return tuple(source for source in SOURCES if (not names_only or source.name in names_only) and source.name not in skip)
 
 
 def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:

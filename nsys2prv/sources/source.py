@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from nsys2prv.exports.report import enum_labels
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.vocabulary.event_types import EventType
 
+F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 Frame = Callable[[Report], pl.LazyFrame]
 Step = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -68,7 +69,7 @@ class Source(ABC):
         The nsys table.
     required, optional
         Its columns; without a required one the report can't be translated.
-    further
+    extra
         Columns that are read only where a step needs them, or a report has values in them.
     only
         Values of columns that rows of the source have; the other rows of the table belong to other sources.
@@ -101,7 +102,7 @@ class Source(ABC):
     table: str
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
-    further: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
     only: Mapping[str, tuple[int, ...]] | None = None
     times: tuple[str, str] | Frame = ("start", "end")
     row: RowKind
@@ -122,7 +123,7 @@ class Source(ABC):
     def columns(self) -> tuple[str, ...]:
         """All columns of its table that are read for it, where the table has them."""
         times = self.times if isinstance(self.times, tuple) else ()
-        return (*self.required, *self.optional, *self.further, *times, *self.row.key, *(self.only or ()))
+        return (*self.required, *self.optional, *self.extra, *times, *self.row.key, *(self.only or ()))
 
     @abstractmethod
     def surveyed(self, report: Report) -> pl.LazyFrame:
@@ -260,9 +261,16 @@ def device_row() -> pl.Expr:
     return (pl.col("globalPid") | pl.col("deviceId")).alias(DEVICE_ROW)
 
 
-def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
+def with_absent(frame: F, schema: Mapping[str, type[pl.DataType]]) -> F:
+    """A frame with all columns of a schema: nulls for those that it lacks."""
+    present = frame.collect_schema().names()
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in present]
+    return frame.with_columns(absent) if absent else frame
+
+
+def enumerated(report: Report, table: str, labels: Mapping[int, str], column: str) -> pl.Expr:
     """Labels of the numbers in a column: those that are known, else those of the report's ENUM table, else the number."""
-    return labelled(column, enum_labels(report, table, known), "kind")
+    return labelled(column, enum_labels(report, table, labels), "kind")
 
 
 def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
@@ -271,11 +279,11 @@ def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
 
 
 def call_source(
-    name: str, title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], **further: Any
+    name: str, title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], **attributes_of_source: Any
 ) -> TableSource:
     """A source of calls: a row of the table is a call on its thread, with its name in `nameId`.
 
-    `columns` are those of attributes; `further` are other attributes of the source.
+    `columns` are those of attributes; `attributes_of_source` are other attributes of the source.
     """
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -291,6 +299,6 @@ def call_source(
         row=RowKind.THREAD,
         types=(event_type, *columns),
         frame=frame,
-        **further,
+        **attributes_of_source,
     )
     return source

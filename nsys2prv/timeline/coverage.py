@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import polars as pl
+
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters import gpu_metrics, plugins
 from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
-from nsys2prv.sources.source import Source, StreamedSource
+from nsys2prv.sources.source import Source, StreamedSource, count_rows
 
 NO_TIME = "it has no start time"
 NO_VALUE = "it has no value, or is a rate over no time"
@@ -86,7 +88,7 @@ def reason_of(table: str) -> str | None:
     >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
     ('Vulkan, a graphics API', None)
     """
-    return next((other.what for other in LEFT_OUT_TABLES if re.fullmatch(other.pattern, table)), None)
+    return next((tables.what for tables in LEFT_OUT_TABLES if re.fullmatch(tables.pattern, table)), None)
 
 
 def has_events(table: str) -> bool:
@@ -95,7 +97,7 @@ def has_events(table: str) -> bool:
     >>> has_events("OSRT_API"), has_events("OSRT_CALLCHAINS"), has_events("ENUM_OPENMP_WORK")
     (True, False, False)
     """
-    return not any(re.fullmatch(other.pattern, table) for other in NO_EVENTS)
+    return not any(re.fullmatch(tables.pattern, table) for tables in NO_EVENTS)
 
 
 @dataclass
@@ -124,6 +126,11 @@ class SourceCoverage:
         if rows:
             self.left_out[reason] += rows
 
+    def keep(self, before: pl.DataFrame, after: pl.DataFrame, reason: str) -> pl.DataFrame:
+        """The events after a step, which left the others out for a reason."""
+        self.leave_out(reason, count_rows(before) - count_rows(after))
+        return after
+
     def absorb(self, part: SourceCoverage) -> None:
         """Add the numbers of another part of the same table."""
         self.read += part.read
@@ -149,7 +156,7 @@ class SourceCoverage:
 
 
 def account(
-    report: Report, entries: Sequence[SourceCoverage], selected: Sequence[Source], known: Sequence[Source]
+    report: Report, entries: Sequence[SourceCoverage], selected: Sequence[Source], sources: Sequence[Source]
 ) -> list[dict[str, Any]]:
     """The account of one report, by the coverage of the sources read: tables with events, their rows, those in the trace."""
     read: Counter[str] = Counter()
@@ -164,54 +171,51 @@ def account(
             "derived": [entry.as_json() for entry in entries if entry.table == table and entry.derived],
             "left_out": left_out,
         }
-        for table, rows, left_out in walk(report, read, selected, known)
+        for table, rows, left_out in walk(report, read, selected, sources)
     ]
 
 
 def walk(
-    report: Report, read: Mapping[str, int], selected: Sequence[Source], known: Sequence[Source]
+    report: Report, read: Mapping[str, int], selected: Sequence[Source], sources: Sequence[Source]
 ) -> Iterator[tuple[str, int, dict[str, int]]]:
     """Every table with events: its name, its rows, and by reason those that no source read; `read` has the rows that were."""
     counts = report.tables.row_counts([*filter(has_events, report.tables.names())])
     for table, rows in sorted(counts.items()):
-        rest = rows - read.get(table, 0)
-        if not rows:
-            continue
-        if not rest:
-            left_out = {}
-        elif table in _REST:
-            left_out = _REST[table](report, rest, read.get(table, 0), selected)
+        unread = rows - read.get(table, 0)
+        if unread and table in _UNREAD:
+            left_out = _UNREAD[table](report, unread, read.get(table, 0), selected)
         else:
-            left_out = {_reason(table, selected, known): rest}
-        yield table, rows, {reason: count for reason, count in left_out.items() if count}
+            left_out = {_reason(table, selected, sources): unread}
+        if rows:
+            yield table, rows, {reason: count for reason, count in left_out.items() if count}
 
 
-def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
-    if any(source.table == table for source in known) and not any(source.table == table for source in selected):
+def _reason(table: str, selected: Sequence[Source], sources: Sequence[Source]) -> str:
+    if any(source.table == table for source in sources) and not any(source.table == table for source in selected):
         return NOT_SELECTED
     of_table = [source for source in selected if source.table == table and isinstance(source, StreamedSource)]
     unread = next((source.unread_reason for source in of_table if source.unread_reason), "")
     return unread or reason_of(table) or NOT_TRANSLATED
 
 
-def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:
+def _unread_nvtx(report: Report, unread: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
     not_taken = report.count(ranges) - read
-    return {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
+    return {NAMES_OF_NVTX: unread - not_taken, NOT_SELECTED: not_taken}
 
 
-def _generic_rest(report: Report, rest: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
+def _unread_generic(report: Report, unread: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
     is_twice, is_selected = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
     of_gpus = plugins.rows_of_gpus(report) if is_twice or not is_selected else 0
     with_plugins = any(source in selected for source in (plugins.EVENTS, plugins.EVENTS_WITH_VALUES))
     left_out = Counter({GPU_METRICS_ROWS if is_twice else NOT_SELECTED: of_gpus})
-    left_out[NO_FIELDS if with_plugins else NOT_SELECTED] += rest - of_gpus
+    left_out[NO_FIELDS if with_plugins else NOT_SELECTED] += unread - of_gpus
     return left_out
 
 
-_REST: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]] = {
-    "NVTX_EVENTS": _nvtx_rest,
-    plugins.TABLE: _generic_rest,
+_UNREAD: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]] = {
+    "NVTX_EVENTS": _unread_nvtx,
+    plugins.TABLE: _unread_generic,
 }
 """Tables whose rows are left out for several reasons. The functions give rows by reason, from the report, its rows that no
 source read, those that sources read, and the selected sources."""

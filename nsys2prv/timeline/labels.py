@@ -86,15 +86,15 @@ class Labels:
         self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: Iterable[Rule] | None = None
     ) -> None:
         self._earlier = earlier or EarlierLabels()
-        found, by_attribute = _found(surveys)
-        self._families = _families(found, rules)
+        names, by_attribute = _found(surveys)
+        self._families = _families(names, rules)
         for (number, _), family in self._families.items():
             by_attribute.setdefault(number, set()).add(family)
-        self._readable = _readable_labels(found, by_attribute)
-        self._members = self._number_series(found)
-        self._texts = _texts_by_type(found)
+        self._readable = _readable_labels(names, by_attribute)
+        self._members = self._number_series(names)
+        self._texts = _texts_by_type(names)
         self._values = self._number_values(by_attribute)
-        self._used = self._collect_used(found, by_attribute)
+        self._used = self._collect_used(names, by_attribute)
         self._attribute_texts = by_attribute
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
@@ -138,7 +138,7 @@ class Labels:
 
     def uses(self, types: Iterable[EventType]) -> bool:
         """Whether any of some event types is in the trace."""
-        return not {int(one) for one in types}.isdisjoint(self._used)
+        return not {int(event_type) for event_type in types}.isdisjoint(self._used)
 
     def texts_of(self, attribute: EventType) -> AbstractSet[str]:
         """Texts of an attribute in all reports."""
@@ -154,23 +154,23 @@ class Labels:
             return None
         return self._values[values.name][self._readable[label]]
 
-    def _number_series(self, found: pl.DataFrame) -> dict[tuple[int, str | None], int]:
+    def _number_series(self, names: pl.DataFrame) -> dict[tuple[int, str | None], int]:
         numbers: dict[tuple[int, str | None], int] = {}
-        for (kind,), members in found.select("type", "series").unique().group_by("type"):
+        for (kind,), members in names.select("type", "series").unique().group_by("type"):
             event_type = TYPES[int(kind)]
             if not event_type.is_series:
                 numbers |= {(event_type.number, series): event_type.number for series in members["series"]}
                 continue
-            names = sorted(members["series"].to_list(), key=_default_first)
-            labels = {name: readable_type(event_type.label.format(name)) for name in names}
-            kept = {name: self._earlier.types[label] for name, label in labels.items() if label in self._earlier.types}
-            taken = set(self._earlier.types.values())
+            members_by_name = sorted(members["series"].to_list(), key=_default_first)
+            labels = {name: readable_type(event_type.label.format(name)) for name in members_by_name}
+            numbers_kept = {name: self._earlier.types[label] for name, label in labels.items() if label in self._earlier.types}
+            numbers_taken = set(self._earlier.types.values())
             index = 0
-            for name in names:
-                if name in kept:
-                    numbers[event_type.number, name] = kept[name]
+            for name in members_by_name:
+                if name in numbers_kept:
+                    numbers[event_type.number, name] = numbers_kept[name]
                     continue
-                while event_type.member(index) in taken:
+                while event_type.member(index) in numbers_taken:
                     index += 1
                 numbers[event_type.number, name] = event_type.member(index)
                 index += 1
@@ -189,9 +189,9 @@ class Labels:
         for name, value_set in sets.items():
             # A label that is fixed today may have had another number in an earlier version.
             fixed = set(value_set.fixed.values())
-            kept = {label: value for label, value in self._kept_values(name).items() if value not in fixed}
-            numbering = {**kept, **value_set.fixed}
-            free = max([value_set.first - 1, *kept.values()]) + 1
+            earlier = {label: value for label, value in self._kept_values(name).items() if value not in fixed}
+            numbering = {**earlier, **value_set.fixed}
+            free = max([value_set.first - 1, *earlier.values()]) + 1
             for label in dict.fromkeys(labels[name]):
                 if label not in numbering:
                     numbering[label] = free
@@ -200,16 +200,16 @@ class Labels:
         return numbers
 
     def _kept_values(self, value_set: str) -> dict[str, int]:
-        kept: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for number, values in self._earlier.values.items():
             event_type = type_of(number)
             if event_type is not None and event_type.values is not None and event_type.values.name == value_set:
-                kept |= {label: value for label, value in values.items() if value != 0}
-        return kept
+                numbers |= {label: value for label, value in values.items() if value != 0}
+        return numbers
 
-    def _collect_used(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
+    def _collect_used(self, names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
         used = {}
-        for kind, series, texts in found.group_by("type", "series").agg(pl.col("label").drop_nulls()).iter_rows():
+        for kind, series, texts in names.group_by("type", "series").agg(pl.col("label").drop_nulls()).iter_rows():
             event_type = TYPES[kind]
             number = self._members[event_type.number, series]
             label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
@@ -237,28 +237,30 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
         texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
         of_source = survey.source.types if survey.groups.height else ()
-        for number in [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]:
+        for number in [
+            event_type.number for event_type in of_source if event_type.role is Role.ATTRIBUTE and not event_type.is_series
+        ]:
             # A text that no event has, such as the outer frames of short call chains, needs no label.
             if number not in texts or texts[number]:
                 by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 
-def _texts_by_type(found: pl.DataFrame) -> dict[int, set[str]]:
-    texts = found.drop_nulls("label").group_by("type").agg("label")
+def _texts_by_type(names: pl.DataFrame) -> dict[int, set[str]]:
+    texts = names.drop_nulls("label").group_by("type").agg("label")
     return {number: set(labels) for number, labels in texts.iter_rows()}
 
 
-def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
+def _families(all_names: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
     """The family of each name whose type has families, by the type of the family and the name."""
-    names = found.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
+    names = all_names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
     # One look for all names of all reports.
     family_of = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
     return {(event_types.FAMILIES[kind], name): family_of[name] for kind, name in names.select("type", "label").iter_rows()}
 
 
-def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
-    texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
+def _readable_labels(names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
+    texts = set(names["label"].drop_nulls().to_list()).union(*by_attribute.values())
     labels = {text: readable(text) for text in texts}
     # What is different stays different, in the trace and in all numbers; without digits, which some tables leave out.
     counts = Counter(labels.values())

@@ -6,6 +6,7 @@ import collections
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,12 @@ class Launches:
             outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
             events = events.with_columns(row=outside) if is_call else events.filter(held)
         process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
-        known = events.lazy().filter(pl.col("correlationId") > 0)
+        correlated = events.lazy().filter(pl.col("correlationId") > 0)
         if is_call:
-            self._calls.add(known.select("correlationId", "row", time="start", process=process).collect())
+            self._calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())
         else:
             tag = pl.lit(source.launch.tag, pl.Int64)
-            ends = known.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
+            ends = correlated.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
             self._started.add(ends.collect())
 
     def messages(self) -> Iterator[pl.DataFrame]:
@@ -139,7 +140,7 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
         & (pl.col("sequence").null_count() == 0),
         is_equally_many=is_send.sum() * 2 == pl.len(),
     )
-    known = sides.join(facts, on=CONNECTION, how="left", maintain_order="left").with_columns(
+    ends_with_reason = sides.join(facts, on=CONNECTION, how="left", maintain_order="left").with_columns(
         turn=pl.when("by_sequence").then("round").otherwise(0),
         number=pl.when("by_sequence").then("sequence").otherwise("place"),
         reason=pl.when(~pl.col("has_both"))
@@ -149,9 +150,9 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
         .when(~pl.col("by_sequence") & ~pl.col("is_equally_many"))
         .then(pl.lit(OTHER_COUNT)),
     )
-    usable = known.filter(pl.col("reason").is_null())
+    usable = ends_with_reason.filter(pl.col("reason").is_null())
     message = [*CONNECTION, "turn", "number"]
-    both = usable.filter("is_send").join(
+    matches = usable.filter("is_send").join(
         usable.filter(~pl.col("is_send")).select(
             *message,
             to_row="row",
@@ -171,12 +172,14 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
     # The size of a receive is known when it is complete.
     has_size = pl.col("to_time").is_null() | (pl.col("size") == pl.col("to_size"))
     pairs = (
-        both.with_columns(fits=has_size & (pl.col("by_sequence") | goes_on.fill_null(value=True)))
+        matches.with_columns(fits=has_size & (pl.col("by_sequence") | goes_on.fill_null(value=True)))
         # Where counting fails once, an end is missing, and it is not known from where on.
         .filter(pl.when("by_sequence").then("fits").otherwise(pl.col("fits").all().over(CONNECTION)))
     )
     paired = pl.concat([pairs["end_number"], pairs["to_number"]])
-    alone = known.filter(~pl.col("end_number").is_in(paired.implode())).with_columns(pl.col("reason").fill_null(OTHER_SEQUENCE))
+    alone = ends_with_reason.filter(~pl.col("end_number").is_in(paired.implode())).with_columns(
+        pl.col("reason").fill_null(OTHER_SEQUENCE)
+    )
     return pairs, alone
 
 
@@ -195,16 +198,8 @@ _PAIR = ["communicator", "source", "destination"]
 _KEY = [*_PAIR, "tag"]
 _SEQUENCE_BITS = 32
 _PENDING_ROWS = 10_000
-_KEPT_SCHEMA = {
-    **{name: END_SCHEMA[name] for name in ("start", "order", "end", "is_send", *_KEY, "size")},
-    "row": pl.Int64,
-}
-_NETWORK_SCHEMA = {
-    "connection": pl.Int64,
-    **{name: END_SCHEMA[name] for name in ("globalTid", "start", "order", "end", "is_send", *CONNECTION, "sequence")},
-    **{name: END_SCHEMA[name] for name in ("tag", "size")},
-    "row": pl.Int64,
-}
+_COLUMNS = ["start", "order", "end", "is_send", *_KEY, "size", "row"]
+_OF_NETWORK = ["globalTid", "start", "order", "end", "is_send", *CONNECTION, "sequence", "tag", "size", "row"]
 
 
 class Messages:
@@ -219,8 +214,8 @@ class Messages:
         self._folder = folder
         self._ends = ExternalSort(["start", "order"], folder / "ends")
         self._of_network = ExternalSort(["connection", "start", "order"], folder / "of-network")
-        self._any_tag = _Distinct({name: END_SCHEMA[name] for name in _PAIR})
-        self._members = _Distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
+        self._any_tag = _distinct({name: END_SCHEMA[name] for name in _PAIR})
+        self._members = _distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
         self.matched = self.backward = 0
         self.senders: set[int] = set()
         self.left_out: Counter[str] = Counter()
@@ -258,10 +253,10 @@ class Messages:
         """Add ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
         self._add_of_network(ends.filter(pl.col("channel").is_not_null()))
         ends = ends.filter(pl.col("channel").is_null())
-        own = pl.when("is_send").then("source").otherwise("destination")
-        self._members.add(ends.select("communicator", rank=own).drop_nulls())
+        rank = pl.when("is_send").then("source").otherwise("destination")
+        self._members.add(ends.select("communicator", rank=rank).drop_nulls())
         reason = (
-            pl.when(pl.col("communicator").is_null() | own.is_null())
+            pl.when(pl.col("communicator").is_null() | rank.is_null())
             .then(pl.lit(NO_COMMUNICATOR))
             .when(pl.col("is_send") & (pl.col("destination").fill_null(-1) < 0))
             .then(pl.lit(NO_DESTINATION))
@@ -270,15 +265,15 @@ class Messages:
         )
         checked = ends.with_columns(reason=reason)
         self._count(checked.drop_nulls("reason"))
-        known = checked.filter(pl.col("reason").is_null())
-        self._any_tag.add(known.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
-        self._ends.add(known.select(list(_KEPT_SCHEMA)))
+        usable = checked.filter(pl.col("reason").is_null())
+        self._any_tag.add(usable.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
+        self._ends.add(usable.select(_COLUMNS))
 
     def _add_of_network(self, ends: pl.DataFrame) -> None:
-        is_whole = pl.col("channel") >= 0
-        self._count(ends.filter(~is_whole).with_columns(reason=pl.lit(BROKEN)))
+        is_complete = pl.col("channel") >= 0
+        self._count(ends.filter(~is_complete).with_columns(reason=pl.lit(BROKEN)))
         connection = pl.struct(CONNECTION).hash().reinterpret(signed=True)
-        self._of_network.add(ends.filter(is_whole).with_columns(connection=connection).select(list(_NETWORK_SCHEMA)))
+        self._of_network.add(ends.filter(is_complete).select(*_OF_NETWORK, connection=connection))
 
     def messages(self, selection: TimeSelection) -> Iterator[pl.DataFrame]:
         """Messages inside the selected time: columns of `matched_ends`, in ns of the trace."""
@@ -333,9 +328,9 @@ class Messages:
 
     def _why_alone(self, ends: pl.DataFrame) -> pl.Series:
         partner = pl.when("is_send").then("destination").otherwise("source")
-        known = self._members.rows.with_columns(reason=pl.lit(NO_MATCH))
+        members = self._members.rows.with_columns(reason=pl.lit(NO_MATCH))
         partners = ends.select("communicator", rank=partner)
-        return partners.join(known, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(
+        return partners.join(members, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(
             NO_PARTNER
         )
 
@@ -364,15 +359,9 @@ class Messages:
         )
 
 
-class _Distinct(Merging):
+def _distinct(schema: Mapping[str, Any]) -> Merging:
     """Distinct rows, in the order in which they first came."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        super().__init__(self._unique, pl.DataFrame(schema=schema), _PENDING_ROWS)
-
-    @staticmethod
-    def _unique(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.unique(maintain_order=True)
+    return Merging(partial(pl.DataFrame.unique, maintain_order=True), pl.DataFrame(schema=schema), _PENDING_ROWS)
 
 
 class _Sequences:
@@ -380,26 +369,26 @@ class _Sequences:
 
     def __init__(self) -> None:
         counts = dict.fromkeys(("number", SENDS, RECEIVES), pl.Int64)
-        self._known = pl.DataFrame(schema={**{name: END_SCHEMA[name] for name in _KEY}, **counts})
+        self._counts = pl.DataFrame(schema={**{name: END_SCHEMA[name] for name in _KEY}, **counts})
 
     def number(self, ends: pl.DataFrame) -> pl.DataFrame:
         """Adds `key`: the number of communicator, source, destination and tag, and the sequence in it."""
-        found = ends.group_by(_KEY, maintain_order=True).agg(
+        counts = ends.group_by(_KEY, maintain_order=True).agg(
             more_sends=pl.col("is_send").sum().cast(pl.Int64), more_receives=(~pl.col("is_send")).sum().cast(pl.Int64)
         )
-        new = found.select(_KEY).join(self._known, on=_KEY, how="anti", maintain_order="left")
-        first = self._known.height
+        new = counts.select(_KEY).join(self._counts, on=_KEY, how="anti", maintain_order="left")
+        first = self._counts.height
         added = new.with_columns(
             number=pl.int_range(first, first + new.height, dtype=pl.Int64),
             sends=pl.lit(0, pl.Int64),
             receives=pl.lit(0, pl.Int64),
         )
-        before = pl.concat([self._known, added])
-        after = before.join(found, on=_KEY, how="left", maintain_order="left").with_columns(
+        before = pl.concat([self._counts, added])
+        after = before.join(counts, on=_KEY, how="left", maintain_order="left").with_columns(
             sends=pl.col(SENDS) + pl.col("more_sends").fill_null(0),
             receives=pl.col(RECEIVES) + pl.col("more_receives").fill_null(0),
         )
-        self._known = after.select(self._known.columns)
+        self._counts = after.select(self._counts.columns)
         placed = ends.join(before, on=_KEY, how="left", maintain_order="left")
         earlier = pl.when("is_send").then(SENDS).otherwise(RECEIVES)
         sequence = pl.int_range(pl.len(), dtype=pl.Int64).over("number", "is_send") + earlier
@@ -421,7 +410,7 @@ def _pair_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
     key = list(range(ordered.height))
     waiting: dict[tuple[int, int], collections.deque[int]] = {}
     in_order: dict[int, collections.deque[int]] = {}
-    taken: set[int] = set()
+    paired: set[int] = set()
     pairs, tags, is_send = (ordered[name].to_list() for name in ("pair", "tag", "is_send"))
     for place, (pair, tag) in enumerate(zip(pairs, tags, strict=True)):
         if is_send[place]:
@@ -433,8 +422,8 @@ def _pair_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
         sends = in_order.get(pair) if tag < 0 else waiting.get((pair, tag))
         while sends:
             send = sends.popleft()
-            if send not in taken:
-                taken.add(send)
+            if send not in paired:
+                paired.add(send)
                 key[place] = send
                 break
     return ordered.with_columns(key=pl.Series(key, dtype=pl.Int64)).drop("pair")

@@ -24,7 +24,7 @@ from nsys2prv.vocabulary.limits import LARGEST_EXACT
 def gives_intervals(source: Source) -> bool:
     """Whether events of a source have a length; those of the others are marks or samples."""
     # Attributes of no interval of the same source last as long as the interval that they belong to.
-    return {one.role for one in source.types} <= {Role.INTERVAL, Role.ATTRIBUTE}
+    return {event_type.role for event_type in source.types} <= {Role.INTERVAL, Role.ATTRIBUTE}
 
 
 class EventsOfSource:
@@ -65,26 +65,21 @@ class EventsOfSource:
         """
         if LANE in self._key and LANE not in events.columns:
             events = events.with_columns(pl.lit(0, pl.Int64).alias(LANE))
-        timed = _without_nulls(events, ["start"])
-        entry.leave_out(coverage.NO_TIME, count_rows(events) - count_rows(timed))
-        valued = _with_values(timed)
-        entry.leave_out(coverage.NO_VALUE, count_rows(timed) - count_rows(valued))
-        exact = _with_exact_values(valued)
-        entry.leave_out(coverage.INEXACT, count_rows(valued) - count_rows(exact))
-        valued = _with_exact_attributes(exact, entry)
-        named = _without_nulls(valued, self._key)
-        entry.leave_out(coverage.NO_ROW_NAMED, count_rows(valued) - count_rows(named))
-        placed = _without_nulls(named.with_columns(look_up(named, self._row_of_key, self._key)), ["row"])
+        timed = entry.keep(events, _without_nulls(events, ["start"]), coverage.NO_TIME)
+        valued = entry.keep(timed, _with_values(timed), coverage.NO_VALUE)
+        exact = _with_exact_attributes(entry.keep(valued, _with_exact_values(valued), coverage.INEXACT), entry)
+        named = entry.keep(exact, _without_nulls(exact, self._key), coverage.NO_ROW_NAMED)
         absent = coverage.NO_OTHER_EVENTS if self._source.existing_rows_only else coverage.ROW_NOT_CHOSEN
-        entry.leave_out(absent, count_rows(named) - count_rows(placed))
+        on_rows = named.with_columns(look_up(named, self._row_of_key, self._key))
+        placed = entry.keep(named, _without_nulls(on_rows, ["row"]), absent)
         on_axis = placed.with_columns(
             start=self._placement.of(pl.col("start")),
             end=self._placement.of(pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start")),
         )
         long_enough = on_axis
         if self._min_duration:
-            long_enough = on_axis.filter(pl.col("end") - pl.col("start") >= self._min_duration)
-            entry.leave_out(coverage.TOO_SHORT, count_rows(on_axis) - count_rows(long_enough))
+            is_long = pl.col("end") - pl.col("start") >= self._min_duration
+            long_enough = entry.keep(on_axis, on_axis.filter(is_long), coverage.TOO_SHORT)
         if self._source.launch is not None:
             held = self._selection.hold(long_enough["start"])
             launches.add(self._source, long_enough.with_columns(pl.col("start") - self._selection.origin), held)
@@ -100,11 +95,9 @@ class EventsOfSource:
         """The parts of events inside the selected time, in time of the trace."""
         clipped = self._selection.clip(events.with_row_index("event"))
         # In one window an event has one part at most.
-        whole = clipped if len(self._selection.starts) == 1 else clipped.unique("event")
-        rows_inside = count_rows(whole)
-        entry.leave_out(coverage.OUTSIDE, count_rows(events) - rows_inside)
-        entry.written += rows_inside
-        if whole.height < events.height or clipped.height > whole.height or self._cut_any(events):
+        inside = clipped if len(self._selection.starts) == 1 else clipped.unique("event")
+        entry.written += count_rows(entry.keep(events, inside, coverage.OUTSIDE))
+        if inside.height < events.height or clipped.height > inside.height or self._cut_any(events):
             original = (events["end"] - events["start"]).gather(clipped["event"])
             cut = clipped.filter(original != clipped["end"] - clipped["start"])
             entry.clipped += cut["event"].n_unique()
@@ -121,23 +114,18 @@ class EventsOfSource:
         if CPU in events.columns:
             numbered = numbered.with_columns((pl.col(CPU) + pl.lit(self._first_cpu, pl.Int64)).fill_null(0))
         for name, values in self._attributes.items():
-            renamed = values.rename({"value": "attribute_value"})
-            numbered = (
-                numbered.join(renamed, on=name, how="left", maintain_order="left")
-                .with_columns(pl.col("attribute_value").alias(name))
-                .drop("attribute_value")
-            )
+            texts = numbered.select(name).join(values, on=name, how="left", maintain_order="left")
+            numbered = numbered.with_columns(texts["value"].alias(name))
         lane = LANE_OF_TYPE if LANE_OF_TYPE in events.columns else LANE
         return self._in_lanes(numbered, lane) if lane in events.columns and lane not in self._key else numbered
 
     def _in_lanes(self, numbered: pl.DataFrame, lane: str) -> pl.DataFrame:
         """Ranges that would cut others off get the types beside theirs."""
         what = ["type", "number", lane]
-        taken = numbered.select(what).unique().sort(what)
-        beside = [TYPES[kind].beside(number, of_lane) for kind, number, of_lane in taken.iter_rows()]
-        for (_, number, of_lane), number_beside in zip(taken.iter_rows(), beside, strict=True):
-            self.lanes.add((number, of_lane, number_beside))
-        places = taken.with_columns(beside=pl.Series(beside, dtype=pl.Int64))
+        distinct = numbered.select(what).unique().sort(what)
+        beside = [TYPES[kind].beside(number, of_lane) for kind, number, of_lane in distinct.iter_rows()]
+        self.lanes.update(zip(distinct["number"], distinct[lane], beside, strict=True))
+        places = distinct.with_columns(beside=pl.Series(beside, dtype=pl.Int64))
         return numbered.with_columns(
             number=numbered.select(what).join(places, on=what, how="left", maintain_order="left")["beside"]
         )

@@ -175,12 +175,12 @@ class EventReader:
             coverage_of_part = SourceCoverage.of(request.survey.source)
             part = _Part(request, events_of[id(request)], request.sink(), coverage_of_part, launches.part())
             work.append(partial(self._read_part, report.view, part, stretch))
-        done = run_all(work)
-        for part in done:
+        parts_read = run_all(work)
+        for part in parts_read:
             entry_of[id(part.request)].absorb(part.coverage)
             launches.absorb(part.launches)
-        lanes = frozenset(lane for part in done for lane in part.events.lanes)
-        sinks = tuple((part.request, part.sink, entry_of[id(part.request)]) for part in done)
+        lanes = frozenset(lane for part in parts_read for lane in part.events.lanes)
+        sinks = tuple((part.request, part.sink, entry_of[id(part.request)]) for part in parts_read)
         return ReadEvents(sinks, tuple(entries), launches, lanes)
 
     def _events(self, index: int, report: ReadableReport, request: Request[S]) -> EventsOfSource:
@@ -229,9 +229,7 @@ class EventReader:
                 yield _counted(piece, entry)
             return
         for window in self._in_order(report, source, stretch, folder, entry):
-            kept = step(window)
-            entry.leave_out(coverage.SAME_CALL, count_rows(window) - count_rows(kept))
-            yield kept
+            yield entry.keep(window, step(window), coverage.SAME_CALL)
 
     def _in_order(
         self, report: Report, source: Source, stretch: Stretch | None, folder: Path, entry: SourceCoverage
@@ -242,10 +240,8 @@ class EventReader:
 
         def timed() -> Iterator[pl.DataFrame]:
             for piece in source.events(report, complete, self._rows_of_piece, stretch, folder):
-                taken = _counted(piece, entry)
-                with_start = taken.drop_nulls("start")
-                entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(with_start))
-                yield with_start
+                events = _counted(piece, entry)
+                yield entry.keep(events, events.drop_nulls("start"), coverage.NO_TIME)
 
         if isinstance(source, TableSource) and stretch is None:
             starts = source.surveyed(report).select("start").drop_nulls()
@@ -271,13 +267,13 @@ def _is_whole(request: Request[S]) -> bool:
 
 def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:
     """Events with the columns that a request needs."""
-    whole = complete(frame)
+    events = complete(frame)
     if request.columns is None:
-        return whole
+        return events
     source = request.survey.source
     launch = ("correlationId", "size") if source.launch is not None else ()
     placing = (*source.row.key, "start", "end", *TYPE_COLUMNS, "value", CONTINUATION, LEFT_OUT, REPAIRED, *launch)
-    return whole.select(name for name in whole.collect_schema().names() if name in placing or name in request.columns)
+    return events.select(name for name in events.collect_schema().names() if name in placing or name in request.columns)
 
 
 def _is_in_order(pieces: Iterable[pl.DataFrame]) -> bool:

@@ -41,11 +41,11 @@ class RecordKind(enum.Enum):
     STATES = ("states", 1, "start", ("start", "row"), ("end",))
     MESSAGES = ("messages", 1, "time", ("time", "row"), ("to_row", "to_time", "to_begin", "size", "tag"))
 
-    def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
+    def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...], reckoned: tuple[str, ...] = ()) -> None:
         self.weight = weight
         self.time = time
         self.place = place
-        self.wide = (*place, *others)
+        self.wide = (*place, *reckoned)
 
 
 @dataclass(frozen=True)
@@ -115,33 +115,35 @@ def communicators_of(reports: Iterable[Report], labels: Labels, rows: Rows) -> t
         if value is not None and rank is not None and rank in tasks:
             members.setdefault(_FIRST_OF_NCCL + value, []).append(tasks[rank])
     # An order of ranks that differs from that of tasks is known of MPI only.
-    ordered = {number: found if number < _FIRST_OF_TASKS else sorted(set(found)) for number, found in members.items()}
-    return tuple(Communicator(number, tuple(of_number)) for number, of_number in sorted(ordered.items()))
+    return tuple(
+        Communicator(number, tuple(of_number if number < _FIRST_OF_TASKS else sorted(set(of_number))))
+        for number, of_number in sorted(members.items())
+    )
 
 
 def _of_mpi(reports: Iterable[Report], labels: Labels, tasks: dict[int, int]) -> dict[int, list[int]]:
-    found = [communicator_names(report) for report in reports if report.has(TABLE)]
-    known = pl.concat(found).drop_nulls("rank") if found else pl.DataFrame(schema={"rank": pl.Int64, "communicator": pl.String})
+    of_reports = [communicator_names(report) for report in reports if report.has(TABLE)]
     members: dict[int, list[int]] = {}
     names: dict[str, list[int]] = {event_types.MPI_COMM_WORLD: sorted(tasks.values())}
-    if known.height:
-        ordered = known.unique(["communicator", "rank"], keep="first", maintain_order=True).sort(
-            "communicator", "localRank", "rank", maintain_order=True
+    if of_reports:
+        ordered = (
+            pl.concat(of_reports)
+            .drop_nulls("rank")
+            .unique(["communicator", "rank"], keep="first", maintain_order=True)
+            .sort("communicator", "localRank", "rank", maintain_order=True)
         )
         for name, ranks in ordered.group_by("communicator", maintain_order=True).agg("rank").iter_rows():
             # With several reports of one rank, or none of some, only ranks that have a task count.
             names[name] = [tasks[rank] for rank in ranks if rank in tasks]
-    own = {event_types.MPI_COMM_SELF.format(rank): [task] for rank, task in tasks.items()}
+    alone = {event_types.MPI_COMM_SELF.format(rank): task for rank, task in tasks.items()}
     values = {name: labels.value_of(event_types.MPI_COMMUNICATOR, name) for name in names}
     free = max([1, *(value for value in values.values() if value is not None)]) + 1
-    for name in sorted(names):
-        if name in own:
-            continue
+    for name in sorted(names.keys() - alone.keys()):
         number = 1 if name == event_types.MPI_COMM_WORLD else values[name]
         if number is None:
             number, free = free, free + 1
         members[number] = names[name]
-    for name, (task,) in own.items():
+    for name, task in alone.items():
         value = labels.value_of(event_types.MPI_COMMUNICATOR, name)
         members[_FIRST_OF_TASKS + task if value is None else value] = [task]
     return {number: of_number for number, of_number in members.items() if of_number}
@@ -166,32 +168,32 @@ class RowsOfTypes(Merging):
 
     def __init__(self) -> None:
         super().__init__(pl.DataFrame.unique, pl.DataFrame(schema=_SCHEMA), _MOST_PENDING)
-        self._known: set[tuple[int, int]] = set()
+        self._seen_before: set[tuple[int, int]] = set()
 
     def add_events(self, events: pl.DataFrame) -> None:
         """Add events with the columns `row`, `number` and `value`, and attributes in columns named by their types."""
         rows, numbers = events["row"].unique().to_list(), events["number"].unique().to_list()
-        found: set[tuple[int, int]] = set()
+        pairs: set[tuple[int, int]] = set()
         # Frames of a source mostly have the same rows and types, and to look for them takes longer than to see that.
-        if not self._knows(rows, numbers):
+        if not self._has(rows, numbers):
             # Some events are nothing but an attribute.
             alone = [number for number in numbers if is_attribute(number)]
             shown = events.filter(pl.col("value").ne(0) | ~pl.col("number").is_in(alone)) if alone else events
             # Both in one number: distinct pairs take five times as long.
-            pairs = (shown["row"] * _ABOVE_TYPES + shown["number"]).unique()
-            found.update(divmod(pair, _ABOVE_TYPES) for pair in pairs.to_list())
+            combined = (shown["row"] * _ABOVE_TYPES + shown["number"]).unique()
+            pairs.update(divmod(pair, _ABOVE_TYPES) for pair in combined.to_list())
         for name in filter(str.isdigit, events.columns):
-            if not self._knows(rows, [int(name)]):
+            if not self._has(rows, [int(name)]):
                 on_rows = events["row"].filter(events[name].ne(0)).unique()
-                found.update((row, int(name)) for row in on_rows.to_list())
-        found -= self._known
-        if len(self._known) < _MOST_KNOWN:
-            self._known |= found
-        if found:
-            self.add(pl.DataFrame(sorted(found), schema=_SCHEMA, orient="row"))
+                pairs.update((row, int(name)) for row in on_rows.to_list())
+        pairs -= self._seen_before
+        if len(self._seen_before) < _MOST_KNOWN:
+            self._seen_before |= pairs
+        if pairs:
+            self.add(pl.DataFrame(sorted(pairs), schema=_SCHEMA, orient="row"))
 
-    def _knows(self, rows: Sequence[int], numbers: Sequence[int]) -> bool:
-        return self._known.issuperset(itertools.product(rows, numbers))
+    def _has(self, rows: Sequence[int], numbers: Sequence[int]) -> bool:
+        return self._seen_before.issuperset(itertools.product(rows, numbers))
 
     def ranges(self) -> dict[int, RowRanges]:
         """Rows of each type."""
@@ -238,16 +240,16 @@ def ranges_of_types_from_json(listed: Iterable[Mapping[str, Any]], rows: int) ->
     """What `ranges_of_types_as_json` made, of a trace with so many rows; None where it is of another one."""
     ranges: dict[int, RowRanges] = {}
     for together in listed:
-        found = ranges_from_json(together.get("rows", ()), rows)
-        if not found:
+        on_rows = ranges_from_json(together.get("rows", ()), rows)
+        if not on_rows:
             return None
-        ranges |= dict.fromkeys(together.get("types", ()), found)
+        ranges |= dict.fromkeys(together.get("types", ()), on_rows)
     return ranges
 
 
 def ranges_from_json(listed: Iterable[Sequence[int]], rows: int) -> RowRanges | None:
     """What `ranges_as_json` made, of a trace with so many rows; None where it is of another one."""
     pairs = list(listed)
-    if not all(len(one) == 2 and 1 <= one[0] <= one[1] <= rows for one in pairs):
+    if not all(len(pair) == 2 and 1 <= pair[0] <= pair[1] <= rows for pair in pairs):
         return None
     return tuple((first - 1, last - 1) for first, last in pairs)

@@ -38,13 +38,13 @@ class Node:
 class Thread:
     """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "component").
 
-    `given` are the names that the program gave with NVTX to the stream, its context and its device: tools know streams by the
-    names of their rows, which leave no place for others.
+    `given_names` are those that the program gave with NVTX to the stream, its context and its device: tools know streams by
+    the names of their rows, which leave no place for others.
     """
 
     name: str
     kind: str
-    given: str = ""
+    given_names: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,12 @@ def arrange(
         hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in components)}.difference(hosts))
     present = set(hosts)
     numbers = _device_numbers(identities, keys, sampled)
-    builder = _Builder(hosts, identities, numbers)
+    builder = _Builder(hosts, identities, keys, numbers)
     for process in processes:
-        builder.add_process(process, keys[process.report])
+        builder.add_process(process)
     builder.add_sampled_gpus({entry for entry in sampled if entry[0] in present})
     builder.add_components({entry for entry in components if entry[0] in present})
-    cpus = [max((found.cpus for found in of_report), default=0) for of_report in surveys]
-    return builder.finish(cpus)
+    return builder.finish([max((survey.cpus for survey in of_report), default=0) for of_report in surveys])
 
 
 _GPU_BITS = 8
@@ -171,16 +170,15 @@ def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
 
 
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
-    found = {}
+    keys = {}
     for kind in RowKind:
         frames = [survey.row_keys for survey in surveys if survey.source.row is kind]
-        key = list(kind.key)
-        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
+        keys[kind] = pl.concat([pl.DataFrame(schema=kind.key_schema), *frames]).unique().sort(kind.key)
     lanes = [survey.lanes.drop("first_lane") for survey in surveys if survey.lanes is not None]
-    streams = found[RowKind.STREAM].with_columns(lanes=pl.lit(1, pl.Int64))
+    streams = keys[RowKind.STREAM].with_columns(lanes=pl.lit(1, pl.Int64))
     key = list(RowKind.STREAM.key)
-    found[RowKind.STREAM] = pl.concat([streams, *lanes]).group_by(key).agg(pl.col("lanes").max()).sort(key)
-    return found
+    keys[RowKind.STREAM] = pl.concat([streams, *lanes]).group_by(key).agg(pl.col("lanes").max()).sort(key)
+    return keys
 
 
 def _host(identity: Identity) -> str:
@@ -188,23 +186,19 @@ def _host(identity: Identity) -> str:
 
 
 def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]]) -> list[_Process]:
-    found = []
+    processes = []
     for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
-        global_pids = sorted(
-            {process_of(tid) for (tid,) in kinds[RowKind.THREAD].iter_rows()}
-            | {process_of(pid) for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
-        )
         # The launcher's rank is that of the recorded program, not of each process that it starts: of several it is that
         # with work on GPUs, where the others read data for it.
-        on_devices = {process_of(pid) for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
+        on_devices = {process_of(pid) for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"]}
+        global_pids = sorted(on_devices | {process_of(tid) for tid in kinds[RowKind.THREAD]["globalTid"]})
         ranked = global_pids if len(global_pids) == 1 else sorted(on_devices)
         from_launcher = {ranked[0]: identity.launch_rank} if not identity.ranks and len(ranked) == 1 else {}
         for global_pid in global_pids:
             rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
-            found.append(
-                _Process(rank is None, rank if rank is not None else 0, _host(identity), pid_of(global_pid), report, global_pid)
-            )
-    return sorted(found)
+            place = rank is None, rank if rank is not None else 0, _host(identity), pid_of(global_pid)
+            processes.append(_Process(*place, report, global_pid))
+    return sorted(processes)
 
 
 def _rank(process: _Process) -> int | None:
@@ -236,161 +230,138 @@ def _device_numbers(
     for host, gpus in wished.items():
         # A slice (MIG) of a GPU has the place on the bus for a key; other reports may have the uuid of the GPU there.
         at_place = {bus.lower(): key for key, (_, bus) in sorted(gpus.items()) if key != bus.lower()}
-        whole = {key: at_place.get(key, key) for key in gpus}
-        ordered = sorted(set(whole.values()), key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
+        key_of_gpu = {key: at_place.get(key, key) for key in gpus}
+        ordered = sorted(set(key_of_gpu.values()), key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
         indices = [gpus[key][0] for key in ordered]
         unique = len(set(indices)) == len(indices)
         numbers_of_host = {key: gpus[key][0] if unique else place for place, key in enumerate(ordered)}
-        numbers |= {(host, key): numbers_of_host[whole[key]] for key in gpus}
+        numbers |= {(host, key): numbers_of_host[key_of_gpu[key]] for key in gpus}
     return numbers
 
 
-_KeysOfRow = list[tuple[int, RowKind, tuple[Any, ...]]]
-"""What is on one row: report, kind and key."""
-
-
-_KeysOfProcesses = dict[RowKind, defaultdict[int, list[tuple[Any, ...]]]]
-"""Keys of rows by their kind and by the globalPid of their process."""
+_Row = tuple[Thread, list[tuple[int, RowKind, tuple[Any, ...]]]]
+"""A row, and what is on it: report, kind and key."""
 
 
 class _Builder:
-    """Collects tasks and their threads in the order of the file."""
+    """Collects tasks and their rows in the order of the file."""
 
-    def __init__(self, hosts: list[str], identities: Sequence[Identity], numbers: dict[tuple[str, str], int]) -> None:
-        self._hosts = hosts
+    def __init__(
+        self,
+        hosts: list[str],
+        identities: Sequence[Identity],
+        keys: Sequence[dict[RowKind, pl.DataFrame]],
+        numbers: dict[tuple[str, str], int],
+    ) -> None:
         self._node = {host: index for index, host in enumerate(hosts)}
         self._identities = identities
         self._numbers = numbers
-        self._tasks: list[Task] = []
-        self._rows: list[list[_KeysOfRow]] = []
+        self._tasks: list[tuple[Task, list[_Row]]] = []
         self._user_of_gpu: dict[tuple[str, int], int] = {}
         self._node_tasks: dict[str, int] = {}
         self._devices: dict[int, dict[tuple[int, int], int]] = {}
-        self._known: dict[int, tuple[dict[int, str], _KeysOfProcesses]] = {}
-
-    def add_process(self, process: _Process, kinds: dict[RowKind, pl.DataFrame]) -> None:
-        identity = self._identities[process.report]
-        threads: list[Thread] = []
-        rows: list[_KeysOfRow] = []
-        names, keys = self._known_of(process.report, kinds)
-        tids = [tid for (tid,) in keys[RowKind.THREAD][process.global_pid]]
-        for tid in sorted(tids, key=lambda tid: (tid_of(tid) != process.pid, tid)):
-            threads.append(Thread(row_names.thread_name(names.get(tid, ""), tid_of(tid)), "thread"))
-            rows.append([(process.report, RowKind.THREAD, (tid,))])
-        streams = keys[RowKind.STREAM][process.global_pid]
-        devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in streams}
-        for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
-            for lane in range(lanes):
-                given = _given_names(identity, process.pid, *key[1:])
-                threads.append(Thread(row_names.stream_name(devices[key[1]], key[3], process.host), "stream", given))
-                rows.append([(process.report, RowKind.STREAM, (*key, lane))])
-        whole = keys[RowKind.DEVICE][process.global_pid]
-        devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
-        places: dict[int, int] = {}
-        for of_device in sorted(whole, key=lambda key: (devices[key[1]], key)):
-            number = devices[of_device[1]]
-            if number not in places:
-                places[number] = len(threads)
-                threads.append(_metrics_of(number))
-                rows.append([])
-            rows[places[number]].append((process.report, RowKind.DEVICE, of_device))
-        for device, number in devices.items():
-            self._devices.setdefault(process.report, {})[process.global_pid, device] = number
-            self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
-        rank = _rank(process)
-        program = identity.processes.get(process.global_pid, "")
-        name = row_names.process_name(rank, process.host, process.pid, program)
-        self._tasks.append(Task(name, self._node[process.host], rank, process.report, process.pid, tuple(threads)))
-        self._rows.append(rows)
-
-    def _known_of(self, report: int, kinds: dict[RowKind, pl.DataFrame]) -> tuple[dict[int, str], _KeysOfProcesses]:
-        """Names of the threads of a report, and its keys by kind and process."""
-        if report not in self._known:
-            keys: _KeysOfProcesses = {kind: defaultdict(list) for kind in (RowKind.THREAD, *_OF_DEVICES)}
-            for kind, of_processes in keys.items():
+        self._names = [dict(identity.threads.iter_rows()) for identity in identities]
+        self._keys: defaultdict[tuple[int, RowKind, int], list[tuple[Any, ...]]] = defaultdict(list)
+        for report, kinds in enumerate(keys):
+            for kind in (RowKind.THREAD, *_OF_DEVICES):
                 for key in kinds[kind].iter_rows():
-                    of_processes[process_of(key[0])].append(key)
-            self._known[report] = dict(self._identities[report].threads.iter_rows()), keys
-        return self._known[report]
+                    self._keys[report, kind, process_of(key[0])].append(key)
+
+    def add_process(self, process: _Process) -> None:
+        report, host, identity = process.report, process.host, self._identities[process.report]
+        tids, streams, of_devices = (
+            self._keys[report, kind, process.global_pid] for kind in (RowKind.THREAD, RowKind.STREAM, RowKind.DEVICE)
+        )
+        rows: list[_Row] = []
+        for (tid,) in sorted(tids, key=lambda key: (tid_of(key[0]) != process.pid, key)):
+            name = row_names.thread_name(self._names[report].get(tid, ""), tid_of(tid))
+            rows.append((Thread(name, "thread"), [(report, RowKind.THREAD, (tid,))]))
+        devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in (*streams, *of_devices)}
+        for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
+            name = row_names.stream_name(devices[key[1]], key[3], host)
+            thread = Thread(name, "stream", _given_names(identity, process.pid, *key[1:]))
+            rows += [(thread, [(report, RowKind.STREAM, (*key, lane))]) for lane in range(lanes)]
+        for of_device in sorted(of_devices, key=lambda key: (devices[key[1]], key)):
+            _put(rows, _metrics_of(devices[of_device[1]]), report, RowKind.DEVICE, of_device)
+        for device, number in devices.items():
+            self._devices.setdefault(report, {})[process.global_pid, device] = number
+            self._user_of_gpu.setdefault((host, number), len(self._tasks))
+        rank = _rank(process)
+        name = row_names.process_name(rank, host, process.pid, identity.processes.get(process.global_pid, ""))
+        self._tasks.append((Task(name, self._node[host], rank, report, process.pid, ()), rows))
 
     def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
         # Several that share a GPU in one report are its instances; one alone is the GPU.
         of_gpu = Counter((report, gpu & _GPU) for *_, report, gpu in sampled)
-        by_device: dict[tuple[str, int, int | None], list[tuple[int, int]]] = {}
+        by_device: dict[tuple[int, int, int, str, int | None], tuple[int, int]] = {}
         for host, key, report, gpu in sorted(sampled):
             instance = gpu >> _GPU_BITS if of_gpu[report, gpu & _GPU] > 1 else None
-            by_device.setdefault((host, self._numbers[host, key], instance), []).append((report, gpu))
-        for (host, number, instance), samplers in sorted(
-            by_device.items(), key=lambda entry: (self._node[entry[0][0]], entry[0][1], entry[0][2] or 0)
-        ):
-            task = self._user_of_gpu.get((host, number))
+            place = self._node[host], self._numbers[host, key], instance or 0, host, instance
             # A GPU that two reports sampled is one row with the samples of the first.
-            report, gpu = samplers[0]
-            self._add(
-                self._task_of_node(host) if task is None else task, _metrics_of(number, instance), (report, RowKind.GPU, (gpu,))
-            )
+            by_device.setdefault(place, (report, gpu))
+        for (_, number, _, host, instance), (report, gpu) in sorted(by_device.items(), key=lambda entry: entry[0][:3]):
+            task = self._user_of_gpu.get((host, number))
+            rows = self._rows_of_node(host) if task is None else self._tasks[task][1]
+            _put(rows, _metrics_of(number, instance), report, RowKind.GPU, (gpu,))
 
     def add_components(self, components: set[tuple[str, str, int]]) -> None:
-        added: set[tuple[str, str]] = set()
+        first_report: dict[tuple[str, str], int] = {}
         for host, component, report in sorted(components, key=lambda entry: (self._node[entry[0]], *entry[1:])):
             # As for GPUs: what two reports sampled has one row.
-            if (host, component) not in added:
-                added.add((host, component))
-                name = on_one_line(component) or "unnamed component"
-                self._add(self._task_of_node(host), Thread(name, "component"), (report, RowKind.COMPONENT, (component,)))
+            first_report.setdefault((host, component), report)
+        for (host, component), report in first_report.items():
+            thread = Thread(on_one_line(component) or "unnamed component", "component")
+            _put(self._rows_of_node(host), thread, report, RowKind.COMPONENT, (component,))
 
-    def _task_of_node(self, host: str) -> int:
-        """The task of what belongs to a node and to no process, made when it is needed."""
+    def _rows_of_node(self, host: str) -> list[_Row]:
+        """Rows of the task of what belongs to a node and to no process, made when it is needed."""
         if host not in self._node_tasks:
             self._node_tasks[host] = len(self._tasks)
-            self._tasks.append(Task(row_names.node_task_name(host), self._node[host], None, None, None, ()))
-            self._rows.append([])
-        return self._node_tasks[host]
-
-    def _add(self, task: int, thread: Thread, key: tuple[int, RowKind, tuple[Any, ...]]) -> None:
-        """Put a key on a row of a task: an existing one, or a new one."""
-        owner = self._tasks[task]
-        if thread not in owner.threads:
-            self._tasks[task] = replace(owner, threads=(*owner.threads, thread))
-            self._rows[task].append([])
-        self._rows[task][self._tasks[task].threads.index(thread)].append(key)
+            self._tasks.append((Task(row_names.node_task_name(host), self._node[host], None, None, None, ()), []))
+        return self._tasks[self._node_tasks[host]][1]
 
     def finish(self, cpus: Sequence[int]) -> Rows:
         """All rows; `cpus` is the number of CPUs that the events of each report are on."""
-        entries = [
-            (task + 1, thread + 1, self._tasks[task].threads[thread].kind)
-            for task in range(len(self._tasks))
-            for thread in range(len(self._tasks[task].threads))
-        ]
-        table = pl.DataFrame(entries, schema={"task": pl.Int64, "thread": pl.Int64, "kind": pl.String}, orient="row")
+        entries: list[tuple[int, int, int, str]] = []
         keys: dict[tuple[int, RowKind], list[tuple[Any, ...]]] = {}
-        sources = [of_thread for of_task in self._rows for of_thread in of_task]
-        for row, of_thread in enumerate(sources):
-            for report, kind, key in of_thread:
-                keys.setdefault((report, kind), []).append((*key, row))
+        for task, (_, rows) in enumerate(self._tasks, start=1):
+            for thread, (row, on_row) in enumerate(rows, start=1):
+                for report, kind, key in on_row:
+                    keys.setdefault((report, kind), []).append((*key, len(entries)))
+                entries.append((len(entries), task, thread, row.kind))
+        schema = {"row": pl.Int64, "task": pl.Int64, "thread": pl.Int64, "kind": pl.String}
         return Rows(
             self._nodes(cpus),
-            tuple(self._tasks),
-            table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
+            tuple(replace(task, threads=tuple(thread for thread, _ in rows)) for task, rows in self._tasks),
+            pl.DataFrame(entries, schema=schema, orient="row"),
             {
-                (report, kind): pl.DataFrame(found, schema={**key_columns(kind), "row": pl.Int64}, orient="row")
-                for (report, kind), found in keys.items()
+                (report, kind): pl.DataFrame(of_kind, schema={**key_columns(kind), "row": pl.Int64}, orient="row")
+                for (report, kind), of_kind in keys.items()
             },
             self._devices,
         )
 
     def _nodes(self, cpus_of_events: Sequence[int]) -> tuple[Node, ...]:
-        cpus = dict.fromkeys(self._hosts, 1)
+        cpus = dict.fromkeys(self._node, 1)
         with_events = dict(cpus)
         for identity, of_events in zip(self._identities, cpus_of_events, strict=True):
             host = _host(identity)
             if host in cpus:
                 cpus[host] = max(cpus[host], identity.cpus, of_events)
                 with_events[host] = max(with_events[host], of_events)
-        return tuple(Node(host, cpus[host], with_events[host]) for host in self._hosts)
+        return tuple(Node(host, cpus[host], with_events[host]) for host in self._node)
 
     def _device(self, identity: Identity, global_pid: int, device: int) -> int:
         return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
+
+
+def _put(rows: list[_Row], thread: Thread, report: int, kind: RowKind, key: tuple[Any, ...]) -> None:
+    """Put a key on a row of a task: an existing one, or a new one."""
+    on_row = next((on_row for row, on_row in rows if row == thread), None)
+    if on_row is None:
+        on_row = []
+        rows.append((thread, on_row))
+    on_row.append((report, kind, key))
 
 
 def _metrics_of(device: int, instance: int | None = None) -> Thread:

@@ -98,12 +98,12 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     is_stream = np.zeros(len(base), dtype=bool)
     is_stream[numbers] = (kinds == "stream").to_numpy()
     sweeper = _Sweeper(base, is_stream, first)
-    kept = TimeSelection(
+    windows_of_trace = TimeSelection(
         tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
     for window, behind in _with_ends(all_edges.windows(any_ties=True)):
-        yield kept.clip(sweeper.advance(window, behind), shift=False)
-    yield kept.clip(sweeper.finish(selection.length), shift=False)
+        yield windows_of_trace.clip(sweeper.advance(window, behind), shift=False)
+    yield windows_of_trace.clip(sweeper.finish(selection.length), shift=False)
 
 
 def _with_ends(windows: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int]]:
@@ -202,18 +202,18 @@ class _Sweeper:
             by_row = self._by_row(row)
             row, start, end, edge = row[by_row], start[by_row], end[by_row], edge[by_row]
             is_start, is_end = is_start[by_row], is_end[by_row]
-        time, both = np.stack([start, end], axis=1).ravel(), np.stack([edge + _IS_START, edge], axis=1).ravel()
+        time, edges = np.stack([start, end], axis=1).ravel(), np.stack([edge + _IS_START, edge], axis=1).ravel()
         row = np.repeat(row, 2)
         if not (is_start.all() and is_end.all()):
             due = np.stack([is_start, is_end], axis=1).ravel()
-            row, time, both = row[due], time[due], both[due]
+            row, time, edges = row[due], time[due], edges[due]
         # Most intervals of a row do not overlap.
         if ((time[1:] < time[:-1]) & (row[1:] == row[:-1])).any():
             order = np.argsort(time, kind="stable")
             if row[0] != row[-1]:
                 order = order[self._by_row(row[order])]
-            row, time, both = row[order], time[order], both[order]
-        return row, time, both
+            row, time, edges = row[order], time[order], edges[order]
+        return row, time, edges
 
     def _row(self, edge: np.ndarray) -> np.ndarray:
         row: np.ndarray = (edge >> _ROW_AT & 2**_ROW_BITS - 1) - self._first
@@ -263,12 +263,12 @@ class _Sweeper:
         self._open[:, rows.row[is_open_after]] = 0
         present = {*np.flatnonzero(np.bincount(state)).tolist(), *np.flatnonzero(before.any(axis=1)).tolist()}
         for states, where in ((_BY_PRIORITY, ~on_stream), (_ON_STREAMS, on_stream)):
-            for one in reversed(states):
-                if one in present and where.any():
-                    count = rows.running(np.where((state == one) & where, step, 0), before[one])
-                    top[(count > 0) & where] = one
-                    own = where[rows.last] & is_open_after
-                    self._open[one, rows.row[own]] = count[rows.last][own]
+            for of_state in reversed(states):
+                if of_state in present and where.any():
+                    count = rows.running(np.where((state == of_state) & where, step, 0), before[of_state])
+                    top[(count > 0) & where] = of_state
+                    ends_open = where[rows.last] & is_open_after
+                    self._open[of_state, rows.row[ends_open]] = count[rows.last][ends_open]
         return top
 
     def finish(self, end: int) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows, with_absent
 from nsys2prv.vocabulary.event_types import Role
 
 _STREAM = "stream_number"
@@ -97,10 +97,10 @@ def _most_at_once(pieces: Iterable[pl.DataFrame], key: list[str]) -> dict[tuple[
     return most
 
 
-def behind(lanes: pl.DataFrame, others: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+def behind(lanes: pl.DataFrame, in_front: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """`lanes` (as of `count_lanes`), behind those of another source on some streams."""
     key = list(RowKind.STREAM.key)
-    beside = streams.join(others.select(*key, moved="lanes"), on=key, how="left")
+    beside = streams.join(in_front.select(*key, moved="lanes"), on=key, how="left")
     moved = lanes.join(beside, on=key, how="left", maintain_order="left").with_columns(pl.col("moved").fill_null(0))
     by = pl.max_horizontal(pl.col("moved") - pl.col("first_lane"), 0)
     return moved.with_columns(pl.col("lanes") + by, pl.col("first_lane") + by).drop("moved")
@@ -120,7 +120,7 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
             ordered.add(of_streams.select("start", _STREAM, reach=reach, is_second=pl.lit(is_second, pl.Int64)))
     # How far events of each source reach that started before.
     reached = pl.DataFrame(schema={"start": pl.Int64, _STREAM: pl.Int64, "first": pl.Int64, "second": pl.Int64})
-    found = [pl.DataFrame(schema={_STREAM: pl.Int64})]
+    covered_streams = [pl.DataFrame(schema={_STREAM: pl.Int64})]
     of_second = pl.col("is_second") == 1
     for window in ordered.windows(any_ties=True):
         ends = window.select(
@@ -129,15 +129,15 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
             first=pl.when(~of_second).then("reach"),
             second=pl.when(of_second).then("reach"),
         )
-        whole = pl.concat([reached, ends]).sort(_STREAM, "start", maintain_order=True)
+        reaches = pl.concat([reached, ends]).sort(_STREAM, "start", maintain_order=True)
         before = {name: pl.col(name).cum_max().forward_fill().shift(1).over(_STREAM) for name in ("first", "second")}
-        covered = whole.with_columns(
+        covered = reaches.with_columns(
             beside=pl.when(pl.col("first").is_not_null()).then(before["second"]).otherwise(before["first"])
         )
-        found.append(covered.filter(pl.col("start") < pl.col("beside")).select(_STREAM))
-        last = whole.group_by(_STREAM, maintain_order=True).agg(pl.col("first").max(), pl.col("second").max())
+        covered_streams.append(covered.filter(pl.col("start") < pl.col("beside")).select(_STREAM))
+        last = reaches.group_by(_STREAM, maintain_order=True).agg(pl.col("first").max(), pl.col("second").max())
         reached = last.select(pl.lit(None, pl.Int64).alias("start"), _STREAM, "first", "second")
-    return streams.join(pl.concat(found).unique(), on=_STREAM, how="semi", maintain_order="left").select(key)
+    return streams.join(pl.concat(covered_streams).unique(), on=_STREAM, how="semi", maintain_order="left").select(key)
 
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -148,9 +148,7 @@ CPU = "cpu"
 
 def complete(frame: pl.LazyFrame) -> pl.LazyFrame:
     """A source's frame, with those of TYPE_COLUMNS that it leaves out as nulls."""
-    present = frame.collect_schema().names()
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in TYPE_COLUMNS.items() if name not in present]
-    return frame.with_columns(missing) if missing else frame
+    return with_absent(frame, TYPE_COLUMNS)
 
 
 def text_attributes(schema: pl.Schema) -> list[str]:
@@ -230,15 +228,15 @@ class Measure:
 def measures(source: Source, report: Report) -> list[Measure]:
     """What the extent of a source is joined from: its table, then further tables that its events are made of."""
     only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
-    own = Measure(source.table, source.times, only)
+    of_table = Measure(source.table, source.times, only)
     extra = source.extra_tables if isinstance(source, StreamedSource) else ()
-    return [own, *(Measure(table, ("start", "end")) for table in filter(report.has, extra))]
+    return [of_table, *(Measure(table, ("start", "end")) for table in filter(report.has, extra))]
 
 
 def joined(extents: Sequence[Extent]) -> Extent:
     """The extent of a source from those of its measures: rows of the first, times of all."""
-    firsts = [one.first for one in extents if one.first is not None]
-    lasts = [one.last for one in extents if one.last is not None]
+    firsts = [extent.first for extent in extents if extent.first is not None]
+    lasts = [extent.last for extent in extents if extent.last is not None]
     return Extent(extents[0].rows, min(firsts, default=None), max(lasts, default=None))
 
 
@@ -249,9 +247,9 @@ def extent(report: Report, source: Source) -> Extent:
     return joined([measure.of(report) for measure in measures(source, report)])
 
 
-def count_events(report: Report, found: Survey) -> int:
+def count_events(report: Report, surveyed: Survey) -> int:
     """Rows of the table that the events of a source are made of; raises ReportError when it breaks off."""
-    source = found.source
+    source = surveyed.source
     frame = source.surveyed(report)
     if isinstance(source, StreamedSource):
         if not source.unread_reason:
@@ -260,8 +258,8 @@ def count_events(report: Report, found: Survey) -> int:
                 return sum(map(count_rows, source.stream(report, Path(folder))))
         # Rows for the survey only have no start.
         frame = frame.drop_nulls("start")
-    further = pl.col(CONTINUATION).fill_null(False).sum() if CONTINUATION in frame.collect_schema().names() else pl.lit(0)
-    return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
+    continuations = pl.col(CONTINUATION).fill_null(False).sum() if CONTINUATION in frame.collect_schema().names() else pl.lit(0)
+    return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - continuations.cast(pl.Int64))).item())
 
 
 def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
@@ -277,24 +275,24 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     attributes = text_attributes(frame.collect_schema())
     groups = values.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # Sorted: polars gives distinct rows in any order.
-    found = Survey(source, groups.sort(groups.columns), 0, None)
+    surveyed = Survey(source, groups.sort(groups.columns), 0, None)
     if CPU in frame.collect_schema().names():
         last_cpu = values.collect(frame.select(pl.col(CPU).max())).item()
-        found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
+        surveyed = replace(surveyed, cpus=0 if last_cpu is None else int(last_cpu) + 1)
     # Derived events are on the rows of others, and marks have no length.
-    marks = all(one.role is not Role.INTERVAL for one in source.types)
-    if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
-        return found
-    return replace(found, lanes=count_lanes(report, source, found.keys, folder))
+    marks = all(event_type.role is not Role.INTERVAL for event_type in source.types)
+    if folder is None or source.row is not RowKind.STREAM or source.derived or marks or surveyed.is_empty:
+        return surveyed
+    return replace(surveyed, lanes=count_lanes(report, source, surveyed.keys, folder))
 
 
 def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Survey]:
     """Surveys of a report; where events of two sources with the same event type run at once on a stream, so that one would end
     the other in the trace, the second source has its lanes behind those of the first. Raises ReportError.
     """
-    found: list[Survey] = []
+    placed: list[Survey] = []
     for second in surveys:
-        for first in list(found):
+        for first in list(placed):
             if first.lanes is None or second.lanes is None or not _share_intervals(first.source, second.source):
                 continue
             keys = second.keys.join(first.keys, on=list(RowKind.STREAM.key), how="semi", maintain_order="left")
@@ -303,12 +301,12 @@ def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Surve
             streams = streams_of_both_at_once(report, first.source, second.source, keys, folder)
             if streams.height:
                 second = replace(second, lanes=behind(second.lanes, first.lanes, streams))
-        found.append(second)
-    return found
+        placed.append(second)
+    return placed
 
 
 def _share_intervals(first: Source, second: Source) -> bool:
-    return any(one.role is Role.INTERVAL for one in {*first.types}.intersection(second.types))
+    return any(event_type.role is Role.INTERVAL for event_type in {*first.types}.intersection(second.types))
 
 
 def whole_survey(report: Report, source: Source) -> Survey:

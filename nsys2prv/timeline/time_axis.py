@@ -89,8 +89,8 @@ class Placement:
         rough = time + self.offset
         correction = self.clock.offset + (rough - self.clock.pivot).cast(pl.Float64) * self.clock.drift
         for step in self.clock.steps:
-            done = (rough - step.after).cast(pl.Float64) / max(step.before - step.after, 1)
-            correction = correction + done.clip(0, 1) * step.size
+            progress = (rough - step.after).cast(pl.Float64) / max(step.before - step.after, 1)
+            correction = correction + progress.clip(0, 1) * step.size
         return rough - correction.round().cast(pl.Int64) + self.shift
 
     @property
@@ -167,11 +167,10 @@ class TimeSelection:
         is_last = np.concatenate([is_new[1:], [True]])
         return cls(tuple(map(int, starts[is_new])), tuple(map(int, ends[is_last])))
 
-    def intersection(self, other: TimeSelection) -> TimeSelection:
+    def intersection(self, selection: TimeSelection) -> TimeSelection:
         """The time that both keep."""
-        mine = pl.DataFrame({"start": self.starts, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
-        both = other.clip(mine, shift=False)
-        return TimeSelection.union(both.select("start", "end"))
+        windows = pl.DataFrame({"start": self.starts, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
+        return TimeSelection.union(selection.clip(windows, shift=False))
 
     @property
     def origin(self) -> int:

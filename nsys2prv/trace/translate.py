@@ -289,7 +289,7 @@ def _tasks(rows: Rows, opened: Sequence[OpenedReport]) -> list[dict[str, Any]]:
             "report": str(opened[task.report].report.path) if task.report is not None else None,
             "threads": [thread.name for thread in task.threads],
             # By the number of the thread in the trace.
-            "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
+            "nvtx_names": {number: thread.given_names for number, thread in enumerate(task.threads, 1) if thread.given_names},
         }
         for task in rows.tasks
     ]

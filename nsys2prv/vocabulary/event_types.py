@@ -117,11 +117,10 @@ class EventType(int):
         lanes: int = 0,
         former: int = 0,
     ) -> EventType:
-        one = super().__new__(cls, number)
-        one.label, one.role, one.values, one.gradient, one.unit = label, role, values, gradient, unit
-        one.step, one.members, one.overflow, one.precision, one.lanes = step, members, overflow, precision, lanes
-        one.former = former
-        return one
+        event_type = super().__new__(cls, number)
+        vars(event_type).update(label=label, role=role, values=values, gradient=gradient, unit=unit, step=step, members=members)
+        vars(event_type).update(overflow=overflow, precision=precision, lanes=lanes, former=former)
+        return event_type
 
     def __getnewargs__(self) -> tuple[int, str, Role]:  # type: ignore[override]
         return int(self), self.label, self.role
@@ -145,8 +144,8 @@ class EventType(int):
         """Which member of a series has a number; 0 of a type that is no series."""
         if not self.is_series:
             return 0
-        index, rest = divmod(number - self, self.step)
-        return index if rest == 0 and index < self.members else self.members + number - self.overflow
+        index, remainder = divmod(number - self, self.step)
+        return index if remainder == 0 and index < self.members else self.members + number - self.overflow
 
     def beside(self, number: int, lane: int) -> int:
         """Number of lane `lane` (0: the type itself) of the type, or member of a series, with a number."""
@@ -159,8 +158,8 @@ class EventType(int):
             return True
         if not self.is_series:
             return number == self
-        index, rest = divmod(number - self, self.step)
-        return (0 <= index < self.members and rest == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
+        index, remainder = divmod(number - self, self.step)
+        return (0 <= index < self.members and remainder == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
 
 
 COPY_KINDS: dict[int, str] = {

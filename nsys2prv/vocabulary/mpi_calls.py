@@ -140,5 +140,5 @@ def message_parts(names: pl.Expr) -> pl.Expr:
 
 
 def _of_call(names: pl.Expr, rules: Iterable[tuple[str, int | str]], default: int | str) -> pl.Expr:
-    whole = [(rf"^(?i:{pattern})$", value) for pattern, value in rules]
-    return first_match(names.str.strip_prefix("MPI_"), whole, default)
+    anchored = [(rf"^(?i:{pattern})$", value) for pattern, value in rules]
+    return first_match(names.str.strip_prefix("MPI_"), anchored, default)

@@ -111,8 +111,8 @@ def unit_of_metric(name: str) -> str:
     >>> unit_of_metric("Unallocated Warps in Active SMs")
     ''
     """
-    if found := _BRACKETS.search(name):
-        return found[1][:_LONGEST]
+    if match := _BRACKETS.search(name):
+        return match[1][:_LONGEST]
     return "%" if re.search(PERCENTAGE, name) else "Hz" if _CLOCK.search(name) else ""
 
 
@@ -215,22 +215,22 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     rules = shipped_rules() if rules is None else tuple(rules)
     distinct = names.cast(pl.String).drop_nulls().unique(maintain_order=True).alias("name")
     text = pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, "").alias(_TEXT)
-    found: pl.DataFrame = distinct.to_frame().with_columns(text)
+    described: pl.DataFrame = distinct.to_frame().with_columns(text)
     of_family = [rule for rule in rules if rule.what == FAMILY]
-    chosen = _first_rule(found[_TEXT], of_family)
+    rule_of_family = _first_rule(described[_TEXT], of_family)
     for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):
         of_detail = [rule for rule in rules if rule.what == detail]
         asking = [index for index, rule in enumerate(of_family) if detail in rule.pieces[1::2]]
-        values = _values(found, _first_rule(found[_TEXT], of_detail), of_detail)
-        found = found.with_columns(pl.when(chosen.is_in(asking)).then(values.str.to_lowercase()).alias(detail))
+        values = _values(described, _first_rule(described[_TEXT], of_detail), of_detail)
+        described = described.with_columns(pl.when(rule_of_family.is_in(asking)).then(values.str.to_lowercase()).alias(detail))
     kinds = dict(enumerate(rule.kind or None for rule in of_family))
-    family = found.select(_one_line(pl.lit(_values(found, chosen, of_family)))).to_series()
+    family = described.select(_one_line(pl.lit(_values(described, rule_of_family, of_family)))).to_series()
     is_known = family.str.len_bytes() > 0
-    own = pl.col(_TEXT).str.extract(_FUNCTION).fill_null(pl.col(_TEXT))
-    return found.select(
+    function = pl.col(_TEXT).str.extract(_FUNCTION).fill_null(pl.col(_TEXT))
+    return described.select(
         "name",
-        pl.when(is_known).then(family).otherwise(_one_line(own)).replace("", UNNAMED).alias(FAMILY),
-        pl.when(is_known).then(chosen.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
+        pl.when(is_known).then(family).otherwise(_one_line(function)).replace("", UNNAMED).alias(FAMILY),
+        pl.when(is_known).then(rule_of_family.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
         pl.exclude("name", _TEXT),
     )
 
@@ -247,11 +247,11 @@ def _number_of_first(column: str, patterns: tuple[str, ...]) -> pl.Expr:
     return first_match(pl.col(column), numbered, None).cast(pl.Int64).alias("rule")
 
 
-def _values(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:
+def _values(texts: pl.DataFrame, rule_of_text: pl.Series, rules: list[Rule]) -> pl.Series:
     """Values of the rules that were chosen for each text; null for none."""
     value = pl.lit(None, pl.String)
-    for index in chosen.drop_nulls().unique().sort():
-        value = pl.when(chosen == index).then(_filled(rules[index], texts.columns)).otherwise(value)
+    for index in rule_of_text.drop_nulls().unique().sort():
+        value = pl.when(rule_of_text == index).then(_filled(rules[index], texts.columns)).otherwise(value)
     return texts.with_columns(value.alias(_TEXT))[_TEXT]
 
 

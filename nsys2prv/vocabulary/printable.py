@@ -76,8 +76,8 @@ def safe_json(content: Any, **form: Any) -> str:
     # Nearly always, and quickly known.
     if text.isascii() and "\x7f" not in text:
         return text
-    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

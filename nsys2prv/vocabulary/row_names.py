@@ -57,8 +57,8 @@ def parse_stream_name(name: str) -> StreamName | None:
     >>> parse_stream_name("CUDA-D0.S7-node1")
     StreamName(device=0, stream=7, node='node1')
     """
-    found = _STREAM.fullmatch(name)
-    return StreamName(int(found[1]), int(found[2]), found[3] or "") if found else None
+    match = _STREAM.fullmatch(name)
+    return StreamName(int(match[1]), int(match[2]), match[3] or "") if match else None
 
 
 def first_rows_of_streams(names: Iterable[Sequence[str]]) -> list[int]:
@@ -72,12 +72,12 @@ def first_rows_of_streams(names: Iterable[Sequence[str]]) -> list[int]:
     names
         Names of the rows of each task.
     """
-    found: list[int] = []
+    first_rows: list[int] = []
     for of_task in names:
         first: dict[str, int] = {}
-        for row, name in enumerate(of_task, start=len(found)):
-            found.append(first.setdefault(name, row) if parse_stream_name(name) else row)
-    return found
+        for row, name in enumerate(of_task, start=len(first_rows)):
+            first_rows.append(first.setdefault(name, row) if parse_stream_name(name) else row)
+    return first_rows
 
 
 def metrics_name(device: int, instance: int | None = None) -> str:
@@ -97,8 +97,8 @@ def device_of_metrics(name: str) -> int | None:
     >>> device_of_metrics("Metrics GPU1/2"), device_of_metrics("CUDA-D0.S7")
     (1, None)
     """
-    found = _METRICS.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _METRICS.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def is_component(name: str) -> bool:
@@ -135,8 +135,8 @@ def rank_of_process(name: str) -> int | None:
     >>> rank_of_process("Rank 3 node01 pid 4711 python3"), rank_of_process("Node node01"), rank_of_process("Rank 9999999999")
     (3, None, None)
     """
-    found = _RANK.match(name)
-    return int(found[1]) if found else None
+    match = _RANK.match(name)
+    return int(match[1]) if match else None
 
 
 def node_task_name(host: str) -> str:

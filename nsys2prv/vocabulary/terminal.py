@@ -43,24 +43,24 @@ def wrapped(line: Line, width: int | None) -> list[Line]:
     (['  one two', '    three'], [[('name  ', '1'), ('  a', '2')], [('        note', '2')]], ['one two'])
     """
     pieces = [(line, "")] if isinstance(line, str) else list(line)
-    whole = "".join(text for text, _ in pieces)
-    if width is None or len(whole) <= width:
+    plain = "".join(text for text, _ in pieces)
+    if width is None or len(plain) <= width:
         return [line]
     last, style = pieces[-1]
     blanks = len(last) - len(last.lstrip())
-    indent = blanks + 2 if len(pieces) == 1 else len(whole) - len(last) + blanks
+    indent = blanks + 2 if len(pieces) == 1 else len(plain) - len(last) + blanks
     if indent > width * _MOST_INDENT:
-        indent = len(whole) - len(whole.lstrip()) + 2
-    before = "x" * (len(whole) - len(last))
+        indent = len(plain) - len(plain.lstrip()) + 2
+    before = "x" * (len(plain) - len(last))
     text = before + _BEFORE_UNIT.sub(_KEPT, last)
-    found = textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
-    found = [one.replace(_KEPT, " ") for one in found]
-    if len(found[0]) < len(before):
+    lines = textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    lines = [wrapped_line.replace(_KEPT, " ") for wrapped_line in lines]
+    if len(lines[0]) < len(before):
         return [line]
-    first = found[0][len(before) :]
+    first = lines[0][len(before) :]
     if isinstance(line, str):
-        return [first, *found[1:]]
-    return [[*pieces[:-1], (first, style)], *([(text, style)] for text in found[1:])]
+        return [first, *lines[1:]]
+    return [[*pieces[:-1], (first, style)], *([(text, style)] for text in lines[1:])]
 
 
 def styled_lines(lines: Iterable[Line], *, colors: bool) -> str:
@@ -86,7 +86,7 @@ _MOST_LINES = 2
 """Lines of a heading."""
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int | None = None) -> list[str]:
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int | None = None) -> list[str]:
     """Cells in columns of equal width.
 
     Parameters
@@ -107,31 +107,31 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[
     ['                  of the', '  kernel             run', '  a kerne...name    12 %']
     """
     if width is not None and _needed(_widths(columns, rows)) > width:
-        return _fitted(columns, rows, left, width)
+        return _fitted(columns, rows, texts, width)
     widths = _widths(columns, rows)
-    return [_line(cells, widths, left) for cells in (columns, *rows)]
+    return [_line(cells, widths, texts) for cells in (columns, *rows)]
 
 
-def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int | None) -> bool:
+def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int | None) -> bool:
     """Whether a table does not fit into a terminal of this width even with shortened texts, unless less of them remains than
     says something; never where the width is None.
     """
     if width is None:
         return False
     widths = [
-        min(widest, _LEAST_TEXT) if place in left else widest for place, widest in enumerate(_broken_widths(columns, rows))
+        min(widest, _LEAST_TEXT) if place in texts else widest for place, widest in enumerate(_broken_widths(columns, rows))
     ]
     return _needed(widths) > width
 
 
-def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int) -> list[str]:
+def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int) -> list[str]:
     widths = _broken_widths(columns, rows)
-    while (excess := _needed(widths) - width) > 0 and left:
-        widest = max(left, key=lambda place: widths[place])
+    while (excess := _needed(widths) - width) > 0 and texts:
+        widest = max(texts, key=lambda place: widths[place])
         if widths[widest] <= _SHORTEST_TEXT:
             break
-        others = max((widths[place] for place in left if place != widest), default=0)
-        widths[widest] = max(widths[widest] - excess, min(others, widths[widest] - 1), _SHORTEST_TEXT)
+        next_widest = max((widths[place] for place in texts if place != widest), default=0)
+        widths[widest] = max(widths[widest] - excess, min(next_widest, widths[widest] - 1), _SHORTEST_TEXT)
     for place, heading in enumerate(columns):
         # Headings stay on one line where there is room.
         if len(heading) > widths[place] and _needed(widths) + len(heading) - widths[place] <= width:
@@ -141,9 +141,9 @@ def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozens
     # The last line of each is just above the cells.
     above = zip(*([""] * (height - len(heading)) + heading for heading in headings), strict=True)
     cells = (
-        [short(cell, widths[place]) if place in left else cell for place, cell in enumerate(one)] for one in (*above, *rows)
+        [short(cell, widths[place]) if place in texts else cell for place, cell in enumerate(row)] for row in (*above, *rows)
     )
-    return [_line(one, widths, left) for one in cells]
+    return [_line(row, widths, texts) for row in cells]
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
@@ -169,9 +169,9 @@ def _needed(widths: Sequence[int]) -> int:
     return sum(widths) + len(_BETWEEN) * len(widths)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int], texts: frozenset[int]) -> str:
     aligned = (
-        f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
+        f"{cell:<{width}}" if place in texts else f"{cell:>{width}}"
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return _BETWEEN + _BETWEEN.join(aligned).rstrip()

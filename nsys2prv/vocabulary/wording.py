@@ -58,7 +58,7 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     return printable(on_one_line(text), longest)
 
 
-def did_you_mean(given: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: what is near, or all names where nothing is.
 
     >>> did_you_mean("kernles", ["kernels", "nvtx"]), did_you_mean("?", ["kernels", "nvtx"])
@@ -67,12 +67,12 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     # Loaded for a mistake only: the program itself starts with this module.
     from nsys2prv.vocabulary.wording import nearest
 
-    known = list(names)
-    near = nearest(given, known)
-    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(known)}"
+    known_names = list(names)
+    near = nearest(name, known_names)
+    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(known_names)}"
 
 
-def did_you_mean_any(given: str, names: Iterable[str], command: str) -> str:
+def did_you_mean_any(requested: str, names: Iterable[str], command: str) -> str:
     """The end of a sentence about a name, or a pattern of names, that nothing in a run has: what is near, and what lists all.
 
     >>> did_you_mean_any("stpe", ["step", "load"], "inspect --nvtx")
@@ -80,7 +80,7 @@ def did_you_mean_any(given: str, names: Iterable[str], command: str) -> str:
     """
     from nsys2prv.vocabulary.wording import nearest
 
-    near = [short(name) for name in nearest(given.strip("*?"), names)]
+    near = [short(name) for name in nearest(requested.strip("*?"), names)]
     lists = f"`nsys2prv {command}` lists all names"
     return f"; did you mean {listed(near, 'or')}? ({lists})" if near else f"; {lists}"
 
@@ -137,7 +137,7 @@ _COMPARED = 2_000
 """Names that are compared by their letters; of more, those with a word in common come first."""
 
 
-def nearest(word: str, known: Iterable[str], most: int = _OFFERED) -> list[str]:
+def nearest(word: str, names: Iterable[str], most: int = _OFFERED) -> list[str]:
     """Known names that someone may have meant, the nearest first, by the similarity of `difflib`.
 
     Names that contain the word, or whose words contain those of it, come before those that are spelled alike.
@@ -145,18 +145,18 @@ def nearest(word: str, known: Iterable[str], most: int = _OFFERED) -> list[str]:
     >>> nearest("kernles", ["kernels", "copies", "nvtx"]), nearest("batch", ["next_batch", "Batch", "epoch"])
     (['kernels'], ['Batch', 'next_batch'])
     """
-    wanted = word.casefold().strip()
-    if not wanted:
+    folded = word.casefold().strip()
+    if not folded:
         return []
-    parts = set(_words(wanted))
+    parts = set(_words(folded))
     ranked = []
-    names = list(dict.fromkeys(known))
-    if len(names) > _COMPARED:
-        names.sort(key=lambda name: parts.isdisjoint(_words(name.casefold())))
-    for place, name in enumerate(names[:_COMPARED]):
+    candidates = list(dict.fromkeys(names))
+    if len(candidates) > _COMPARED:
+        candidates.sort(key=lambda name: parts.isdisjoint(_words(name.casefold())))
+    for place, name in enumerate(candidates[:_COMPARED]):
         text = name.casefold()
-        matcher = SequenceMatcher(None, wanted, text, autojunk=False)
-        contains = len(wanted) >= 3 and (wanted in text or (len(text) >= 3 and text in wanted))
+        matcher = SequenceMatcher(None, folded, text, autojunk=False)
+        contains = len(folded) >= 3 and (folded in text or (len(text) >= 3 and text in folded))
         enough = contains or (matcher.real_quick_ratio() >= _LEAST_SIMILARITY and matcher.quick_ratio() >= _LEAST_SIMILARITY)
         likeness = matcher.ratio() if enough else 0.0
         if contains or likeness >= _LEAST_SIMILARITY:

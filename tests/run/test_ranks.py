@@ -8,6 +8,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -50,7 +51,7 @@ def run(
     for path, report in reports.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         paths.append(with_call(report).write(folder / path))
-    summary = translate(paths, folder / "trace", options)
+    summary = translate(paths, folder / "trace", replace(options or TranslateOptions(), no_views=True))
     assert check_trace(summary.prv).valid
     return summary
 

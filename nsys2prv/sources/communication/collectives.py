@@ -15,6 +15,7 @@ from nsys2prv.sources.communication import mpi, nccl
 from nsys2prv.sources.communication.communicators import communicator_handles, names_of_handles
 from nsys2prv.sources.cuda import kernels
 from nsys2prv.sources.nvtx import nvtx_ranges
+from nsys2prv.sources.source import with_absent
 from nsys2prv.vocabulary import nccl_names
 
 KINDS = ("nccl", "mpi")
@@ -100,22 +101,21 @@ def read_collectives(
     ReportError
         When a table breaks off while it is read.
     """
-    found = pl.DataFrame(schema=_COLUMNS)
+    ends = pl.DataFrame(schema=_COLUMNS)
     with_calls = kind == "nccl" and folder is not None and nccl.has_payloads(report)
     for piece in _nccl(report, with_calls=with_calls) if kind == "nccl" else _mpi(report, ranks or {}):
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in _COLUMNS.items() if name not in piece.columns]
-        found = pl.concat([found, piece.with_columns(absent).select(list(_COLUMNS)).cast(pl.Schema(_COLUMNS))])
-        if found.height > 8 * _MOST:
-            found = _begin_and_end(found)
-    found = _begin_and_end(found)
+        ends = pl.concat([ends, with_absent(piece, _COLUMNS).select(list(_COLUMNS)).cast(pl.Schema(_COLUMNS))])
+        if ends.height > 8 * _MOST:
+            ends = _begin_and_end(ends)
+    ends = _begin_and_end(ends)
     if with_calls and folder is not None:
-        found = _with_calls(found, nccl.kernels_with_calls(report, folder))
+        ends = _with_calls(ends, nccl.kernels_with_calls(report, folder))
     has_root = pl.col("rule").is_in([FROM_ROOT, TO_ROOT])
-    return found.filter(pl.col("rule").is_not_null() & (~has_root | pl.col("is_root").is_not_null()))
+    return ends.filter(pl.col("rule").is_not_null() & (~has_root | pl.col("is_root").is_not_null()))
 
 
-def _begin_and_end(found: pl.DataFrame) -> pl.DataFrame:
-    ordered = found.drop_nulls(_ALWAYS_KNOWN).sort("process", "sequence", "end", "start", *_OTHERS)
+def _begin_and_end(ends: pl.DataFrame) -> pl.DataFrame:
+    ordered = ends.drop_nulls(_ALWAYS_KNOWN).sort("process", "sequence", "end", "start", *_OTHERS)
     place, length = pl.int_range(pl.len()).over("process", "sequence"), pl.len().over("process", "sequence")
     return ordered.filter((place < _MOST) | (place >= length - _MOST))
 
@@ -152,7 +152,7 @@ def _nccl(report: Report, *, with_calls: bool) -> Iterator[pl.DataFrame]:
     return report.pieces(frame, PIECE_ROWS)
 
 
-def _with_calls(found: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataFrame:
+def _with_calls(ends: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataFrame:
     """What the payloads of NCCL's calls say of collectives: rule, root, communicator, size, and which one it is."""
     kernel = ["process", "sequence", "start", "end"]
     number_of = {name: pl.col(str(number)) for number, name in nccl.ATTRIBUTES.items()}
@@ -170,20 +170,20 @@ def _with_calls(found: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.Data
             identifier=pl.format("nccl {}", "identifier"),
             size_of_call=number_of[nccl_names.SIZE],
             which=pl.format("nccl {} {}", "identifier", which),
-        ).join(found, on=kernel, how="semi")
+        ).join(ends, on=kernel, how="semi")
         for piece in kernels
     ]
     if not parts:
-        return found
+        return ends
     # Of a fused group of calls a kernel may have more than one row.
     calls = pl.concat(parts).unique(kernel, keep="none")
     has_root = pl.col("rule").is_in([FROM_ROOT, TO_ROOT])
-    known = found.join(calls, on=kernel, how="left", maintain_order="left").with_columns(
+    with_calls = ends.join(calls, on=kernel, how="left", maintain_order="left").with_columns(
         # Sends and receives have a rule by their call only; a group of several calls by its kernel only.
         rule=pl.coalesce("rule_of_call", "rule"),
     )
     key = pl.col("which").hash().reinterpret(signed=True)
-    return known.with_columns(
+    return with_calls.with_columns(
         is_root=pl.when(has_root).then("is_root_of_call"),
         communicator=pl.col("identifier").hash().reinterpret(signed=True),
         size=pl.col("size_of_call"),
@@ -236,7 +236,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
 
 def _with_communicators(calls: pl.DataFrame, handles: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """Calls with their communicators as `sequence`, and whether the process is the root."""
-    known = (
+    named = (
         calls.drop_nulls("start")
         .sort("start")
         .join_asof(handles, left_on="start", right_on="since", by=["process", "commHandle"], check_sortedness=False)
@@ -245,7 +245,7 @@ def _with_communicators(calls: pl.DataFrame, handles: pl.DataFrame, names: pl.Da
     has_root = pl.col("rule") != ALL
     # Who gives or gets nothing does not wait.
     has_data = has_root | (pl.min_horizontal("size", "recvSize") > 0).fill_null(value=True)
-    return known.filter(has_data).with_columns(
+    return named.filter(has_data).with_columns(
         sequence=pl.coalesce(pl.format("communicator {}", "communicator"), "called", pl.lit("unknown")),
         is_root=pl.when(has_root).then(pl.col("rootRank") == pl.col("localRank")),
         size=pl.when("is_equal").then("size"),

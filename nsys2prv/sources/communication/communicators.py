@@ -101,11 +101,11 @@ def _named(rows: pl.DataFrame) -> pl.DataFrame:
     Also `label`, its name for people, which is unique as well. `localRank` is filled in where it follows from the parent's.
     """
     # The largest one without a parent is MPI_COMM_WORLD; one of a single rank is that rank's own.
-    whole = rows.filter(pl.col("parentHandle") == 0).sort("size", "place", descending=[True, False], nulls_last=True)
-    own = pl.when(pl.col("size") == 1).then(pl.format(" of rank {}", "rank")).otherwise(pl.lit(""))
+    roots = rows.filter(pl.col("parentHandle") == 0).sort("size", "place", descending=[True, False], nulls_last=True)
+    of_rank = pl.when(pl.col("size") == 1).then(pl.format(" of rank {}", "rank")).otherwise(pl.lit(""))
     number = pl.when(pl.col("rank").is_null()).then(0).otherwise(pl.int_range(pl.len()).over("rank"))
-    whole = whole.with_columns(
-        text=pl.format("world {}", number) + own,
+    roots = roots.with_columns(
+        text=pl.format("world {}", number) + of_rank,
         label=pl.when(number == 0)
         .then(pl.lit(event_types.MPI_COMM_WORLD))
         .when(pl.col("size") == 1)
@@ -138,20 +138,20 @@ def _named(rows: pl.DataFrame) -> pl.DataFrame:
         .then(pl.format("copy {}", copy))
         .otherwise(pl.format("ranks {}, number {}", members, copy))
     )
-    named = pl.concat([whole, groups])
+    named = pl.concat([roots, groups])
     # A child of a child is known when its parent is.
     while children.height:
         parents = named.select(parent="place", parentText="text", parentLabel="label", parentLocal="localRank")
-        known = children.join(parents, on="parent", how="inner", maintain_order="left")
-        if known.is_empty():
+        with_parents = children.join(parents, on="parent", how="inner", maintain_order="left")
+        if with_parents.is_empty():
             break
-        found = known.with_columns(
+        identified = with_parents.with_columns(
             text=pl.format("{} / {}", "parentText", "child"),
             label=pl.format("{} of {}", "childLabel", "parentLabel"),
             localRank=pl.coalesce("localRank", "parentLocal"),
         )
-        children = children.join(known, on="place", how="anti", maintain_order="left")
-        named = pl.concat([named, found.select(named.columns)])
+        children = children.join(with_parents, on="place", how="anti", maintain_order="left")
+        named = pl.concat([named, identified.select(named.columns)])
     unknown = pl.lit(None, pl.String)
     return pl.concat(
         [named, children.select(*rows.columns, text=unknown, label=of_size + " of unknown origin").select(named.columns)]

@@ -14,6 +14,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
+from nsys2prv.sources.source import with_absent
 from nsys2prv.vocabulary import mpi_calls
 from nsys2prv.vocabulary.mpi_calls import MessagePart
 
@@ -110,8 +111,7 @@ def read_message_ends(
 
 def _of_schema(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     for ends in frames:
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in END_SCHEMA.items() if name not in ends.columns]
-        yield ends.with_columns(absent).select(list(END_SCHEMA))
+        yield with_absent(ends, END_SCHEMA).select(list(END_SCHEMA))
 
 
 def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
@@ -123,10 +123,10 @@ def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[
             calls.add(piece)
     handles = communicator_handles(report, ranks)
     requests = _Requests()
-    seen = 0
+    rows_before = 0
     for window in calls.windows():
-        split = _sends_and_receives(window.with_columns(order=pl.int_range(seen, seen + window.height)))
-        seen += window.height
+        split = _sends_and_receives(window.with_columns(order=pl.int_range(rows_before, rows_before + window.height)))
+        rows_before += window.height
         at_once = split.filter(_has(MessagePart.SENDS | MessagePart.RECEIVES) & ~_has(MessagePart.LATER | MessagePart.DEFINES))
         yield _ends(pl.concat([at_once, requests.follow(split)]), handles)
     yield _ends(requests.rest(), handles)
@@ -143,12 +143,11 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
         ["start", "globalTid"]
     )
     if table == _COLLECTIVES:
-        found = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(MessagePart.LATER), pl.Int64))
+        calls = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(MessagePart.LATER), pl.Int64))
     else:
-        found = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
-    absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
-    process, order = process_of("globalTid"), pl.lit(0, pl.Int64)
-    return found.with_columns(*absent, process=process, order=order).select(list(_CALL_SCHEMA))
+        calls = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
+    calls = calls.with_columns(process=process_of("globalTid"), order=pl.lit(0, pl.Int64))
+    return with_absent(calls, _CALL_SCHEMA).select(list(_CALL_SCHEMA))
 
 
 def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
@@ -158,11 +157,11 @@ def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
     with the call. One row is both.
     """
     is_both = _has(MessagePart.SENDS) & _has(MessagePart.RECEIVES)
-    both = calls.filter(is_both)
-    if both.is_empty():
+    two_way = calls.filter(is_both)
+    if two_way.is_empty():
         return calls
     place = pl.int_range(pl.len()).over("globalTid", "start")
-    ordered = both.sort("start", "end", nulls_last=True, maintain_order=True).with_columns(
+    ordered = two_way.sort("start", "end", nulls_last=True, maintain_order=True).with_columns(
         is_first=place == 0, is_last=place == pl.len().over("globalTid", "start") - 1
     )
     sends = ordered.filter("is_first").with_columns(pl.col("part") & ~int(MessagePart.RECEIVES))
@@ -179,7 +178,7 @@ class _Requests:
     """
 
     def __init__(self) -> None:
-        self._kept = pl.DataFrame(schema=_CALL_SCHEMA)
+        self._open_calls = pl.DataFrame(schema=_CALL_SCHEMA)
 
     def follow(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Sends, and receives that are completed or of which nothing more can be known: columns of _CALL_SCHEMA."""
@@ -187,13 +186,13 @@ class _Requests:
         lost = with_request.filter(
             pl.col("requestHandle").is_null() & _has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES)
         )
-        known = pl.concat([self._kept, with_request.drop_nulls("requestHandle")]).with_row_index("place")
+        open_calls = pl.concat([self._open_calls, with_request.drop_nulls("requestHandle")]).with_row_index("place")
         begins, defines = (
             _has(MessagePart.LATER | MessagePart.DEFINES | MessagePart.STARTS),
             _has(MessagePart.LATER | MessagePart.DEFINES),
         )
         turns = (
-            known.sort(*_REQUEST, "place")
+            open_calls.sort(*_REQUEST, "place")
             .with_columns(
                 turn=begins.cast(pl.Int64).cum_sum().over(_REQUEST),
                 definition=pl.when(defines).then("place").forward_fill().over(_REQUEST),
@@ -202,11 +201,11 @@ class _Requests:
                 last_turn=pl.col("turn").max().over(_REQUEST), last_definition=pl.col("definition").max().over(_REQUEST)
             )
         )
-        of_definition = known.filter(_has(MessagePart.DEFINES)).select("part", *_OF_MESSAGE, definition="place")
+        of_definition = open_calls.filter(_has(MessagePart.DEFINES)).select("part", *_OF_MESSAGE, definition="place")
         started = (
             turns.filter(_has(MessagePart.STARTS)).drop("part", *_OF_MESSAGE).join(of_definition, on="definition", how="inner")
         )
-        made = turns.filter(_has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES))
+        begun = turns.filter(_has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES))
         # nsys records a test only when it found the request complete, and MPI_Waitall also for requests that MPI_Waitany
         # completed before: the first one counts.
         completed = (
@@ -215,7 +214,7 @@ class _Requests:
             .agg(completed=pl.col("end").sort_by("place").first())
         )
         begun = (
-            pl.concat([made, started.select(made.columns)])
+            pl.concat([begun, started.select(begun.columns)])
             .join(completed.with_columns(is_complete=pl.lit(True)), on=[*_REQUEST, "turn"], how="left")
             .with_columns(end="completed")
         )
@@ -226,7 +225,7 @@ class _Requests:
                 turns.filter(_has(MessagePart.DEFINES) & (pl.col("place") == pl.col("last_definition")))["place"],
             ]
         )
-        self._kept = known[keep.unique().sort()].drop("place")
+        self._open_calls = open_calls[keep.unique().sort()].drop("place")
         return pl.concat(
             [lost.with_columns(end=pl.lit(None, pl.Int64)), begun.filter(~is_open).sort("place").select(list(_CALL_SCHEMA))]
         )
@@ -234,17 +233,17 @@ class _Requests:
     def rest(self) -> pl.DataFrame:
         """Receives that are still open."""
         # Anything that gives the handles a new meaning closes them.
-        closing = self._kept.with_columns(start=pl.lit(2**62, pl.Int64), part=pl.lit(int(MessagePart.LATER), pl.Int64))
+        closing = self._open_calls.with_columns(start=pl.lit(2**62, pl.Int64), part=pl.lit(int(MessagePart.LATER), pl.Int64))
         return self.follow(closing.unique(_REQUEST, maintain_order=True))
 
 
 def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
     """Ends of messages with their communicators."""
-    known = calls.sort("start", maintain_order=True).join_asof(
+    in_communicator = calls.sort("start", maintain_order=True).join_asof(
         handles, left_on="start", right_on="since", by=["process", "commHandle"], check_sortedness=False
     )
     is_send = _has(MessagePart.SENDS)
-    return known.select(
+    return in_communicator.select(
         *("globalTid", "start", "order", "end", "communicator"),
         is_send=is_send,
         source=pl.when(is_send).then("localRank").otherwise("remoteRank"),

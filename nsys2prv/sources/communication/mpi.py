@@ -23,8 +23,8 @@ def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
 
     def collapse(rows: pl.DataFrame) -> pl.DataFrame:
         key = ["globalTid", "start", "label"]
-        others = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
-        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *others)
+        attributes = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
+        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *attributes)
         return calls.select(rows.columns)
 
     return collapse
@@ -102,7 +102,7 @@ def _table_source(table: str) -> TableSource:
         table=table,
         required=("start", "globalTid", "textId"),
         optional=("end", *_COLUMNS[table]),
-        further=message_ends.TABLES.get(table, ()),
+        extra=message_ends.TABLES.get(table, ()),
         row=RowKind.THREAD,
         types=(
             *event_types.MPI_TYPES.values(),

@@ -98,11 +98,11 @@ def _communicators(report: Report) -> pl.DataFrame:
     """
     size, rank, name = (pl.col(field) for field in (nccl_names.RANKS, nccl_names.RANK, nccl_names.COMMUNICATOR))
     values = report.distinct
-    found = values.collect(
+    distinct = values.collect(
         _with_fields(values, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
-    ranks = _ranks_of_processes(report, found["globalPid"].unique().to_list())
-    reported = found.group_by("globalPid", name, maintain_order=True).agg(
+    ranks = _ranks_of_processes(report, distinct["globalPid"].unique().to_list())
+    reported = distinct.group_by("globalPid", name, maintain_order=True).agg(
         ranks=size.max(), rank=pl.when(rank.drop_nulls().n_unique() == 1).then(rank.drop_nulls().first())
     )
     keys = [
@@ -195,8 +195,8 @@ def point_to_point(report: Report) -> pl.LazyFrame:
 def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """NCCL's kernels with the calls that launched them: columns `callTid`, `callStart`, and the kernel's `end`."""
     if _kernel_names(report):
-        for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
-            yield found.select("callTid", "callStart", "end").drop_nulls()
+        for kernels in with_calls(report, _kernels, folder, ("globalTid", "start")):
+            yield kernels.select("callTid", "callStart", "end").drop_nulls()
 
 
 # -- kernels --------------------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def _calls_of_kernels(report: Report) -> pl.LazyFrame:
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    for found in kernels_with_calls(report, folder):
-        yield found.drop(list(_IDS))
+    for piece in kernels_with_calls(report, folder):
+        yield piece.drop(list(_IDS))
 
 
 def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
@@ -250,20 +250,20 @@ def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     if not _kernel_names(report):
         return
     launched = ExternalSort(["callStart"], folder / "launched")
-    for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
-        launched.add(found.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
+    for piece in with_calls(report, _kernels, folder, ("globalTid", "start")):
+        launched.add(piece.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
     regions = ExternalSort(["callStart"], folder / "regions")
-    for found in report.pieces(_regions_with_ids, PIECE_ROWS):
+    for piece in report.pieces(_regions_with_ids, PIECE_ROWS):
         regions.add(
-            found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
+            piece.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
         )
     open_regions: list[pl.DataFrame] = []
     open_kernels: list[pl.DataFrame] = []
     for window in plan_windows([(launched, 1), (regions, 1)]):
-        known, kernels = [*open_regions, *regions.load(window)], [*open_kernels, *launched.load(window)]
+        of_regions, kernels = [*open_regions, *regions.load(window)], [*open_kernels, *launched.load(window)]
         open_kernels = []
-        if known:
-            of_units = with_units(pl.concat(known))
+        if of_regions:
+            of_units = with_units(pl.concat(of_regions))
             last = of_units.filter(pl.col("unit") == pl.col("unit").max().over("callTid"))
             if kernels:
                 # Further kernels of the last unit of a thread may come: its kernels are counted when all are there.

@@ -46,15 +46,15 @@ def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         calls.add(_of_schema(piece))
     for piece in nccl.launched_kernels(report, folder / "launched"):
         calls.add(_of_schema(piece))
-    kept = pl.DataFrame(schema=_CALL_SCHEMA)
-    seen = 0
+    open_calls = pl.DataFrame(schema=_CALL_SCHEMA)
+    ends_before = 0
     for window in calls.windows():
-        ends, kept = _complete(pl.concat([kept, window]))
-        yield _ends(ends, seen)
-        seen += ends.height
-    ends, open_ones = _complete(kept, is_last=True)
+        ends, open_calls = _complete(pl.concat([open_calls, window]))
+        yield _ends(ends, ends_before)
+        ends_before += ends.height
+    ends, open_ones = _complete(open_calls, is_last=True)
     assert open_ones.is_empty()
-    yield _ends(ends, seen)
+    yield _ends(ends, ends_before)
 
 
 def _of_schema(rows: pl.DataFrame) -> pl.DataFrame:
@@ -81,11 +81,11 @@ def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFram
         )
     )
     inside = kernels.filter(pl.col("unit").is_not_null() & (pl.col("callStart") <= pl.col("until")).fill_null(True))
-    done = inside.group_by("callTid", "unit").agg(pl.col("end").max())
+    ended = inside.group_by("callTid", "unit").agg(pl.col("end").max())
     last = pl.lit(not is_last) & (pl.col("unit") == pl.col("unit").max().over("callTid"))
     closed = (
         of_units.filter(~last & pl.col("label").is_in([nccl_names.SEND, nccl_names.RECEIVE]))
-        .join(done, on=["callTid", "unit"], how="left", maintain_order="left")
+        .join(ended, on=["callTid", "unit"], how="left", maintain_order="left")
         .join(units, on=["callTid", "unit"], how="left", maintain_order="left")
         .with_columns(end=pl.coalesce("end", "until"))
     )

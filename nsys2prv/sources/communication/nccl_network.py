@@ -62,10 +62,10 @@ def network_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]
     notes = ExternalSort(["connection", "start"], folder)
     for piece in report.pieces(_notes, PIECE_ROWS):
         notes.add(piece)
-    seen = 0
+    ends_before = 0
     for window in notes.windows():
-        ends = _ends(window).with_columns(order=pl.int_range(seen, seen + pl.len(), dtype=pl.Int64))
-        seen += ends.height
+        ends = _ends(window).with_columns(order=pl.int_range(ends_before, ends_before + pl.len(), dtype=pl.Int64))
+        ends_before += ends.height
         yield ends
 
 
@@ -106,10 +106,10 @@ def _notes(report: Report) -> pl.LazyFrame:
 
 def _ends(notes: pl.DataFrame) -> pl.DataFrame:
     """Ends of messages from all notes of some connections, in the order of time."""
-    whole = notes.filter("is_whole")
+    complete = notes.filter("is_whole")
     parts = [
-        _with_sequence(whole.drop_nulls("sequence")),
-        _in_order(whole.filter(pl.col("sequence").is_null())),
+        _with_sequence(complete.drop_nulls("sequence")),
+        _in_order(complete.filter(pl.col("sequence").is_null())),
         notes.filter(~pl.col("is_whole") & pl.col("is_post")).select(
             *_CONNECTION, "start", "sequence", "size", end=pl.lit(None, pl.Int64)
         ),

@@ -62,7 +62,13 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
 
 
 def _ucx(
-    title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], *, has_state: bool = True, **further: Any
+    title: str,
+    table: str,
+    event_type: EventType,
+    columns: Mapping[EventType, str],
+    *,
+    has_state: bool = True,
+    **attributes_of_source: Any,
 ) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         state = first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
@@ -80,7 +86,7 @@ def _ucx(
         types=(event_type, *columns),
         frame=frame,
         since="3.7",
-        **further,
+        **attributes_of_source,
     )
     return source
 

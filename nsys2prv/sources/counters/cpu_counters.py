@@ -30,18 +30,18 @@ _PER_SECOND = "{} (per second)"
 
 def _components(report: Report) -> pl.DataFrame:
     """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
-    known = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
+    components = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
     named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
-    return drop_duplicates(known.select("componentId", component=named).drop_nulls(), "componentId")
+    return drop_duplicates(components.select("componentId", component=named).drop_nulls(), "componentId")
 
 
 def _names(report: Report, key: str) -> pl.DataFrame:
     """Columns named `key`, `metric` and `measure` (the unit, null where none is known)."""
-    known = report.collect(
+    names = report.collect(
         report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
     )
     return drop_duplicates(
-        known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key
+        names.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key
     )
 
 
@@ -133,19 +133,18 @@ def _with_values_in(
     def stream(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         name = naming(report)
         for joined in with_values(report, folder, of_events, of_values):
-            kept = ("component", "start", "end", "type", "series", "value")
-            points = with_ends(name(joined.lazy()).select(*kept, is_further=CONTINUATION))
+            columns = ("component", "start", "end", "type", "series", "value")
+            points = with_ends(name(joined.lazy()).select(*columns, is_further=CONTINUATION))
             yield points.with_columns(pl.col(CONTINUATION) | pl.col("is_further")).drop("is_further").collect()
 
     source = StreamedSource(row=RowKind.COMPONENT, names=names, stream=stream, in_order=EndsOfSamples, **facts)
     return source
 
 
-def _known(report: Report, table: str, key: str, name: str) -> _Named:
+def _names_from(report: Report, table: str, key: str, name: str) -> _Named:
     """Joins the `name` of each `idx` from a table."""
-    found = drop_duplicates(report.read(table, optional=(key, Text(name))), key)
-    known = found.select(idx=key, name=name).lazy()
-    return lambda joined: joined.join(known, on="idx", how="left", maintain_order="left")
+    names = drop_duplicates(report.read(table, optional=(key, Text(name))), key).select(idx=key, name=name).lazy()
+    return lambda joined: joined.join(names, on="idx", how="left", maintain_order="left")
 
 
 def _rates(name: pl.Expr) -> list[pl.Expr]:
@@ -154,7 +153,7 @@ def _rates(name: pl.Expr) -> list[pl.Expr]:
 
 
 def _core_names(report: Report) -> _Named:
-    with_names = _known(report, "PMU_EVENT_REQUESTS", "id", "event_name")
+    with_names = _names_from(report, "PMU_EVENT_REQUESTS", "id", "event_name")
     name = pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event"))
     return lambda joined: with_names(joined).with_columns(_rates(name))
 
@@ -166,7 +165,7 @@ def _uncore_names(report: Report) -> _Named:
 
 
 def _bandwidth_names(report: Report) -> _Named:
-    with_names = _known(report, "TARGET_INFO_XMC_SPEC", "clientId", "name")
+    with_names = _names_from(report, "TARGET_INFO_XMC_SPEC", "clientId", "name")
     client = pl.coalesce("name", pl.format("client {}", "idx"), pl.lit("unnamed client"))
     series = pl.format("Memory bandwidth of {}", client)
     return lambda joined: with_names(joined).with_columns(type=pl.lit(SYSTEM_METRIC, pl.Int64), series=series, value="count")

@@ -74,8 +74,8 @@ def _frame(report: Report) -> pl.LazyFrame:
     names = report.read("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName")))
     # Ids of metrics differ between reports: only their names are equal.
     key = ["typeId", "metricId"]
-    known = _kinds(drop_duplicates(names, key), "metricName")
-    named = METRICS.scan(report).join(known.lazy(), on=key, how="left", maintain_order="left")
+    metrics = _kinds(drop_duplicates(names, key), "metricName")
+    named = METRICS.scan(report).join(metrics.lazy(), on=key, how="left", maintain_order="left")
     samples = named.select(
         "value",
         "is_percentage",
@@ -116,12 +116,12 @@ def _json_frame(report: Report) -> pl.LazyFrame:
     fields = _fields_of_types(report)
     names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type)) or [_NO_NAME]
     pairs = pl.concat_list(pl.struct(series=pl.lit(name), value=pl.col("fields").struct.field(name)) for name in names)
-    known = pl.element().filter(pl.element().struct.field("value").is_not_null())
+    with_value = pl.element().filter(pl.element().struct.field("value").is_not_null())
     samples = (
         _json_rows(report, fields)
         .with_columns(fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
         .with_row_index("row_of_table")
-        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(known))
+        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(with_value))
         .explode("pairs")
         .unnest("pairs")
         .with_columns(

@@ -33,10 +33,10 @@ _MS_PER_SECOND = 1000
 def _metrics(report: Report) -> pl.DataFrame:
     """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
     columns = ("metricsListId", "metricsIdx", Text("name"), Text("unit"))
-    known = drop_duplicates(report.read("TARGET_INFO_NETWORK_METRICS", optional=columns), columns[:2])
+    metrics = drop_duplicates(report.read("TARGET_INFO_NETWORK_METRICS", optional=columns), columns[:2])
     per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
     unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
-    return known.select(
+    return metrics.select(
         "metricsListId",
         "metricsIdx",
         metric=pl.when(unit.is_null()).then("name").otherwise(pl.format("{} ({})", "name", unit)),
@@ -49,20 +49,20 @@ def _adapters(report: Report) -> pl.DataFrame:
     names = report.read("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", Text("name")))
     ids = report.read("NIC_ID_MAP", optional=("nicId", "globalId"))
     # Up to 3.6 the global id is in the table of adapters.
-    known = pl.concat(
+    adapters = pl.concat(
         [
             ids.join(names.select("nicId", "name"), on="nicId", how="left").select("globalId", "name"),
             names.select("globalId", "name"),
         ]
     ).drop_nulls()
-    return drop_duplicates(known, "globalId").select("globalId", device=pl.format(row_names.NIC, "name"))
+    return drop_duplicates(adapters, "globalId").select("globalId", device=pl.format(row_names.NIC, "name"))
 
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
-    known = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
+    switches = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
     return (
-        drop_duplicates(known, "guid")
+        drop_duplicates(switches, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))
         .drop_nulls()
         .select("globalId", device=pl.format(row_names.SWITCH, "name"))

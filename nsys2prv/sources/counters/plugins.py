@@ -18,7 +18,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels, once
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
-from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource, with_absent
 from nsys2prv.vocabulary.event_types import ValueSet
 
 PLUGIN_METRIC = sampled_series(94500000, "as the plugin has it")
@@ -60,33 +60,29 @@ def plugin_types(report: Report) -> pl.DataFrame:
     strings = dict(report.strings.iter_rows())
     clocks = enum_labels(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE")
     sources: dict[int, tuple[str, bool]] = {}
-    known = report.read("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data")))
-    for source, name, clock, data in drop_duplicates(known, "sourceId").iter_rows():
+    event_sources = report.read("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data")))
+    for source, name, clock, data in drop_duplicates(event_sources, "sourceId").iter_rows():
         described = _described(data)
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
-        sources[source] = (
-            _text(described.get("Name")) or strings.get(name, ""),
-            clock_name in _SESSION_CLOCK,
-        )
+        sources[source] = _text(described.get("Name")) or strings.get(name, ""), clock_name in _SESSION_CLOCK
     rows = []
     types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data")))
     for number, source, name, data in drop_duplicates(types, "typeId").iter_rows():
         plugin, in_session = sources.get(source, ("", False))
-        own = _text(_described(data).get("Name")) or strings.get(name, "")
-        rows.append((number, " ".join(f"{plugin} {own}".split()) or "Plugin", plugin, in_session))
-    frame = pl.DataFrame(
-        rows, {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}, orient="row"
-    )
+        title = _text(_described(data).get("Name")) or strings.get(name, "")
+        rows.append((number, " ".join(f"{plugin} {title}".split()) or "Plugin", plugin, in_session))
+    schema = {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}
+    frame = pl.DataFrame(rows, schema, orient="row")
     return frame.with_columns(of_gpu=pl.col("source").str.contains(_GPU_METRICS)).drop("source")
 
 
 def _described(data: str | None) -> dict[str, Any]:
     """A description in JSON; nothing when it can't be read: a report is not given up for names."""
     try:
-        found = json.loads(data or "{}")
+        content = json.loads(data or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _text(value: object) -> str:
@@ -96,11 +92,11 @@ def _text(value: object) -> str:
 def _events(report: Report, types: pl.DataFrame, optional: tuple[str, ...]) -> pl.LazyFrame:
     """Rows of the table that are not metrics of GPUs, with `plugin` and `start`."""
     of_gpu = types.filter("of_gpu")["typeId"]
-    others = types.filter(~pl.col("of_gpu"))["typeId"]
+    of_plugins = types.filter(~pl.col("of_gpu"))["typeId"]
     # Long recordings of GPU metrics need not even be read.
-    skip = len(of_gpu) > 0 and (others >= 0).all()
+    skip = len(of_gpu) > 0 and (of_plugins >= 0).all()
     table = report.scan_events(
-        TABLE, ("rawTimestamp", "typeId"), ("timestamp", *optional), {"typeId": others.to_list()} if skip else None
+        TABLE, ("rawTimestamp", "typeId"), ("timestamp", *optional), {"typeId": of_plugins.to_list()} if skip else None
     )
     named = table.join(types.lazy(), on="typeId", how="left", maintain_order="left").filter(~pl.col("of_gpu").fill_null(False))
     raw = pl.when(pl.col("in_session")).then("rawTimestamp")
@@ -130,17 +126,17 @@ def _has_json(report: Report) -> bool:
 
 def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     """Fields of all types: as described, and as events have them."""
-    chosen = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
+    of_plugins = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
     names: dict[str, None] = {}
-    known = report.read("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))
-    for number, data in known.iter_rows():
-        if number in chosen:
+    described = report.read("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))
+    for number, data in described.iter_rows():
+        if number in of_plugins:
             names |= dict.fromkeys(field_names(data))
     # All texts before a colon; those that are no field of an object have no value later on. Of the whole report, also where
     # `report` gives a piece of it.
     quoted = pl.col("data").str.extract_all(_JSON_NAME).explode().unique()
-    found = report.collect(_events(report.all_rows, types, (Text("data"),)).select(quoted))["data"].drop_nulls().sort()
-    names |= dict.fromkeys(map(_unquoted_name, found.head(_MOST_FIELDS)))
+    quoted_names = report.collect(_events(report.all_rows, types, (Text("data"),)).select(quoted))["data"].drop_nulls().sort()
+    names |= dict.fromkeys(map(_unquoted_name, quoted_names.head(_MOST_FIELDS)))
     return [name for name in names if name]
 
 
@@ -184,10 +180,7 @@ def _decoded(data: pl.Series, fields: pl.Struct) -> pl.Series:
         return data.str.json_decode(fields)
     except pl.exceptions.ComputeError:
         names = [field.name for field in fields.fields]
-        rows = []
-        for text in data:
-            described = _described(text)
-            rows.append({name: _as_text(described.get(name)) for name in names})
+        rows = [{name: _as_text(described.get(name)) for name in names} for described in map(_described, data)]
         return pl.Series(data.name, rows, dtype=fields)
 
 
@@ -198,7 +191,7 @@ def _as_text(value: object) -> str | None:
 def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_component`."""
     number = pl.col("text").cast(pl.Float64, strict=False)
-    found = (
+    values = (
         _long(report.all_rows, types, names)
         .group_by("typeId", "field")
         .agg(
@@ -206,7 +199,7 @@ def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFram
             units=pl.col("text").filter(pl.col("field").str.contains(_NAMES_A_COMPONENT)).n_unique(),
         )
     )
-    return report.collect(found).select(
+    return report.collect(values).select(
         "typeId", "field", pl.col("is_real").fill_null(False), names_component=pl.col("units").is_between(1, _MOST_COMPONENTS)
     )
 
@@ -217,13 +210,15 @@ def _frame(report: Report) -> pl.LazyFrame:
     if not names:
         return pl.LazyFrame(schema=_SCHEMA)
     kinds = _kinds(report, types, names)
-    own = sorted(kinds.filter("names_component")["field"].unique().to_list())
+    of_component = sorted(kinds.filter("names_component")["field"].unique().to_list())
     part = (
-        pl.concat_str([pl.col("fields").struct.field(name) for name in own], separator=" ", ignore_nulls=True) if own else None
+        pl.concat_str([pl.col("fields").struct.field(name) for name in of_component], separator=" ", ignore_nulls=True)
+        if of_component
+        else None
     )
     component = pl.col("plugin") if part is None else pl.concat_str("plugin", part, separator=" ").str.strip_chars()
     number = pl.col("text").cast(pl.Float64, strict=False)
-    whole = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
+    integer = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
     scaled = (number * 10**REAL_PRECISION).round().cast(pl.Int64, strict=False)
     is_number = number.is_finite().fill_null(False)
     is_real = pl.col("is_real") & is_number
@@ -233,14 +228,9 @@ def _frame(report: Report) -> pl.LazyFrame:
         .join(kinds.lazy(), on=["typeId", "field"], maintain_order="left")
     )
     samples = long.filter(~pl.col("names_component")).with_columns(
-        type=pl.when(is_real)
-        .then(PLUGIN_REAL_METRIC)
-        .when(is_number)
-        .then(PLUGIN_METRIC)
-        .otherwise(PLUGIN_TEXT)
-        .cast(pl.Int64),
+        type=pl.when(is_number).then(_type_of(is_real)).otherwise(PLUGIN_TEXT).cast(pl.Int64),
         label=pl.when(~is_number).then("text"),
-        value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(whole, number.cast(pl.Int64, strict=False))),
+        value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(integer, number.cast(pl.Int64, strict=False))),
     )
     return samples.select(
         "component",
@@ -260,8 +250,8 @@ def _frame(report: Report) -> pl.LazyFrame:
 def _fields(report: Report) -> pl.DataFrame:
     """Columns `typeId`, `fieldIdx`, `field`, `is_real`."""
     scanned = report.scan("GENERIC_EVENT_TYPE_FIELDS", optional=("typeId", "fieldIdx", "fieldNameId", "type"))
-    known = drop_duplicates(report.collect(scanned), ["typeId", "fieldIdx"])
-    return known.join(report.strings, left_on="fieldNameId", right_on="id", how="left").select(
+    fields = drop_duplicates(report.collect(scanned), ["typeId", "fieldIdx"])
+    return fields.join(report.strings, left_on="fieldNameId", right_on="id", how="left").select(
         "typeId", "fieldIdx", field=pl.col("value"), is_real=pl.col("type").is_in(_FLOATING_TYPES).fill_null(False)
     )
 
@@ -277,17 +267,17 @@ def _series() -> pl.Expr:
 def _keys_of_values(report: Report) -> pl.LazyFrame:
     if _has_json(report) or not report.has("GENERIC_EVENT_DATA"):
         return pl.LazyFrame(schema=_SCHEMA)
-    known = plugin_types(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
-    none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("component", "type", "series")]
-    return known.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
+    fields = plugin_types(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
+    named = fields.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series())
+    return with_absent(named, _SCHEMA)
 
 
 def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     types, fields = plugin_types(report), _fields(report)
 
     def of_events(piecewise: Report) -> pl.LazyFrame:
-        found = _events(piecewise, types, ("genericEventId",))
-        return found.select("typeId", "plugin", "start", values_id="genericEventId")
+        events = _events(piecewise, types, ("genericEventId",))
+        return events.select("typeId", "plugin", "start", values_id="genericEventId")
 
     def of_values(piecewise: Report) -> pl.LazyFrame:
         columns = ("genericEventId", "fieldIdx"), ("intVal", "uintVal", Real("floatVal"), Real("doubleVal"))
@@ -302,8 +292,10 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     scaled = (pl.coalesce("real", pl.col("whole").cast(pl.Float64)) * 10**REAL_PRECISION).round()
     for joined in with_values(report, folder, of_events, of_values):
         named = joined.join(fields, on=["typeId", "fieldIdx"], how="left", maintain_order="left")
-        known = named.with_columns(value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole"))
-        yield known.select(
+        scaled_values = named.with_columns(
+            value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole")
+        )
+        yield scaled_values.select(
             "start",
             "value",
             CONTINUATION,

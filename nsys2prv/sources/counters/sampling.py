@@ -43,11 +43,11 @@ def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
     `until` keeps the end. The 0 is half a sample after its place: by then `EndsOfSamples` knows whether the next sample has
     started; it moves the 0 back.
     """
-    both = samples.with_columns(
+    edges = samples.with_columns(
         until=pl.max_horizontal("start", "end"), is_end=pl.concat_list(pl.lit(False), pl.lit(True))
     ).explode("is_end")
     half = (pl.col("until") - pl.col("start")) // 2
-    points = both.with_columns(
+    points = edges.with_columns(
         start=pl.when("is_end").then(pl.col("until") + half).otherwise("start"),
         value=pl.when("is_end").then(pl.col("value") * 0).otherwise("value"),
         **{CONTINUATION: pl.col("is_end")},
@@ -71,16 +71,16 @@ class EndsOfSamples:
         ordered = points.sort("start", "is_end", maintain_order=True).join(
             self._reach, on=list(self._KEY), how="left", maintain_order="left"
         )
-        own = pl.when(~pl.col("is_end")).then("until")
+        of_start = pl.when(~pl.col("is_end")).then("until")
         reached = ordered.with_columns(
-            reach=pl.max_horizontal("reach", own.cum_max().over(self._KEY).forward_fill().over(self._KEY))
+            reach=pl.max_horizontal("reach", of_start.cum_max().over(self._KEY).forward_fill().over(self._KEY))
         )
         self._reach = (
             pl.concat([self._reach, reached.select(self._reach.columns)]).group_by(self._KEY).agg(pl.col("reach").max())
         )
-        kept = reached.filter(~pl.col("is_end") | (pl.col("reach") <= pl.col("until")))
+        samples = reached.filter(~pl.col("is_end") | (pl.col("reach") <= pl.col("until")))
         moved = pl.when("is_end").then("until").otherwise("start")
-        return kept.with_columns(start=moved, end=moved).drop("reach")
+        return samples.with_columns(start=moved, end=moved).drop("reach")
 
 
 def with_values(
@@ -115,8 +115,8 @@ def with_values(
         of_events.add(piece.with_columns(pl.col(_ID).fill_null(_NO_VALUES)))
     for piece in report.pieces(values, WIDE_PIECE_ROWS):
         of_values.add(piece.drop_nulls(_ID))
-    for found, known in side_by_side(of_events, of_values):
+    for window, window_values in side_by_side(of_events, of_values):
         # Which value of an event is its first must not depend on the order of the table.
-        beside = known.sort(known.columns) if known.width else pl.DataFrame(schema=schema)
-        numbered = found.with_row_index("event").join(beside, on=_ID, how="left", maintain_order="left")
+        beside = window_values.sort(window_values.columns) if window_values.width else pl.DataFrame(schema=schema)
+        numbered = window.with_row_index("event").join(beside, on=_ID, how="left", maintain_order="left")
         yield numbered.with_columns(pl.col("event").is_first_distinct().not_().alias(CONTINUATION)).drop("event", _ID)

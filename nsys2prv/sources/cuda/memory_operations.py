@@ -39,7 +39,7 @@ _TYPES = (event_types.MEMORY_OPERATION, *_COLUMNS, GREEN_CONTEXT, event_types.DE
 _DEVICES = {SOURCE_DEVICE: "srcDeviceId", DESTINATION_DEVICE: "dstDeviceId"}
 
 
-def _operations(table: pl.LazyFrame, label: pl.Expr, *further: pl.Expr) -> pl.LazyFrame:
+def _operations(table: pl.LazyFrame, label: pl.Expr, *columns: pl.Expr) -> pl.LazyFrame:
     return table.select(
         *RowKind.STREAM.key,
         "start",
@@ -47,7 +47,7 @@ def _operations(table: pl.LazyFrame, label: pl.Expr, *further: pl.Expr) -> pl.La
         "correlationId",
         *attributes(_COLUMNS),
         pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(GREEN_CONTEXT)),
-        *further,
+        *columns,
         type=pl.lit(event_types.MEMORY_OPERATION, pl.Int64),
         label=label,
         state=pl.lit(event_types.STATE_MEMORY_TRANSFER, pl.Int64),
@@ -60,8 +60,8 @@ def _memory_kind(report: Report, column: str, number: int) -> pl.Expr:
 
 
 def _copies(report: Report) -> pl.LazyFrame:
-    kinds, other = event_types.COPY_KINDS, event_types.OTHER_COPY_LABEL
-    label = pl.col("copyKind").replace_strict(kinds, default=other, return_dtype=pl.String)
+    kinds, unnamed = event_types.COPY_KINDS, event_types.OTHER_COPY_LABEL
+    label = pl.col("copyKind").replace_strict(kinds, default=unnamed, return_dtype=pl.String)
     duration = pl.col("end") - pl.col("start")
     cause = enumerated(report, "ENUM_CUDA_UNIF_MEM_MIGRATION", MIGRATION_CAUSES, "migrationCause")
     return _operations(

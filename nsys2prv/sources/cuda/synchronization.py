@@ -99,13 +99,13 @@ def _kind_of_ids() -> pl.Expr:
 
 def _id(event_type: EventType, column: str) -> pl.Expr:
     """An id as an attribute, null where it does not apply."""
-    found = applicable(column)
+    number = applicable(column)
     if event_type is SYNC_DEVICE_ID:
-        found = found + 1
+        number = number + 1
     elif event_type in (EVENT_SYNC_ID, RECORD_SYNC_ID):
         # What waits for no event has 0.
-        found = pl.when(pl.col(column) > 0).then(found)
-    return found.alias(str(event_type.number))
+        number = pl.when(pl.col(column) > 0).then(number)
+    return number.alias(str(event_type.number))
 
 
 def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.Expr | str]:
@@ -168,9 +168,9 @@ class _KnownCalls:
     def have(self, rows: pl.DataFrame) -> pl.Series:
         """Whether the call of each row (`globalPid`, `correlationId`) is known."""
         ids = rows["correlationId"].fill_null(0).to_numpy()
-        asked = pl.DataFrame({"process": process_of(rows["globalPid"]).fill_null(0), "word": ids >> 6})
-        found = asked.join(self._words.rows, on=["process", "word"], how="left", maintain_order="left")["bits"].fill_null(0)
-        return pl.Series((found.to_numpy() >> (ids & 63) & 1).astype(bool) & (ids > 0))
+        words = pl.DataFrame({"process": process_of(rows["globalPid"]).fill_null(0), "word": ids >> 6})
+        bits = words.join(self._words.rows, on=["process", "word"], how="left", maintain_order="left")["bits"].fill_null(0)
+        return pl.Series((bits.to_numpy() >> (ids & 63) & 1).astype(bool) & (ids > 0))
 
 
 def _merged(words: pl.DataFrame) -> pl.DataFrame:
@@ -187,12 +187,12 @@ def _waits_of_no_call(report: Report) -> pl.LazyFrame:
     nothing = pl.DataFrame(schema=waits(report).collect_schema())
     distinct: list[pl.DataFrame] = []
     if report.tables.row_count(TABLE):
-        known = _KnownCalls(report)
-        pieces = (piece.filter(~known.have(piece)) for piece in report.pieces(waits, PIECE_ROWS))
+        calls = _KnownCalls(report)
+        pieces = (piece.filter(~calls.have(piece)) for piece in report.pieces(waits, PIECE_ROWS))
         distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
-    found = pl.concat(distinct).unique() if distinct else nothing
+    distinct_waits = pl.concat(distinct).unique() if distinct else nothing
     absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId", "eventSyncId")]
-    return found.lazy().with_columns(absent).select(*_of_devices())
+    return distinct_waits.lazy().with_columns(absent).select(*_of_devices())
 
 
 def _of_devices() -> list[pl.Expr | str]:

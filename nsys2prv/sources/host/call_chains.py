@@ -101,8 +101,8 @@ def with_chains(
         of_events.add(piece)
     for piece in report.pieces(lambda piecewise: frames(piecewise, table), PIECE_ROWS):
         of_frames.add(piece)
-    for some, their_frames in side_by_side(of_events, of_frames):
-        yield some.join(_wide(their_frames, types), left_on=key, right_on=_ID, how="left", maintain_order="left")
+    for events, their_frames in side_by_side(of_events, of_frames):
+        yield events.join(_wide(their_frames, types), left_on=key, right_on=_ID, how="left", maintain_order="left")
 
 
 def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:

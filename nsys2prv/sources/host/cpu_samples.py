@@ -27,8 +27,8 @@ _TYPES = {call_chains.FUNCTION: SAMPLED_FUNCTIONS, call_chains.MODULE: SAMPLED_M
 
 def _samples(report: Report) -> pl.LazyFrame:
     states = enum_labels(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
-    kept = CPU_SAMPLES.scan(report).filter(of_profiled(report, SAMPLES))
-    return kept.select(
+    samples = CPU_SAMPLES.scan(report).filter(of_profiled(report, SAMPLES))
+    return samples.select(
         "id",
         "globalTid",
         "start",

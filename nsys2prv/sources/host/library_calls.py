@@ -72,9 +72,9 @@ def _accesses(report: Report) -> pl.LazyFrame:
         report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     )
     processes = drop_duplicates(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
-    known = drop_duplicates(files.drop_nulls("fileAccessId"), "fileAccessId")
-    known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
-    accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")
+    names = drop_duplicates(files.drop_nulls("fileAccessId"), "fileAccessId")
+    names = names.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
+    accessed = FILE_ACCESSES.scan(report).join(names.lazy(), on="fileAccessId", how="left", maintain_order="left")
     return accessed.select(
         pl.col("filePath").fill_null("unknown file").alias(str(FILE_NAME)),
         pl.col("bytesProcessed").alias(str(IO_SIZE)),

@@ -38,8 +38,8 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
     is_idle = pid_of(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):
         return pl.lit(True)
-    known = _with_other_events(report) | _launched(report)
-    keep = process.is_in(sorted(known)) if known else ~is_idle
+    profiled = _with_other_events(report) | _launched(report)
+    keep = process.is_in(sorted(profiled)) if profiled else ~is_idle
     return keep | pl.col("globalTid").is_null()
 
 
@@ -55,14 +55,14 @@ def _is_whole_system(report: Report, table: str) -> bool:
 
 @once
 def _with_other_events(report: Report) -> set[int]:
-    found: set[int] = set()
+    with_events: set[int] = set()
     for table in report.tables.names():
         for column in ("globalTid", "globalPid"):
             if TRACED_TABLES.fullmatch(table) and report.has(table, column):
                 values = report.distinct
                 processes = values.scan(table, (column,)).select(process_of(column)).unique()
-                found |= set(values.collect(processes)[column].drop_nulls())
-    return found
+                with_events |= set(values.collect(processes)[column].drop_nulls())
+    return with_events
 
 
 @once

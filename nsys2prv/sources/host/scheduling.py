@@ -90,8 +90,8 @@ def _alternating(switches: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
 
 def _switches(report: Report) -> pl.LazyFrame:
     """Rows of the table that are of profiled processes."""
-    kept = SWITCHES.scan(report).filter(of_profiled(report, SCHEDULING))
-    return kept.select(_THREAD, "start", "cpu", (pl.col("isSchedIn") != 0).fill_null(False).alias(_IS_IN), *_OPTIONAL)
+    switches = SWITCHES.scan(report).filter(of_profiled(report, SCHEDULING))
+    return switches.select(_THREAD, "start", "cpu", (pl.col("isSchedIn") != 0).fill_null(False).alias(_IS_IN), *_OPTIONAL)
 
 
 def _as_events(stays: pl.LazyFrame, report: Report) -> pl.LazyFrame:
@@ -136,8 +136,8 @@ def _first_switches(report: Report) -> pl.DataFrame:
     """The first switch of each thread."""
     first = pl.DataFrame(schema=_SWITCH)
     for piece in report.pieces(_switches, PIECE_ROWS):
-        both = pl.concat([first, piece.drop_nulls([_THREAD, "start"])])
-        first = both.sort("start", pl.col(_IS_IN).not_(), "cpu").unique(_THREAD, keep="first", maintain_order=True)
+        switches = pl.concat([first, piece.drop_nulls([_THREAD, "start"])])
+        first = switches.sort("start", pl.col(_IS_IN).not_(), "cpu").unique(_THREAD, keep="first", maintain_order=True)
     return first
 
 

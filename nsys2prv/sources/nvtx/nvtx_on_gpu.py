@@ -25,7 +25,7 @@ from nsys2prv.sources.cuda.kernels import GRAPH_EXECUTIONS, KERNELS
 from nsys2prv.sources.cuda.memory_operations import COPIES, MEMSETS
 from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
 from nsys2prv.sources.nvtx import nvtx_ranges
-from nsys2prv.sources.source import RowKind, StreamedSource, TableSource
+from nsys2prv.sources.source import RowKind, StreamedSource, TableSource, with_absent
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -55,7 +55,7 @@ _HOST = (nvtx_ranges.PUSHPOP, nccl.REGIONS, nvtx_ranges.STARTEND)
 _KEY = list(RowKind.STREAM.key)
 _Schema = dict[str, type[pl.DataType]]
 _NAMED: _Schema = {"type": pl.Int64, "series": pl.String, "label": pl.String}
-_ATTRIBUTES: _Schema = {str(one): pl.String if one.values else pl.Int64 for one in nvtx_ranges.AUTOGRAD_TYPES}
+_ATTRIBUTES: _Schema = {str(kind): pl.String if kind.values else pl.Int64 for kind in nvtx_ranges.AUTOGRAD_TYPES}
 
 _PAIRS = 1_000_000
 """Ranges and streams that may have to do with each other which are looked at at once."""
@@ -89,15 +89,15 @@ def project(ranges: ExternalSort, launches: ExternalSort) -> Iterator[pl.DataFra
         launches.drop_before(window.end)
         if not loaded:
             continue
-        known = pl.concat(loaded)
+        open_ranges = pl.concat(loaded)
         if called:
-            so_far.append(_extents(known, pl.concat(called)))
+            so_far.append(_extents(open_ranges, pl.concat(called)))
         is_open = pl.lit(False) if window.end is None else pl.col("hostEnd") > window.end
-        still_open = [known.filter(is_open)]
+        still_open = [open_ranges.filter(is_open)]
         if so_far:
             extents = pl.concat(so_far).group_by("range", *_KEY, maintain_order=True)
             merged = extents.agg(pl.col("start").min(), pl.col("end").max())
-            yield merged.join(known.filter(~is_open), on="range", how="inner", maintain_order="left")
+            yield merged.join(open_ranges.filter(~is_open), on="range", how="inner", maintain_order="left")
             so_far = [merged.join(still_open[0], on="range", how="semi", maintain_order="left")]
 
 
@@ -105,34 +105,34 @@ def _extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Columns `range`, the key of a stream, `start` and `end` of what these launches brought there, where there is some."""
     ordered = launches.sort("callTid", *_KEY, "callStart")
     tids, thread = np.unique(ordered["callTid"].to_numpy(), return_inverse=True)
-    other = pl.any_horizontal(pl.col(name) != pl.col(name).shift(1) for name in ("callTid", *_KEY)).fill_null(True)
-    is_first = ordered.select(other).to_series().to_numpy()
+    is_new = pl.any_horizontal(pl.col(name) != pl.col(name).shift(1) for name in ("callTid", *_KEY)).fill_null(True)
+    is_first = ordered.select(is_new).to_series().to_numpy()
     # From one thread to one stream leads a route; those of a thread are neighbours.
     route = np.cumsum(is_first) - 1
     thread_of_route = thread[is_first]
     times, time = np.unique(ordered["callStart"].to_numpy(), return_inverse=True)
     by_thread, by_route = _Calls(thread, time, times), _Calls(route, time, times)
 
-    known = ranges.filter(pl.col("globalTid").is_in(tids))
-    thread_of_range = np.searchsorted(tids, known["globalTid"].to_numpy())
-    begin, end = known["hostStart"].to_numpy(), known["hostEnd"].to_numpy()
+    on_threads = ranges.filter(pl.col("globalTid").is_in(tids))
+    thread_of_range = np.searchsorted(tids, on_threads["globalTid"].to_numpy())
+    begin, end = on_threads["hostStart"].to_numpy(), on_threads["hostEnd"].to_numpy()
     # Most ranges launch nothing, and need not be looked for on each route.
     first, behind = by_thread.slices(thread_of_range, begin, end)
     launching = np.flatnonzero(first < behind)
     first_route = np.searchsorted(thread_of_route, thread_of_range[launching])
     routes = np.searchsorted(thread_of_route, thread_of_range[launching], side="right") - first_route
     start, stop = ordered["start"].to_numpy(), ordered["end"].to_numpy()
-    found = [pl.DataFrame(schema=dict.fromkeys(("range", *_KEY, "start", "end"), pl.Int64))]
-    for some in _batches(routes):
-        pair_range = np.repeat(launching[some], routes[some])
-        before = np.cumsum(routes[some]) - routes[some]
-        pair_route = np.arange(len(pair_range)) + np.repeat(first_route[some] - before, routes[some])
+    extents = [pl.DataFrame(schema=dict.fromkeys(("range", *_KEY, "start", "end"), pl.Int64))]
+    for batch in _batches(routes):
+        pair_range = np.repeat(launching[batch], routes[batch])
+        before = np.cumsum(routes[batch]) - routes[batch]
+        pair_route = np.arange(len(pair_range)) + np.repeat(first_route[batch] - before, routes[batch])
         first, behind = by_route.slices(pair_route, begin[pair_range], end[pair_range])
         hit = first < behind
         first, behind = first[hit], behind[hit]
         work = {"start": _least(start, first, behind), "end": -_least(-stop, first, behind)}
-        found.append(pl.DataFrame([known["range"].gather(pair_range[hit]), *ordered[_KEY][first], *pl.DataFrame(work)]))
-    return pl.concat(found)
+        extents.append(pl.DataFrame([on_threads["range"].gather(pair_range[hit]), *ordered[_KEY][first], *pl.DataFrame(work)]))
+    return pl.concat(extents)
 
 
 def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
@@ -222,11 +222,11 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     edges: list[np.ndarray] = []
     for source in _HOST:
         for piece in report.pieces(partial(_ranges, source=source), WIDE_PIECE_ROWS):
-            known = piece.drop_nulls(["globalTid", "start"])
-            numbers = pl.int_range(ranges.rows, ranges.rows + known.height, eager=True)
-            ranges.add(known.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
+            timed = piece.drop_nulls(["globalTid", "start"])
+            numbers = pl.int_range(ranges.rows, ranges.rows + timed.height, eager=True)
+            ranges.add(timed.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
             if ranges.rows <= _MOST_EDGES:
-                edges += [known["start"].to_numpy(), known["end"].to_numpy()]
+                edges += [timed["start"].to_numpy(), timed["end"].to_numpy()]
     if not ranges.rows:
         return
     between = np.sort(np.concatenate(edges)) if ranges.rows <= _MOST_EDGES else None
@@ -237,8 +237,8 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     # Of ranges that are equal on the GPU the outer one comes first: it began first, or ended last.
     order = ["start", "shortness", "hostStart", "hostShortness"]
     projected = ExternalSort(order, folder / "projected")
-    for found in project(ranges, launches):
-        projected.add(found.drop("range").with_columns(shortness=-pl.col("end"), hostShortness=-pl.col("hostEnd")))
+    for extents in project(ranges, launches):
+        projected.add(extents.drop("range").with_columns(shortness=-pl.col("end"), hostShortness=-pl.col("hostEnd")))
     in_lanes = InLanes()
     for window in projected.windows():
         if window.height:
@@ -247,11 +247,8 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 
 def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
     """Ranges of the host, with their types on the GPU."""
-    frame = source.frame(report)
-    columns = frame.collect_schema().names()
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in {**_NAMED, **_ATTRIBUTES}.items() if name not in columns]
     return (
-        frame.with_columns(absent)
+        with_absent(source.frame(report), {**_NAMED, **_ATTRIBUTES})
         .filter(pl.col("type").is_in(list(ON_GPU)))
         .select(
             "globalTid",

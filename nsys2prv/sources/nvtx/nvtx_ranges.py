@@ -225,8 +225,8 @@ def _domains(report: Report) -> pl.DataFrame:
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
     named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
     domain = pl.coalesce("text", "value").str.strip_chars()
-    found = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
-    return drop_duplicates(found, ["globalPid", "domainId"])
+    domains = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
+    return drop_duplicates(domains, ["globalPid", "domainId"])
 
 
 def _value_columns(report: Report) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def _categories(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
     named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})
     texts = named.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    found = report.collect(
+    categories = report.collect(
         texts.select(
             pl.col("domainId").fill_null(0),
             "category",
@@ -247,14 +247,14 @@ def _categories(report: Report) -> pl.DataFrame:
             category_name=pl.coalesce("text", "value"),
         )
     )
-    return drop_duplicates(found, ["globalPid", "domainId", "category"])
+    return drop_duplicates(categories, ["globalPid", "domainId", "category"])
 
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Events of `ranges_in_domains`, read with `_value_columns`, with their category and their number as attributes."""
-    known = _value_columns(report)
+    columns = _value_columns(report)
     category = pl.lit(None, pl.String)
-    if "category" in known:
+    if "category" in columns:
         ranges = ranges.join(
             _categories(report).lazy(), on=["globalPid", "domainId", "category"], how="left", maintain_order="left"
         )
@@ -263,8 +263,8 @@ def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
         category = pl.when(pl.col("category") != 0).then(named)
     return ranges.with_columns(
         category.alias(str(NVTX_CATEGORY)),
-        pl.coalesce(*(name for name in _INTEGERS if name in known), pl.lit(None, pl.Int64)).alias(str(NVTX_INTEGER)),
-        as_integer(pl.coalesce(*(name for name in _REALS if name in known), pl.lit(None, pl.Float64))).alias(str(NVTX_REAL)),
+        pl.coalesce(*(name for name in _INTEGERS if name in columns), pl.lit(None, pl.Int64)).alias(str(NVTX_INTEGER)),
+        as_integer(pl.coalesce(*(name for name in _REALS if name in columns), pl.lit(None, pl.Float64))).alias(str(NVTX_REAL)),
     )
 
 
@@ -330,13 +330,13 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
 
     def decode(column: pl.Series) -> pl.Series:
         of_events = column.struct.unnest()
-        found = (
+        fields_of_events = (
             payloads.fields(of_events, schemas)
             .group_by("event", maintain_order=True)
             .agg(fields=pl.struct(pl.exclude("event")))
         )
         rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
-        decoded: pl.Series = rows.join(found, on="event", how="left", maintain_order="left")["fields"].cast(_FIELDS)
+        decoded: pl.Series = rows.join(fields_of_events, on="event", how="left", maintain_order="left")["fields"].cast(_FIELDS)
         return decoded.rename(column.name)
 
     value = pl.col("fields").struct.field
@@ -367,9 +367,9 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
 
 def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame]:
     """Categories and numbers of start/end ranges, where these begin: ranges that overlap would end each other's."""
-    found = _with_values(report, ranges.filter(pl.col("eventType") == STARTEND_RANGE))
+    values = _with_values(report, ranges.filter(pl.col("eventType") == STARTEND_RANGE))
     return [
-        found.select(
+        values.select(
             "globalTid",
             "start",
             end="start",
@@ -384,7 +384,7 @@ def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame
 
 
 ON_THREADS: dict[str, Any] = {
-    "table": "NVTX_EVENTS", "required": _REQUIRED, "optional": _OPTIONAL, "further": (*_VALUES, *_STRUCTURED),
+    "table": "NVTX_EVENTS", "required": _REQUIRED, "optional": _OPTIONAL, "extra": (*_VALUES, *_STRUCTURED),
     "row": RowKind.THREAD,
 }  # fmt: skip
 """What sources of NVTX events on threads share."""

@@ -20,6 +20,7 @@ from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, decoded
 from nsys2prv.exports.report import once
+from nsys2prv.sources.source import with_absent
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 
@@ -87,7 +88,7 @@ class Layout:
     @property
     def is_nccl(self) -> bool:
         """Whether it is one of NCCL's."""
-        return any(one.name in nccl_names.COMMUNICATOR_FIELDS for one in self.fields)
+        return any(field.name in nccl_names.COMMUNICATOR_FIELDS for field in self.fields)
 
 
 @dataclass(frozen=True)
@@ -160,30 +161,30 @@ def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int
         # nsys leaves out numbers that are 0.
         entry = _Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0)
         places.setdefault((domain, schema), {}).setdefault(index, set()).add(entry)
-    found: dict[tuple[int, int], list[_Definition]] = {}
+    definitions: dict[tuple[int, int], list[_Definition]] = {}
     for key, of_key in places.items():
-        found[key] = []
+        definitions[key] = []
         for kind, size, count in sorted(facts.get(key, {(1, 0, 0)})):
             choices = [sorted(of_key[index]) for index in sorted(of_key)][: count or None]
             count_of_all = math.prod(map(len, choices))
-            for chosen in itertools.product(*choices) if count_of_all <= _MOST_COMBINATIONS else ():
-                of_nccl = {entry.name in nccl_names.FIELDS for entry in chosen}
+            for combination in itertools.product(*choices) if count_of_all <= _MOST_COMBINATIONS else ():
+                of_nccl = {entry.name in nccl_names.FIELDS for entry in combination}
                 if count_of_all == 1 or len(of_nccl) == 1:
-                    found[key].append((kind, size, chosen))
-    return found
+                    definitions[key].append((kind, size, combination))
+    return definitions
 
 
 def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, str]]]:
     """Bytes and names of the values of each enumeration, by domain and its id."""
     sizes = report.read("NVTX_PAYLOAD_ENUMS", optional=("domainId", "schemaId", "size"))
     values = report.read("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", Text("name"), "value"))
-    found: dict[tuple[int, int], tuple[int, dict[int, str]]] = {}
+    enumerations: dict[tuple[int, int], tuple[int, dict[int, str]]] = {}
     # Of those that contradict each other the last one counts, wherever it is in its table.
     for domain, schema, size in sizes.sort(sizes.columns).iter_rows():
-        found[domain, schema] = (size or 4, {})
+        enumerations[domain, schema] = (size or 4, {})
     for domain, schema, name, value in values.drop_nulls(["domainId", "schemaId", "name"]).sort(values.columns).iter_rows():
-        found.setdefault((domain, schema), (4, {}))[1][value or 0] = name
-    return found
+        enumerations.setdefault((domain, schema), (4, {}))[1][value or 0] = name
+    return enumerations
 
 
 class _TooManyFields(Exception):
@@ -209,8 +210,8 @@ class _LayoutBuilder:
             self._fields_left = MOST_PAYLOAD_FIELDS
             fields, end = self._fields(domain, definition, "", 0, 0)
             size = definition[1] or end
-            ends = [0, *(one.offset + one.size for one in fields)]
-            starts = [*(one.offset for one in fields), size]
+            ends = [0, *(field.offset + field.size for field in fields)]
+            starts = [*(field.offset for field in fields), size]
             if len(definitions) == 1 or all(before <= start for before, start in zip(ends, starts, strict=True)):
                 yield Layout(size, tuple(fields))
 
@@ -227,10 +228,10 @@ class _LayoutBuilder:
                 if all(later.offset == 0 for later in entries[index + 1 :]):
                     break
                 continue
-            found, end = placed
-            fields += found
+            placed_fields, end = placed
+            fields += placed_fields
             # At least 1: schemas that hold themselves have no other fields.
-            self._fields_left -= max(len(found), 1)
+            self._fields_left -= max(len(placed_fields), 1)
             if self._fields_left < 0:
                 raise _TooManyFields
         return fields, max(end, base + size)
@@ -259,7 +260,7 @@ class _LayoutBuilder:
             return None
         offset = base + entry.offset if entry.offset or not index else _aligned(end, base, size)
         names = [name] if not array else [f"{name}({place})" for place in range(count)] if count <= _LONGEST_ARRAY else []
-        fields = [Field(one, offset + place * size, size, dtype, labels) for place, one in enumerate(names)]
+        fields = [Field(field_name, offset + place * size, size, dtype, labels) for place, field_name in enumerate(names)]
         return fields, offset + size * count
 
     def _number(self, domain: int, entry: _Entry) -> tuple[int, np.dtype | None, tuple[tuple[int, str], ...] | None]:
@@ -328,20 +329,22 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
             if len(layouts) > 1:
                 # Of another process: it has another size, or it is not known whose it is.
                 fits &= size == layout.size
-                if sum(other.size == layout.size for other in layouts) > 1:
+                if sum(candidate.size == layout.size for candidate in layouts) > 1:
                     continue
             rows = np.flatnonzero(fits)
             if len(rows) and layout.fields:
                 payload = _bytes_of(held.gather(rows), pl.Series(start[rows]), max(layout.size, 1))
-                parts += [_decoded(payload, one, there[rows]) for one in layout.fields if one.offset + one.size <= layout.size]
+                parts += [
+                    _decoded(payload, field, there[rows]) for field in layout.fields if field.offset + field.size <= layout.size
+                ]
     return pl.concat(parts).drop_nulls("event").sort("event", maintain_order=True)
 
 
 def _schema_ids(ids: np.ndarray, schemas: Schemas) -> np.ndarray:
     """Ids of schemas: 64 bits, or 32 with flags above them."""
-    known = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
-    whole = ids.astype(np.int64)
-    return np.where(np.isin(whole, known), whole, whole & 0xFFFF_FFFF)
+    numbers = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
+    integers = ids.astype(np.int64)
+    return np.where(np.isin(integers, numbers), integers, integers & 0xFFFF_FFFF)
 
 
 def _bytes_of(blobs: pl.Series, start: pl.Series, size: int) -> np.ndarray:
@@ -353,31 +356,21 @@ def _bytes_of(blobs: pl.Series, start: pl.Series, size: int) -> np.ndarray:
     return data[first : first + len(blobs) * size].reshape(len(blobs), size)
 
 
-def _decoded(payload: np.ndarray, one: Field, events: np.ndarray) -> pl.DataFrame:
+def _decoded(payload: np.ndarray, field: Field, events: np.ndarray) -> pl.DataFrame:
     """One field of payloads."""
-    raw = np.ascontiguousarray(payload[:, one.offset : one.offset + one.size])
-    integer: pl.Series | None = None
-    real: pl.Series | None = None
-    text: pl.Series | None = None
-    if one.dtype is None:
-        text = _texts(raw)
+    raw = np.ascontiguousarray(payload[:, field.offset : field.offset + field.size])
+    values: dict[str, pl.Series] = {}
+    if field.dtype is None:
+        values["text"] = _texts(raw)
+    elif field.dtype.kind == "f":
+        values["real"] = pl.Series(raw.view(field.dtype)[:, 0].astype(np.float64))
     else:
-        values = raw.view(one.dtype)[:, 0]
-        if one.dtype.kind == "f":
-            real = pl.Series(values.astype(np.float64))
-        else:
-            integer = pl.Series(values.astype(np.int64))
-            if one.labels is not None:
-                text = integer.replace_strict(dict(one.labels), default=None, return_dtype=pl.String)
-                integer = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
-    nothing = pl.lit(None)
-    return pl.DataFrame({"event": events}).select(
-        pl.col("event").cast(pl.Int64),
-        pl.lit(one.name).alias("field"),
-        (nothing if integer is None else pl.lit(integer)).cast(pl.Int64).alias("integer"),
-        (nothing if real is None else pl.lit(real)).cast(pl.Float64).alias("real"),
-        (nothing if text is None else pl.lit(text)).cast(pl.String).alias("text"),
-    )
+        values["integer"] = integer = pl.Series(raw.view(field.dtype)[:, 0].astype(np.int64))
+        if field.labels is not None:
+            values["text"] = text = integer.replace_strict(dict(field.labels), default=None, return_dtype=pl.String)
+            values["integer"] = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
+    frame = pl.DataFrame({"event": pl.Series(events, dtype=pl.Int64), **values}).with_columns(field=pl.lit(field.name))
+    return with_absent(frame, FIELD_SCHEMA).select(list(FIELD_SCHEMA))
 
 
 def _texts(raw: np.ndarray) -> pl.Series:
