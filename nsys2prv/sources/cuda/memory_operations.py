@@ -10,14 +10,8 @@ from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, at
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
-MIGRATION_CAUSES: dict[int, str] = {
-    0: "Unknown",
-    1: "Prefetch by the user",
-    2: "Page fault",
-    3: "Speculative prefetch",
-    4: "Eviction",
-    5: "Access counters",
-}
+_CAUSES = "Unknown, Prefetch by the user, Page fault, Speculative prefetch, Eviction, Access counters"
+MIGRATION_CAUSES = dict(enumerate(_CAUSES.split(", ")))
 SOURCE_DEVICE = EventType(63000502, "Memcopy source device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
 DESTINATION_DEVICE = EventType(63000503, "Memcopy destination device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
 THROUGHPUT = EventType(63000504, "Memcopy throughput", Role.ATTRIBUTE, unit="bytes/s")
