@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")
 
 from support.browser import Browser, browser_or_skip  # noqa: E402
-from support.checkout import REAL_REPORTS  # noqa: E402
+from support.checkout import NO_REPORTS, REAL_REPORTS  # noqa: E402
 from support.command_line import CommandLine  # noqa: E402
 from support.paramedir import Paramedir, paramedir_or_skip  # noqa: E402
 from support.real_reports import report_of_test  # noqa: E402
@@ -32,6 +34,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByReportOrFile(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries fewer examples of hypothesis; how long one takes is up to the machine."""
+    examples = 25 if "not thorough" in config.option.markexpr else 200
+    checks = [HealthCheck.function_scoped_fixture]
+    settings.register_profile("nsys2prv", deadline=None, max_examples=examples, suppress_health_check=checks)
+    settings.load_profile("nsys2prv")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A line for each reason of skipped tests, with the command that runs them; `-rs` has also those that can run nowhere."""
+    skipped = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in skipped.most_common():
+        if "make " in reason:
+            terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for the real reports is marked, so that `-m "not real"` leaves them out; what is thorough may take hours."""
     for item in items:
@@ -45,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def real_reports() -> Path:
     """The folder of real reports; a test that needs it is skipped where it is not."""
     if not REAL_REPORTS.is_dir():
-        pytest.skip(f"the real reports are not there ({REAL_REPORTS})")
+        pytest.skip(NO_REPORTS)
     return REAL_REPORTS
 
 

@@ -54,6 +54,9 @@ def prepare_libraries() -> None:
     if sys.argv[1:2] and sys.argv[1] in _MEASURING:
         # What they free are large columns, which nothing needs again.
         os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000")
+    threads = os.environ.get("POLARS_MAX_THREADS", "1")
+    if not (threads.isascii() and threads.isdigit() and int(threads) > 0):
+        raise UsageError(f"POLARS_MAX_THREADS={threads}: no number of threads; give 1 or more, or leave it out")
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
@@ -70,8 +73,8 @@ def main() -> None:
         print_version()
         end(0)
     _warn_of_the_other_program()
-    prepare_libraries()
     try:
+        prepare_libraries()
         memory.check_address_space()
         from nsys2prv.cli.app import app
 

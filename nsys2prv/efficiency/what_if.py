@@ -90,8 +90,23 @@ PATH_TOTALS = Table(
         _REPLAYED,
     ),
 )
-TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, CRITICAL_PATH)
+SCENARIOS = Table(
+    "what_if_scenarios",
+    "The run in standard scenarios, one change at a time",
+    "a scenario",
+    (Column.text("scenario", "the change, as an option of the command"), *LENGTHS.columns[3:]),
+    when="no change is requested",
+)
+TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
+STANDARD: tuple[Mapping[str, Any], ...] = (
+    {"ideal_network": True},
+    {"no_late_ranks": True},
+    {"no_launch_cost": True},
+    {"data_loading": 0},
+    {"scale": ["*=0.5"]},
+)
+"""Options of the scenarios of a run for which no change is requested."""
 
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
@@ -118,16 +133,21 @@ class WhatIfResult(Results):
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
         None."""
-        lengths, totals = self.tables[LENGTHS.name], self.tables[PATH_TOTALS.name]
+        scenarios, totals = self.tables[SCENARIOS.name], self.tables[PATH_TOTALS.name]
+        lengths = scenarios if scenarios.height else self.tables[LENGTHS.name]
+        of_what = lengths.columns[0]
         cells = [
-            [row["part"], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
+            [row[of_what], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
             for row in lengths.iter_rows(named=True)
         ]
+        changes = " ".join(self.head["changes"]) or "one change at a time"
         lines = [
-            f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}",
+            f"{short(self.head['title'])}: {changes}",
             "",
-            *grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}), width),
-            *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()),
+            *grid(
+                ["scenario" if scenarios.height else "length", "measured", "replayed", "speedup"], cells, frozenset({0}), width
+            ),
+            *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique(maintain_order=True)),
         ]
         iterations = self.tables[ITERATIONS.name].head(max(rows, 0))
         lines += [""] if iterations.height else []
@@ -164,16 +184,11 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
     Raises
     ------
     UsageError
-        When nothing is changed, or a change fits nothing of the run.
+        When a change fits nothing of the run.
     NoDevices
         When no process uses a GPU.
     """
     arguments, options = seen_by_workers(arguments, options or WhatIfOptions())
-    if not options.changes:
-        raise UsageError(
-            "whatif: nothing is changed; give --ideal-network, --no-late-ranks, --no-launch-cost, --data-loading, --scale or "
-            "--rank"
-        )
     limit = memory.bytes_of_process(options.memory, 0)
     with memory.limited(limit), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
@@ -190,14 +205,12 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     recorded, interval = events.length, length_interval(events)
     events = window.cut(events)
     built = graph_of_events(events)
-    changed = steps(built, options)
-    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
-    parts = _with_replays(built, _parts(events, window.iterations), replayed, bounds)
-    tables = {
-        LENGTHS: _lengths(parts, events, interval.of_part(events.length, recorded), "; ".join(bounds.reasons) or CLOCKS),
-        ITERATIONS: parts.drop_nulls("iteration"),
-        **_path_tables(built, replayed),
-    }
+    interval = interval.of_part(events.length, recorded)
+    if options.changes:
+        replayed, parts, lengths = _replayed(built, window.iterations, interval, options)
+        tables = {LENGTHS: lengths, ITERATIONS: parts.drop_nulls("iteration"), **_path_tables(built, replayed)}
+    else:
+        tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
     frames = frames_by_name(tables, TABLES)
     head = {
         "format": FORMAT,
@@ -210,6 +223,30 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         "warnings": [*events.warnings, *window.warnings, *built.warnings],
     }
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
+
+
+def _replayed(
+    built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
+) -> tuple[Replay, pl.DataFrame, pl.DataFrame]:
+    """A run with changes: its replay, its parts with their replayed lengths, and columns of the table LENGTHS."""
+    events, changed = built.context.events, steps(built, options)
+    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
+    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
+    return replayed, parts, _lengths(parts, events, interval, "; ".join(bounds.reasons) or CLOCKS)
+
+
+def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
+    """Columns of the table SCENARIOS: the length of the run in each; what fits nothing of it has the reason alone."""
+    rows = []
+    for changed in STANDARD:
+        options = WhatIfOptions(**changed)
+        try:
+            _, _, lengths = _replayed(built, iterations, interval, options)
+            row = lengths.row(0, named=True)
+        except UsageError as error:
+            row = {"measured_ns": built.context.events.length, "reason": str(error)}
+        rows.append({**row, "scenario": " ".join(options.changes)})
+    return SCENARIOS.frame(rows)
 
 
 def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions) -> ReplayBounds:

@@ -218,7 +218,10 @@ def check_address_space() -> None:
 def resource_error_in(error: BaseException) -> NoResources | None:
     """What the system refused, when that is the reason of an error; None when it is another."""
     reason: BaseException | None = error
-    while reason is not None:
+    seen: set[int] = set()
+    # An error can be a reason of itself.
+    while reason is not None and id(reason) not in seen:
+        seen.add(id(reason))
         if isinstance(reason, NoResources):
             return reason
         text = str(reason).lower()

@@ -211,7 +211,9 @@ def staging_folder(base: Path) -> Iterator[Path]:
         with temporary_folder(_utf8(base.parent), base.name) as folder:
             yield folder
     except _library_errors() as error:
-        raise _disk_error(error, base) from error
+        if (told := _disk_error(error, base)) is None:
+            raise
+        raise told from error
 
 
 @contextlib.contextmanager
@@ -284,14 +286,15 @@ def _library_errors() -> tuple[type[BaseException], ...]:
     return OSError, pa.ArrowException, pl.exceptions.PolarsError
 
 
-def _disk_error(error: BaseException, base: Path) -> Exception:
+def _disk_error(error: BaseException, base: Path) -> Exception | None:
+    """What an error means for an output; None: it is no error of a disk."""
     if _is_full(error):
         return DiskFull(base)
     if (refused := resource_error_in(error)) is not None:
         return refused
     if isinstance(error, OSError):
         return OutputError.not_writable(base, error.strerror or str(error))
-    return error if isinstance(error, Exception) else RuntimeError(str(error))
+    return None
 
 
 def _is_full(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +51,7 @@ class UnsupportedPage(Exception):
 
 
 class Pages:
-    """Pages of a database file.
-
-    Attributes
-    ----------
-    size, usable
-        Size of a page, and what of it is used, bytes.
-    count
-        Number of pages.
-    """
+    """Pages of a database file: their number (`count`), the size of each, and what of it is used, bytes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -93,16 +86,9 @@ def page_size(head: bytes) -> int:
 
 @dataclass(frozen=True)
 class Leaves:
-    """Pages with the rows of a table, in their order.
+    """Pages with the rows of a table, in their order: on page k are rows with numbers above `edges[k]`, up to `edges[k + 1]`.
 
-    Attributes
-    ----------
-    columns
-        Columns in the order in which they are in records.
-    pages
-        Numbers of the pages.
-    edges
-        Row numbers: on page k are rows above `edges[k]`, up to `edges[k + 1]`.
+    `columns` are in the order in which they are in records.
     """
 
     columns: tuple[str, ...]
@@ -129,73 +115,50 @@ class Leaves:
 
 
 def find_leaves(pages: Pages, root: int, columns: tuple[str, ...], stretch: Stretch) -> Leaves:
-    """Pages with the rows of a table.
-
-    Parameters
-    ----------
-    pages
-        Pages of the database.
-    root
-        Number of the first page of the table.
-    columns
-        Columns in the order in which they are in records.
-    stretch
-        First and last row number of the table.
-
-    Raises
-    ------
-    UnsupportedPage
-        When SQLite has to judge what is there.
+    """Pages with the rows of a table, by its first page, its columns and its first and last row number; UnsupportedPage when
+    SQLite has to judge what is there.
     """
     if not -_LARGEST_ROW_NUMBER < stretch[0] <= stretch[1] < _LARGEST_ROW_NUMBER:
         raise UnsupportedPage("row numbers are unusual")
-    level, last_rows, pages_read = np.array([root]), np.array([stretch[1]]), 0
+    level, pages_read = [(root, stretch[1])], 0
     while True:
+        numbers = np.array([number for number, _ in level])
         pages_read += len(level)
-        if level.min() < 2 or level.max() > pages.count or pages_read > pages.count:
+        if numbers.min() < 2 or numbers.max() > pages.count or pages_read > pages.count:
             raise UnsupportedPage("a page is not there, or there twice")
         # All leaves are on one level.
-        if pages.read(level[:1])[0] == _LEAF:
+        if pages.read(numbers[:1])[0] == _LEAF:
             break
-        children = [_children(pages, int(page), int(last)) for page, last in zip(level, last_rows, strict=True)]
-        level = np.concatenate([numbers for numbers, _ in children])
-        last_rows = np.concatenate([rows for _, rows in children])
-    edges = np.array([stretch[0] - 1, *last_rows])
-    if len(np.unique(level)) < len(level) or (np.diff(edges) <= 0).any():
+        level = [child for number, last_row in level for child in _children(pages, number, last_row)]
+    edges = np.array([stretch[0] - 1, *(last_row for _, last_row in level)])
+    if len(np.unique(numbers)) < len(numbers) or (np.diff(edges) <= 0).any():
         raise UnsupportedPage("pages are not in order")
-    return Leaves(columns, level, edges)
+    return Leaves(columns, numbers, edges)
 
 
-def _children(pages: Pages, number: int, last_row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pages below an inner page, and their last row numbers."""
+def _children(pages: Pages, number: int, last_row: int) -> Iterator[tuple[int, int]]:
+    """Pages below an inner page, each with its last row number."""
     content = pages.read(np.array([number])).tobytes()
     entries = int.from_bytes(content[3:5], "big")
     if content[0] != _INNER or not entries:
         raise UnsupportedPage("this is no inner page of a table")
-    numbers, rows = [], []
-    for entry in range(entries):
-        place = int.from_bytes(content[_INNER_HEAD + 2 * entry : _INNER_HEAD + 2 * entry + 2], "big")
-        numbers.append(int.from_bytes(content[place : place + 4], "big"))
-        rows.append(_row_number(content[place + 4 : place + 12]))
-    return np.array([*numbers, int.from_bytes(content[8:12], "big")]), np.array([*rows, last_row])
+    for (place,) in struct.iter_unpack(">H", content[_INNER_HEAD : _INNER_HEAD + _ENTRY_BYTES * entries]):
+        yield int.from_bytes(content[place : place + 4], "big"), _row_number(content[place + 4 : place + 12])
+    yield int.from_bytes(content[8:12], "big"), last_row
 
 
 def _row_number(content: bytes) -> int:
-    value = 0
+    number = 0
     for byte in content:
-        value = value << 7 | byte & 127
+        number = number << 7 | byte & 127
         if byte < 128:
-            return value
+            return number
     raise UnsupportedPage("a row number is larger than any of a row that was counted")
 
 
 def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pa.RecordBatch:
-    """Columns of all rows of some pages, in the narrowest types that hold the numbers.
-
-    Raises
-    ------
-    UnsupportedPage
-        When SQLite has to judge what is there.
+    """Columns of all rows of some pages, in the narrowest types that hold the numbers; UnsupportedPage when SQLite has to judge
+    what is there.
     """
     head_bytes = len(leaves.columns) + 1
     if head_bytes >= 128:

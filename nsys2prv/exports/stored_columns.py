@@ -60,60 +60,24 @@ class StoredBatch(NamedTuple):
                 return pl.DataFrame(pl.from_arrow(stream.read_next_batch(), rechunk=False))
 
 
-class StoredPart(NamedTuple):
-    """A part of a table: its row numbers in the database (None: all rows), and its batches."""
-
-    stretch: Stretch | None
-    batches: tuple[StoredBatch, ...]
-
-
-@dataclass(frozen=True)
-class StoredTable:
-    """Columns of a table, in the order of its rows."""
-
-    schema: Schema
-    parts: tuple[StoredPart, ...]
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return sum(batch.rows for batch in self.batches())
-
-    def batches(self, stretch: Stretch | None = None) -> list[StoredBatch]:
-        """Batches of the parts inside a stretch; None: all."""
-        return [batch for part in self.parts if _is_inside(part.stretch, stretch) for batch in part.batches]
-
-    def has(self, columns: Schema) -> bool:
-        """Whether columns are stored, in these types."""
-        return all(self.schema.get(name) == dtype for name, dtype in columns.items())
-
-    def stretches(self, count: int) -> list[Stretch | None]:
-        """About `count` groups of its parts (`Tables.stretches`)."""
-        stretches = [part.stretch for part in self.parts if part.stretch is not None]
-        groups = min(count, len(stretches))
-        if groups < 2:
-            return [None]
-        edges = [len(stretches) * group // groups for group in range(groups + 1)]
-        return [(stretches[first][0], stretches[behind - 1][1]) for first, behind in itertools.pairwise(edges)]
-
-    def frames(self, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
-        """Columns (at least one) of the rows with the values of `only`, batch by batch."""
-        places = [place for place, name in enumerate(self.schema) if name in schema or name in only]
-        for batch in self.batches(stretch):
-            rows = selected_rows(batch.load(places), only)
-            # Column by column: a cast of the frame would wait for threads that are busy.
-            yield pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
-
-
 @dataclass(frozen=True)
 class _Part:
-    """A table, or a part of its rows, that one thread stores."""
+    """A table, or a part of its rows (None: all), that one thread stores, and its batches when it is stored."""
 
     table: str
     schema: Schema
     stretch: Stretch | None
     leaves: Leaves | None = None  # with the rows, where they can be read
     is_last: bool = False  # of its table
+    batches: tuple[StoredBatch, ...] = ()
+
+    def frames(self, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
+        """Columns (at least one) of the rows with the values of `only`, batch by batch."""
+        places = [place for place, name in enumerate(self.schema) if name in schema or name in only]
+        for batch in self.batches:
+            rows = selected_rows(batch.load(places), only)
+            # Column by column: a cast of the frame would wait for threads that are busy.
+            yield pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
 
 
 class StoredTables(SqliteTables):
@@ -121,25 +85,34 @@ class StoredTables(SqliteTables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.stored: dict[str, StoredTable] = {}
+        self.stored: dict[str, list[_Part]] = {}
         self._read_by_number: set[str] = set()
 
     def row_counts(self, tables: Collection[str]) -> dict[str, int]:
         counts = super().row_counts([table for table in tables if table not in self.stored])
-        return {table: self.stored[table].rows if table in self.stored else counts[table] for table in tables}
+        return {table: _rows_of(self.stored[table]) if table in self.stored else counts[table] for table in tables}
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
-        # Of row numbers in the database, whether it is stored or not: of some columns it may not be.
-        return self.stored[table].stretches(count) if table in self.stored else super().stretches(table, count)
+        if table not in self.stored:
+            return super().stretches(table, count)
+        # Of row numbers in the database: some columns may not be stored.
+        stretches = [part.stretch for part in self.stored[table] if part.stretch is not None]
+        groups = min(count, len(stretches))
+        if groups < 2:
+            return [None]
+        edges = [len(stretches) * group // groups for group in range(groups + 1)]
+        return [(stretches[first][0], stretches[behind - 1][1]) for first, behind in itertools.pairwise(edges)]
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
-        stored = self.stored.get(table)
-        if schema and stored is not None and stored.has({**dict.fromkeys(only, pl.Int64), **schema}):
-            return stored.frames(schema, only, stretch)
-        return super().batches(table, schema, only, stretch)
+        columns = {**dict.fromkeys(only, pl.Int64), **schema}
+        parts = self.stored.get(table, [])
+        if not schema or not parts or not columns.items() <= parts[0].schema.items():
+            return super().batches(table, schema, only, stretch)
+        inside = [part for part in parts if _is_inside(part.stretch, stretch)]
+        return itertools.chain.from_iterable(part.frames(schema, only) for part in inside)
 
     def delete_kept(self) -> None:
-        paths = {batch.path for table in self.stored.values() for batch in table.batches()}
+        paths = {batch.path for parts in self.stored.values() for part in parts for batch in part.batches}
         self.stored = {}
         for path in paths:
             path.unlink(missing_ok=True)
@@ -183,13 +156,13 @@ class StoredTables(SqliteTables):
                         leaves[table] = find_leaves(pages, roots[table], names, (first, last))
         return leaves
 
-    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[StoredPart | None]:
+    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
         """Store parts of tables in a file; None in the place of one that can't be read."""
         with pa.OSFile(str(path), "wb") as file:
             return [self._store_part(part, partial(_append, file, path), stop) for part in parts]
 
-    def _store_part(self, part: _Part, append: Callable[[pa.RecordBatch], StoredBatch], stop: Stop) -> StoredPart | None:
-        batches: list[StoredBatch] = []
+    def _store_part(self, part: _Part, append: Callable[[pa.RecordBatch], StoredBatch], stop: Stop) -> _Part | None:
+        batches = []
         try:
             for rows in self._rows(part):
                 stop.check()
@@ -197,7 +170,7 @@ class StoredTables(SqliteTables):
         except (ReportError, NoResources):
             # Who needs a table that can't be read finds out why.
             return None
-        return StoredPart(part.stretch, tuple(batches))
+        return replace(part, batches=tuple(batches))
 
     def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""
@@ -214,13 +187,13 @@ class StoredTables(SqliteTables):
                 if rows.height:
                     yield _narrowest(rows)
 
-    def use(self, table: str, schema: Schema, parts: Sequence[StoredPart | None]) -> None:
+    def use(self, table: str, parts: Sequence[_Part | None]) -> None:
         """Read a table from its stored parts from now on, if these are all of it."""
-        stored = StoredTable(schema, tuple(part for part in parts if part is not None))
+        stored = [part for part in parts if part is not None]
         # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
         with suppress(ReportError):
-            if len(stored.parts) == len(parts) and (
-                table not in self._read_by_number or stored.rows == super().row_counts([table])[table]
+            if len(stored) == len(parts) and (
+                table not in self._read_by_number or _rows_of(stored) == super().row_counts([table])[table]
             ):
                 self.stored[table] = stored
 
@@ -245,7 +218,7 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
         When files can't be written.
     """
 
-    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[StoredPart | None]:
+    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
         stored = tables.store(parts, path, stop)
         update(sum(part.is_last for part in parts))
         return stored
@@ -254,12 +227,12 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
     if work:
         make_folder(folder)
     results = run_all(partial(store, tables, parts, folder / f"columns{number}") for number, (tables, parts) in enumerate(work))
-    parts_of: dict[tuple[StoredTables, str], list[StoredPart | None]] = {}
+    parts_of: dict[tuple[StoredTables, str], list[_Part | None]] = {}
     for (tables, parts), stored_parts in zip(work, results, strict=True):
         for part, stored in zip(parts, stored_parts, strict=True):
             parts_of.setdefault((tables, part.table), []).append(stored)
     for (tables, table), stored_parts in parts_of.items():
-        tables.use(table, needed[tables][table], stored_parts)
+        tables.use(table, stored_parts)
 
 
 def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBatch:
@@ -274,15 +247,18 @@ def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBat
 
 def _narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
     """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls."""
-    columns = [
-        column.shrink_dtype()
-        if column.dtype == pl.Int64
-        else column.cast(pl.Null)
-        if column.null_count() == len(column)
-        else column
-        for column in rows.get_columns()
-    ]
+
+    def narrowest(column: pl.Series) -> pl.Series:
+        if column.dtype == pl.Int64:
+            return column.shrink_dtype()
+        return column.cast(pl.Null) if column.null_count() == len(column) else column
+
+    columns = [narrowest(column) for column in rows.get_columns()]
     return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
+
+
+def _rows_of(parts: Sequence[_Part]) -> int:
+    return sum(batch.rows for part in parts for batch in part.batches)
 
 
 def _is_inside(part: Stretch | None, stretch: Stretch | None) -> bool:

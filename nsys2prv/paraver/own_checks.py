@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, FollowedStates, RecordCheck, StateOrder
+from nsys2prv.paraver.blocks import Block, Indices
+from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
@@ -45,14 +45,14 @@ class CompleteStates(StateOrder):
         self._before = (0, 0)
         self._windows, self._listed_until = _windows(self.trace.summary)
 
-    def follow(self, states: FollowedStates) -> None:
-        super().follow(states)
-        block, previous = states.block, np.maximum(states.previous, 0)
-        is_gap = states.begin > previous
+    def follow(self, block: Block, places: Indices, previous: Indices) -> None:
+        super().follow(block, places, previous)
+        previous = np.maximum(previous, 0)
+        after_gap = np.flatnonzero(block.time[places] > previous)
         gaps = None
-        if is_gap.any():
-            columns = {**states.columns(), "previous": previous}
-            gaps = pl.DataFrame({name: columns[name][is_gap] for name in ("line", *ROW, "previous", "begin")})
+        if len(after_gap):
+            ends = pl.Series(previous[after_gap])
+            gaps = block.records[places[after_gap]].select("line", *ROW, previous=ends, begin="time")
         if self._windows is not None:
             if gaps is not None:
                 listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")

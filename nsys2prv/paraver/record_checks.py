@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +13,7 @@ import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution.row_order import differ_from_before, distinct, key_column, one_key, order_of_keys
-from nsys2prv.paraver.blocks import Block, Flags, Indices
+from nsys2prv.paraver.blocks import Block, Indices
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
@@ -74,13 +73,12 @@ class RecordCheck:
     def violations(self, rule: TraceRule, offenders: pl.DataFrame, problem: str) -> None:
         self.log.add_rows(rule, self.trace.path, offenders, problem)
 
-    def violations_where(
-        self, rule: TraceRule, is_wrong: Flags, columns: Callable[[], Mapping[str, Indices]], problem: str
-    ) -> None:
-        """Add a violation for each row of some columns that is wrong; they are made only when there is one. Parameters are
-        otherwise those of `violations`."""
-        if is_wrong.any():
-            self.violations(rule, pl.DataFrame({name: values[is_wrong] for name, values in columns().items()}), problem)
+    def violations_at(self, rule: TraceRule, block: Block, places: Indices, problem: str, **columns: Indices) -> None:
+        """Add a violation for each of some records of a block, which have further columns."""
+        if len(places):
+            self.violations(
+                rule, block.records[places].with_columns(**{name: pl.Series(columns[name]) for name in columns}), problem
+            )
 
 
 class _Order(RecordCheck):
@@ -96,9 +94,9 @@ class _Order(RecordCheck):
             problem = f"the first record is at {time[0]} ns and not at 0"
             self.log.add(TraceRule.START, self.trace.path, int(line[0]), problem)
         previous = np.concatenate([time[:1] if self._last is None else [self._last], time[:-1]])
+        unsorted = np.flatnonzero(time < previous)
         problem = "a record at {time} ns follows one at {previous} ns"
-        columns = {"line": line, "time": time, "previous": previous}
-        self.violations_where(TraceRule.SORTED, time < previous, lambda: columns, problem)
+        self.violations_at(TraceRule.SORTED, block, unsorted, problem, previous=previous[unsorted])
         self._last = int(time[-1])
         arrivals = [block.message_columns[name] for name in ("physical_send", "logical_recv", "physical_recv")]
         for kind, places, last in (
@@ -106,16 +104,13 @@ class _Order(RecordCheck):
             ("a state", block.of_states, block.state_columns["end"]),
             ("a message", block.of_messages, np.maximum.reduce([time[block.of_messages], *arrivals])),
         ):
+            late = np.flatnonzero(last > self.trace.header.end)
             problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
-            self.violations_where(TraceRule.END, last > self.trace.header.end, partial(_last_of, line, places, last), problem)
+            self.violations_at(TraceRule.END, block, places[late], problem, last=last[late])
 
     def finish(self) -> None:
         if self._last is None:
             self.log.add(TraceRule.START, self.trace.path, None, "it has no record")
-
-
-def _last_of(line: Indices, places: Indices, last: Indices) -> dict[str, Indices]:
-    return {"line": line[places], "last": last}
 
 
 class _Places(RecordCheck):
@@ -172,24 +167,6 @@ class _Places(RecordCheck):
                 self.violations(TraceRule.PLACES, places.filter(pl.col("key").is_in(bad["key"].to_list())), problem)
 
 
-@dataclass(frozen=True)
-class FollowedStates:
-    """The states of a block: their places among its records, begin and end (ns), and `previous`, the end of the state before on
-    the row, NO_STATE for the first."""
-
-    block: Block
-    places: Indices
-    begin: Indices
-    end: Indices
-    previous: Indices
-
-    def columns(self) -> dict[str, Indices]:
-        """Columns line, task, thread, begin, end, previous."""
-        of_records = {"line": self.block.line, "task": self.block.task, "thread": self.block.thread}
-        of_states = {"begin": self.begin, "end": self.end, "previous": self.previous}
-        return {**{name: values[self.places] for name, values in of_records.items()}, **of_states}
-
-
 class StateOrder(RecordCheck):
     """States of a row have a length, and each starts at or after the end of the previous."""
 
@@ -198,27 +175,27 @@ class StateOrder(RecordCheck):
         self._last: Indices = np.full(self.trace.header.rows, NO_STATE)
 
     def update(self, block: Block) -> None:
-        places = block.of_states
-        begin, end = block.time[places], block.state_columns["end"]
-        problem = "a state starts at {begin} ns and ends at {end} ns"
-        self.violations_where(TraceRule.STATES, end <= begin, FollowedStates(block, places, begin, end, end).columns, problem)
+        places, end = block.of_states, block.state_columns["end"]
+        empty = np.flatnonzero(end <= block.time[places])
+        problem = "a state starts at {time} ns and ends at {end} ns"
+        self.violations_at(TraceRule.STATES, block, places[empty], problem, end=end[empty])
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
-        row = block.row[places]
-        if (row < 0).any():
-            places, begin, end, row = (values[row >= 0] for values in (places, begin, end, row))
-        order = order_of_keys(row)
-        row, ordered_end = row[order], end[order]
+        is_there = block.row[places] >= 0
+        places, end = places[is_there], end[is_there]
+        order = order_of_keys(block.row[places])
+        row, ordered_end = block.row[places[order]], end[order]
         is_first = differ_from_before(row)
         previous = np.empty_like(row)
         previous[order] = np.where(is_first, self._last[row], np.roll(ordered_end, 1))
-        self.follow(FollowedStates(block, places, begin, end, previous))
+        self.follow(block, places, previous)
         is_last = np.roll(is_first, -1)
         self._last[row[is_last]] = ordered_end[is_last]
 
-    def follow(self, states: FollowedStates) -> None:
-        """Check the states of a block."""
-        problem = "a state of task {task} thread {thread} starts at {begin} ns, before the previous one ends at {previous} ns"
-        self.violations_where(TraceRule.STATES, states.begin < states.previous, states.columns, problem)
+    def follow(self, block: Block, places: Indices, previous: Indices) -> None:
+        """Check some states of a block; `previous` has the end of the state before on the row, NO_STATE for the first."""
+        early = np.flatnonzero(block.time[places] < previous)
+        problem = "a state of task {task} thread {thread} starts at {time} ns, before the previous one ends at {previous} ns"
+        self.violations_at(TraceRule.STATES, block, places[early], problem, previous=previous[early])
 
 
 class _Intervals(RecordCheck):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from nsys2prv.exports.columns import pid_of
-from nsys2prv.exports.identity import SLICE_OF_GPU, Identity
-from nsys2prv.exports.launchers import jobs, node_number, step
+from nsys2prv.exports.identity import SLICE_OF_GPU, Identity, jobs, node_number, step
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -299,18 +300,19 @@ def test_examples_of_the_documentation_run(cluster: Cluster, tmp_path: Path, mon
     assert {path.name for path in tmp_path.iterdir()} >= {"page.html", "run.json", "tables", "OUT.prv"}
 
 
-def test_a_notebook_needs_the_public_api_only(tmp_path: Path) -> None:
+def test_a_notebook_needs_the_public_api_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = Path(__file__).with_name("notebook.py")
     reports = tmp_path / "reports"
     reports.mkdir()
     small_run(reports)
 
-    done = subprocess.run(
-        [sys.executable, script, reports, tmp_path],
-        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(CHECKOUT), "PATH": ""},
-    )  # fmt: skip
+    monkeypatch.setattr("sys.argv", [str(script), str(reports), str(tmp_path)])
 
-    assert "2 devices on 1 host" in done.stdout
+    runpy.run_path(str(script), run_name="__main__")
+
+    assert "2 devices on 1 host" in capsys.readouterr().out
     assert (tmp_path / "page.html").exists()
     assert (tmp_path / "trace.prv").exists()
     imported = re.findall(r"^ *(?:import|from) (nsys2prv\S*)", script.read_text(encoding="utf-8"), re.MULTILINE)

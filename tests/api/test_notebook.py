@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with reports of the demo, of as few events as will do."""
     folder = tmp_path_factory.mktemp("notebook")
     (folder / "reports").mkdir()
-    small = replace(cluster_of_demo(gpus_per_node=4), iterations=6, layers=1, pause_ns=50_000_000, gpu_metrics_hz=0)
+    small = replace(cluster_of_demo(gpus_per_node=2), iterations=6, layers=1, pause_ns=50_000_000, gpu_metrics_hz=0)
     write_reports(folder / "reports", small)
     return folder
 

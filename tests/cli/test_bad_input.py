@@ -255,7 +255,7 @@ def test_an_output_in_a_folder_that_is_not_there_cannot_be_written(
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere; as another user: make test")
 def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: CommandLine, report: Path, out: Path) -> None:
     out.parent.chmod(0o500)
     try:
@@ -328,7 +328,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         else None
     )
     if mounted is None or mounted.returncode != 0:
-        pytest.skip("a small file system can't be mounted here")
+        pytest.skip("a small file system can't be mounted here; as root: make test")
     try:
         yield folder
     finally:

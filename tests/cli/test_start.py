@@ -61,3 +61,15 @@ def test_the_version_is_printed_the_same_with_and_without_the_commands(command_l
     assert alone.returncode == with_more.returncode == 0
     assert alone.stdout == with_more.stdout
     assert alone.stdout.startswith("nsys2prv ")
+
+
+@pytest.mark.parametrize("threads", ["0", "many", "-1"])
+def test_a_number_of_threads_that_is_none_is_told(
+    threads: str, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", threads)
+
+    result = command_line.run("inspect", "report.sqlite")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"nsys2prv: POLARS_MAX_THREADS={threads}: no number of threads")

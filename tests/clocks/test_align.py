@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.clock_truth import alignment_error
 from support.command_line import CommandLine
@@ -126,7 +126,6 @@ def test_the_first_event_of_all_stays_at_zero(tmp_path: Path) -> None:
     assert all(placement.at(10**9) > placement.at(0) for placement in found.axis.placements)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     hosts=st.integers(2, 6),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
@@ -58,7 +58,6 @@ def test_where_both_directions_cannot_be_right_both_are_wrong_by_the_same() -> N
 _TRUE_OFFSETS = st.lists(st.integers(-50_000, 50_000), min_size=2, max_size=6)
 
 
-@settings(deadline=None)
 @given(_TRUE_OFFSETS, st.data())
 def test_no_message_runs_backwards_wherever_clocks_were(offsets: list[int], data: st.DataObject) -> None:
     """Clocks that differ by any offsets, each known or not; latencies that messages of the right clocks could have gone."""

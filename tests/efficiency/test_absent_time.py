@@ -302,7 +302,7 @@ def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> Non
 
 
 def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = write_reports(simulate(Cluster(iterations=3)), tmp_path)
+    reports = write_reports(simulate(Cluster(gpus=2, iterations=2)), tmp_path)
     together = measure(reports, UTC).tables
     monkeypatch.setattr(gaps, "BLOCK_GAPS", 7)
     monkeypatch.setattr(absent_pieces, "BLOCK_EVENTS", 11)
@@ -346,7 +346,7 @@ def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_
 
 
 def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: Path) -> None:
-    run = simulate(Cluster(iterations=3))
+    run = simulate(Cluster(gpus=2, iterations=3))
     reports = write_reports(run, tmp_path)
     found = measure(reports, UTC).tables
     iterations, edges = found["absent_iterations"], found["task_iterations"]

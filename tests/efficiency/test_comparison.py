@@ -48,9 +48,16 @@ def two_gpus(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    return [one_gpu(tmp_path), two_gpus(tmp_path)]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [one_gpu(folder), two_gpus(folder)]
+
+
+@pytest.fixture(scope="module")
+def results(runs: list[Path]) -> list[EfficiencyResult]:
+    """The numbers of `runs`."""
+    return [measure([run], EfficiencyOptions(align="utc")) for run in runs]
 
 
 def compared(*runs: Path | str | EfficiencyResult, **options: Any) -> ComparisonResult:
@@ -65,8 +72,8 @@ def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return table.select(columns).rows()
 
 
-def test_scalability_is_told_against_the_first_run(runs: list[Path]) -> None:
-    found = compared(*runs).tables["runs"]
+def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResult]) -> None:
+    found = compared(*results).tables["runs"]
 
     assert picked(found, "run", "devices", "elapsed_ns", "useful_ns") == [("A", 1, 1000, 800), ("B", 2, 625, 1025)]
     first, second = found.rows(named=True)
@@ -117,8 +124,8 @@ def test_runs_of_different_numbers_of_iterations_are_compared_by_iteration(tmp_p
     assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
 
 
-def test_trees_stand_side_by_side(runs: list[Path]) -> None:
-    found = compared(*runs).tables["metrics"]
+def test_trees_stand_side_by_side(results: list[EfficiencyResult]) -> None:
+    found = compared(*results).tables["metrics"]
 
     balance = row(found, run="B", metric="load_balance")
     assert (balance["value"], balance["change"]) == (pytest.approx(1025 / 1050), pytest.approx(1025 / 1050 - 1))
@@ -127,8 +134,8 @@ def test_trees_stand_side_by_side(runs: list[Path]) -> None:
     assert row(found, run="B", metric="communication_efficiency")["change"] == pytest.approx(1 - 800 / 900)
 
 
-def test_kernels_and_families_are_matched_by_name(runs: list[Path]) -> None:
-    found = compared(*runs).tables["matched"]
+def test_kernels_and_families_are_matched_by_name(results: list[EfficiencyResult]) -> None:
+    found = compared(*results).tables["matched"]
 
     gemm = row(found, level="kernel", name=GEMM, run="B")
     assert (gemm["runs"], gemm["count"], gemm["total_ns"], gemm["mean_ns"]) == (2, 2, 600, 300.0)
@@ -143,8 +150,8 @@ def test_kernels_and_families_are_matched_by_name(runs: list[Path]) -> None:
     assert picked(kernels, "name", "run") == [(GEMM, "A"), (GEMM, "B"), (SMALL, "A"), (SMALL, "B"), (NEW, "B")]
 
 
-def test_what_changed_is_told_per_device_the_largest_first(runs: list[Path]) -> None:
-    found = compared(*runs).tables["changes"]
+def test_what_changed_is_told_per_device_the_largest_first(results: list[EfficiencyResult]) -> None:
+    found = compared(*results).tables["changes"]
 
     assert found["run"].unique().to_list() == ["B"]
     differences = found["difference_ns"].abs().to_list()
@@ -163,16 +170,17 @@ def test_what_changed_is_told_per_device_the_largest_first(runs: list[Path]) -> 
     assert picked(launches, "before_ns", "after_ns") == [(20.0, 25.0)]
 
 
-def test_three_runs_have_letters_in_the_order_given(runs: list[Path]) -> None:
-    found = compared(runs[1], runs[0], runs[1])
+def test_three_runs_have_letters_in_the_order_given(results: list[EfficiencyResult]) -> None:
+    found = compared(results[1], results[0], results[1])
 
     assert [one["run"] for one in found.head["runs"]] == ["A", "B", "C"]
     assert found.tables["runs"]["useful_scalability"].to_list() == pytest.approx([1.0, 1025 / 800, 1.0])
     assert found.tables["changes"]["run"].unique().to_list() == ["B"]
 
 
-def test_reports_results_and_json_give_the_same_comparison(runs: list[Path], tmp_path: Path) -> None:
-    results = [measure([run], EfficiencyOptions(align="utc")) for run in runs]
+def test_reports_results_and_json_give_the_same_comparison(
+    runs: list[Path], results: list[EfficiencyResult], tmp_path: Path
+) -> None:
     documents = [tmp_path / "0.json", tmp_path / "1.json"]
     for result, document in zip(results, documents, strict=True):
         result.to_json(document)
@@ -184,9 +192,9 @@ def test_reports_results_and_json_give_the_same_comparison(runs: list[Path], tmp
             assert_frame_equal(table.drop("label", strict=False), from_reports[name].drop("label", strict=False))
 
 
-def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> None:
+def test_json_has_every_key_table_and_column_of_the_schema(results: list[EfficiencyResult]) -> None:
     options = CompareOptions(align="utc", fail_if=["speedup < A"])
-    content = json.loads(json.dumps(compare(list(runs), options).as_json(), allow_nan=False))
+    content = json.loads(json.dumps(compare(list(results), options).as_json(), allow_nan=False))
 
     assert list(content) == [key for key, _, _ in comparison_tables.HEAD]
     assert list(content["tables"]) == [table.name for table in comparison_tables.TABLES]
@@ -246,17 +254,19 @@ def damaged(content: dict[str, Any], change: str) -> str:
     "change",
     ["no table", "no column", "other type", "no run", "newer", "other format", "no key", "no JSON"],
 )
-def test_json_that_is_none_of_ours_is_told_in_one_sentence(runs: list[Path], tmp_path: Path, change: str) -> None:
+def test_json_that_is_none_of_ours_is_told_in_one_sentence(
+    results: list[EfficiencyResult], tmp_path: Path, change: str
+) -> None:
     path = tmp_path / "damaged.json"
-    path.write_text(damaged(measure([runs[0]]).as_json(), change))
+    path.write_text(damaged(json.loads(json.dumps(results[0].as_json())), change))
 
     with pytest.raises(NotEfficiency, match=r"damaged\.json: .*; give what"):
-        compared(path, runs[1])
+        compared(path, results[1])
 
 
-def test_numbers_without_a_fraction_are_numbers(runs: list[Path], tmp_path: Path) -> None:
+def test_numbers_without_a_fraction_are_numbers(results: list[EfficiencyResult], tmp_path: Path) -> None:
     """Other programs write 1.0 as 1."""
-    content = measure([runs[0]]).as_json()
+    content = json.loads(json.dumps(results[0].as_json()))
     content["tables"]["run"]["load_balance"] = [1]
     content["tables"]["run"]["of a later version"] = ["x"]
     path = tmp_path / "whole.json"

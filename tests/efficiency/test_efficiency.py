@@ -74,9 +74,16 @@ def rank1(**options: Any) -> ReportBuilder:
     return report.nvtx_range("step", 0, 700).nvtx_range("step", 700, 1000)
 
 
-@pytest.fixture
-def two_gpus(tmp_path: Path) -> list[Path]:
-    return [rank0().write(tmp_path / "rank0.sqlite"), rank1().write(tmp_path / "rank1.sqlite")]
+@pytest.fixture(scope="module")
+def two_gpus(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("two_gpus")
+    return [rank0().write(folder / "rank0.sqlite"), rank1().write(folder / "rank1.sqlite")]
+
+
+@pytest.fixture(scope="module")
+def of_two_gpus(two_gpus: list[Path]) -> EfficiencyResult:
+    """Their numbers."""
+    return measured(two_gpus)
 
 
 def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> EfficiencyResult:
@@ -106,8 +113,8 @@ def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 # -- formulas ------------------------------------------------------------------
 
 
-def test_the_tree_of_the_devices(two_gpus: list[Path]) -> None:
-    run = measured(two_gpus).tables["run"].row(0, named=True)
+def test_the_tree_of_the_devices(of_two_gpus: EfficiencyResult) -> None:
+    run = of_two_gpus.tables["run"].row(0, named=True)
 
     assert (run["devices"], run["elapsed_ns"], run["useful_ns"], run["communication_ns"]) == (2, 1000, 750, 350)
     assert (run["max_useful_ns"], run["max_active_ns"]) == (400, 600)
@@ -126,8 +133,8 @@ def test_nccl_kernels_count_as_useful_when_they_shall(two_gpus: list[Path]) -> N
     assert run["device_parallel_efficiency"] == pytest.approx(1050 / 2000)
 
 
-def test_the_tree_of_the_hosts(two_gpus: list[Path]) -> None:
-    found = measured(two_gpus)
+def test_the_tree_of_the_hosts(of_two_gpus: EfficiencyResult) -> None:
+    found = of_two_gpus
     run = found.tables["run"].row(0, named=True)
 
     assert picked(found.tables["threads"], "cuda_ns", "mpi_ns", "host_useful_ns") == [(650, 300, 50), (25, 50, 925)]
@@ -171,7 +178,6 @@ def assert_products(tree: EfficiencyTree, row: Mapping[str, Any]) -> None:
                 assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16), st.integers(0, 10**17))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     devices: list[tuple[int, int]], longer: int, replayed: int
@@ -185,7 +191,6 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
     assert row["useful_ns"] == 0 or None not in (row[column.name] for column in DEVICE_TREE.columns_of_run)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
@@ -262,8 +267,8 @@ def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: P
     assert found.tables["run"]["device_parallel_efficiency"].item() == 1.0
 
 
-def test_ranks_that_all_call_their_gpu_0_have_gpus_of_their_own(two_gpus: list[Path]) -> None:
-    assert measured(two_gpus).tables["devices"]["device"].to_list() == ["node01:D0", "node01:D1"]
+def test_ranks_that_all_call_their_gpu_0_have_gpus_of_their_own(of_two_gpus: EfficiencyResult) -> None:
+    assert of_two_gpus.tables["devices"]["device"].to_list() == ["node01:D0", "node01:D1"]
 
 
 def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path) -> None:
@@ -395,8 +400,8 @@ def test_a_run_in_small_windows_has_the_same_tables(two_gpus: list[Path], monkey
 # -- tables ------------------------------------------------------------------
 
 
-def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(two_gpus: list[Path]) -> None:
-    tables = measured(two_gpus).tables
+def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(of_two_gpus: EfficiencyResult) -> None:
+    tables = of_two_gpus.tables
 
     assert picked(tables["overlap"], "kernels", "time_ns", "of_communication", "of_trace") == [
         (1, 100, pytest.approx(2 / 3), 0.1), (2, 50, pytest.approx(1 / 3), 0.05),
@@ -407,15 +412,15 @@ def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(
                        "deviation": 0.025, "avg_max": 0.5}  # fmt: skip
 
 
-def test_useful_time_has_the_load_balance_as_average_over_maximum(two_gpus: list[Path]) -> None:
-    of_devices = row(measured(two_gpus).tables["useful"], over="devices")
+def test_useful_time_has_the_load_balance_as_average_over_maximum(of_two_gpus: EfficiencyResult) -> None:
+    of_devices = row(of_two_gpus.tables["useful"], over="devices")
 
     assert (of_devices["total_ns"], of_devices["average_ns"], of_devices["maximum_ns"]) == (750, 375.0, 400)
     assert (of_devices["deviation_ns"], of_devices["avg_max"]) == (25.0, 0.9375)
 
 
-def test_gaps_tell_what_the_launching_thread_did(two_gpus: list[Path]) -> None:
-    gaps = measured(two_gpus).tables["longest_gaps"]
+def test_gaps_tell_what_the_launching_thread_did(of_two_gpus: EfficiencyResult) -> None:
+    gaps = of_two_gpus.tables["longest_gaps"]
 
     first = row(gaps, device="node01:D0", begin_ns=0)
     assert (first["end_ns"], first["before"], first["after"], first["thread"]) == (100, None, "k1(int)", "python3 tid 1000")
@@ -503,14 +508,14 @@ def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int
     assert found["deviation_ns"] == pytest.approx(values.std(), abs=1e-3)
 
 
-def test_the_same_kernel_that_is_slower_on_one_device_is_named(two_gpus: list[Path]) -> None:
-    found = row(measured(two_gpus).tables["kernels"], kernel="k1(int)")
+def test_the_same_kernel_that_is_slower_on_one_device_is_named(of_two_gpus: EfficiencyResult) -> None:
+    found = row(of_two_gpus.tables["kernels"], kernel="k1(int)")
 
     assert (found["slowest_device"], found["avg_max"]) == ("node01:D1", pytest.approx(300 / 400))
 
 
-def test_who_arrives_last_in_collectives_and_how_long_the_others_wait(two_gpus: list[Path]) -> None:
-    tables = measured(two_gpus).tables
+def test_who_arrives_last_in_collectives_and_how_long_the_others_wait(of_two_gpus: EfficiencyResult) -> None:
+    tables = of_two_gpus.tables
 
     assert picked(tables["nccl_stragglers"], "device", "collectives", "last", "waited_ns", "caused_ns") == [
         ("node01:D0", 1, 0, 150, 0), ("node01:D1", 1, 1, 0, 150),
@@ -520,8 +525,8 @@ def test_who_arrives_last_in_collectives_and_how_long_the_others_wait(two_gpus: 
     ]
 
 
-def test_copies_and_calls(two_gpus: list[Path]) -> None:
-    tables = measured(two_gpus).tables
+def test_copies_and_calls(of_two_gpus: EfficiencyResult) -> None:
+    tables = of_two_gpus.tables
 
     assert picked(tables["memory_operations"], "operation", "source", "destination", "from_bytes", "bytes", "total_ns") == [
         ("CUDA memcpy Host-to-Device", "Pinned", "Device", 1024, 4096, 150)
@@ -567,8 +572,8 @@ def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:
 # -- what is written ------------------------------------------------------------------
 
 
-def test_json_has_every_key_table_and_column_of_the_schema(two_gpus: list[Path]) -> None:
-    content = json.loads(json.dumps(measured(two_gpus).as_json(), allow_nan=False))
+def test_json_has_every_key_table_and_column_of_the_schema(of_two_gpus: EfficiencyResult) -> None:
+    content = json.loads(json.dumps(of_two_gpus.as_json(), allow_nan=False))
 
     assert list(content) == [key for key, _, _ in table_registry.HEAD]
     assert (content["format"], content["version"]) == (table_registry.FORMAT, table_registry.VERSION)
@@ -602,7 +607,7 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
         (["--json-file", ""], 5),
         (["--talp", "."], 5),
         (["--json-file", "no/such/folder.json"], 5),
-        (["--csv", "rank0.sqlite"], 5),
+        (["--csv", "former.csv"], 5),
         (["--json-file", "same.json", "--talp", "./same.json"], 5),
         (["--scratch", "no-such-folder"], 5),
         (["--nccl", "both"], 2),

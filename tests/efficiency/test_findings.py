@@ -673,7 +673,7 @@ PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(
     "plant",
     # The others are in the demo, whose findings are looked at below.
-    [pytest.param(plant, marks=() if plant in {"nothing", "allocations"} else pytest.mark.thorough) for plant in PLANTS],
+    [pytest.param(plant, marks=() if plant == "allocations" else pytest.mark.thorough) for plant in PLANTS],
 )
 def test_each_problem_of_the_demo_is_found_alone_and_a_clean_run_has_none(tmp_path: Path, plant: str) -> None:
     settings, expected = PLANTS[plant]

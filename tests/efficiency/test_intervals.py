@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.activity_times import SlotWindows, times_in_windows
@@ -138,7 +138,6 @@ def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list
     assert times.between(group, begin, end)[:, 1].tolist() == [int(busy[g, a:b].sum()) for g, a, b in windows]
 
 
-@settings(deadline=None)
 @given(some, some)
 def test_times_in_windows_are_summed_by_slot_and_group(intervals: Intervals, windows: Intervals) -> None:
     found = segments(intervals)

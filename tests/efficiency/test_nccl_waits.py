@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.known_clocks import known_to, measured_with_clocks
 from support.report_builder import ReportBuilder
@@ -159,7 +159,6 @@ _TIMES = st.integers(0, 60)
 _ERRORS = st.sampled_from([0.0, 3.0, 10.0, float("inf")])
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_a_wait_counts_if_and_only_if_a_rank_is_surely_later(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 7))

@@ -22,7 +22,7 @@ def talp() -> str:
     """The program of talp-pages, or the test is skipped."""
     found = shutil.which("talp")
     if found is None:
-        pytest.skip("talp-pages is not installed (pip install talp-pages)")
+        pytest.skip("talp-pages is not installed: .venv/bin/pip install talp-pages && make test")
     return found
 
 

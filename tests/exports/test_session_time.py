@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -58,8 +59,8 @@ def export(folder: Path, rank: int, form: str, *, utc: int = 0, shift: int = 0) 
     return path
 
 
-def trace_of(folder: Path, *reports: Path, options: TranslateOptions | None = None) -> tuple[bytes, ...]:
-    translated = translate(list(reports), folder / "trace", options).prv
+def trace_of(folder: Path, *reports: Path, **options: Any) -> tuple[bytes, ...]:
+    translated = translate(list(reports), folder / "trace", TranslateOptions(no_views=True, **options)).prv
     return tuple(translated.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row"))
 
 
@@ -99,9 +100,13 @@ def test_shifted_and_unshifted_exports_of_one_run_go_together(tmp_path: Path, un
 
 @pytest.mark.parametrize("nvtx", [None, pytest.param(NvtxRange("step"), marks=pytest.mark.thorough)])
 def test_times_are_chosen_in_time_of_the_session(tmp_path: Path, nvtx: NvtxRange | None) -> None:
-    options = TranslateOptions(time="2us:9us", nvtx=nvtx)
     plain, shifted = (
-        trace_of(tmp_path / name, *(export(tmp_path / name, rank, ".sqlite", utc=utc) for rank in range(2)), options=options)
+        trace_of(
+            tmp_path / name,
+            *(export(tmp_path / name, rank, ".sqlite", utc=utc) for rank in range(2)),
+            time="2us:9us",
+            nvtx=nvtx,
+        )
         for name, utc in (("plain", 0), ("shifted", START))
     )
     assert shifted == plain
@@ -184,7 +189,9 @@ def test_metadata_that_contradict_the_times_are_found(
     sentence: str,
 ) -> None:
     write_parquet_report(tmp_path / "rank0_pqtdir", change(shifted_tables(report().tables(), utc=utc, shift=shift)))
-    found = translate([tmp_path / "rank0_pqtdir", export(tmp_path, 1, ".sqlite")], tmp_path / "trace")
+    found = translate(
+        [tmp_path / "rank0_pqtdir", export(tmp_path, 1, ".sqlite")], tmp_path / "trace", TranslateOptions(no_views=True)
+    )
     assert found.prv.read_bytes() == unshifted[0]
     warnings = found.content["reports"][0]["warnings"]
     assert [warning for warning in warnings if re.search(sentence, warning)], warnings

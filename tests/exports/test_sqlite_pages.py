@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -195,7 +195,6 @@ columns_of_tables = st.lists(st.sampled_from(DECLARED), min_size=1, max_size=5).
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(columns_of_tables, st.data())
 def test_any_table_is_read_out_of_pages_as_sqlite_reads_it(
     tmp_path_factory: pytest.TempPathFactory, declared: list[str], data: st.DataObject

@@ -128,7 +128,7 @@ def test_nothing_but_nulls_takes_no_space(path: Path) -> None:
         database.execute(f"update {TABLE} set text = null, doubleValue = null")
     files = stored(path)
 
-    kinds = {batch.load([place]).dtypes[0] for batch in files.stored[TABLE].batches() for place in (4, 5)}
+    kinds = {batch.load([place]).dtypes[0] for batch in files.stored[TABLE][0].batches for place in (4, 5)}
 
     assert kinds == {pl.Null()}
     assert_frame_equal(files.read(TABLE, SCHEMA), SqliteTables(path).read(TABLE, SCHEMA))

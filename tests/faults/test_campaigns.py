@@ -19,7 +19,8 @@ def commands() -> Iterator[Commands]:
         yield commands
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("campaign", CAMPAIGNS, ids=lambda campaign: campaign.name)
 def test_inputs_of_campaigns(campaign: type, number: int, commands: Commands, tmp_path: Path) -> None:
     assert try_input(campaign, _SEED, number, commands, tmp_path) is None

@@ -29,7 +29,9 @@ COMMANDS = [("translate", "rank0.sqlite", "-o", "OUT"), ("inspect", "rank0.sqlit
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command", [COMMANDS[0], pytest.param(COMMANDS[1], marks=pytest.mark.thorough)], ids=lambda command: command[0]
+)
 def test_a_stream_that_is_closed_from_the_start_changes_no_result(
     command: tuple[str, ...], number: int, report: Path, command_line: CommandLine
 ) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
-from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
@@ -26,38 +21,6 @@ def as_streams(folder: Path) -> Path:
         with pa.OSFile(str(file), "wb") as target, pa.ipc.new_stream(target, table.schema) as writer:
             writer.write_table(table)
     return folder
-
-
-@pytest.fixture(params=["stream_arwdir", "file_arwdir", "tables_pqtdir", "database.sqlite"])
-def report(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    path = small_report(30).write(tmp_path / request.param)
-    return as_streams(path) if "stream" in request.param else path
-
-
-def endings(report: Path, first: int, count: int) -> dict[str, int]:
-    """How `read_damaged.py` ends for some seeds."""
-    done = subprocess.run(
-        [sys.executable, CHECKOUT / "tests" / "faults" / "read_damaged.py", report, str(first), str(count)],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    *_, last = done.stdout.splitlines()
-    assert done.returncode == 0, f"{report.name}, {last}: {done.returncode} {done.stderr[-2000:]}"
-    found: dict[str, int] = ast.literal_eval(last)
-    return found
-
-
-def test_a_turned_bit_ends_no_process(report: Path) -> None:
-    assert sum(endings(report, 0, 30).values()) == 30
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("first", range(1000, 5000, 1000))
-def test_many_turned_bits_end_no_process(report: Path, first: int) -> None:
-    assert sum(endings(report, first, 1000).values()) == 1000
 
 
 def test_offsets_of_texts_that_lead_outside_are_refused(tmp_path: Path, command_line: CommandLine) -> None:

@@ -96,7 +96,11 @@ def test_force_replaces_no_input_and_no_report(
 
 @pytest.mark.parametrize(
     "command",
-    [("efficiency", "rank0.sqlite"), ("compare", "rank0.sqlite", "rank1.sqlite"), pytest.param(WHATIF, id="whatif")],
+    [
+        ("efficiency", "rank0.sqlite"),
+        pytest.param(("compare", "eff.json", "eff.json"), id="compare"),
+        pytest.param(WHATIF, id="whatif", marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.parametrize("option", [("--json-file", "notes"), ("--json-file", "OUT.json"), ("--csv", "tables")], ids=" ".join)
 def test_a_file_of_somebody_else_is_replaced_only_by_force(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
-from support.failed_runs import contents, small_report
+from support.failed_runs import small_report
 
 from nsys2prv.errors import NoResources
 from nsys2prv.execution.memory import LEAST_ADDRESS_SPACE
@@ -69,30 +67,3 @@ def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_
     assert printed.startswith("nsys2prv: this process may use 1,074 MB of memory or address space")
     assert printed.count("\n") == 1
     assert ended(2 * LEAST_ADDRESS_SPACE) == (0, "")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kib", [500_000, 1_100_000, 1_200_000, 1_600_000])
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_limit_of_the_address_space_ends_in_time(count: int, kib: int, command_line: CommandLine, tmp_path: Path) -> None:
-    import resource
-
-    small_report(2000).write(tmp_path / "rank0.sqlite")
-    (tmp_path / "out").mkdir()
-    process = command_line.start(
-        "translate", "rank0.sqlite", "-o", "out/OUT", "--workers", count,
-        prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib * 1024, kib * 1024)),
-    )  # fmt: skip
-    try:
-        process.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    if process.returncode in {-signal.SIGABRT, 127}:
-        # Polars, or the loader of libraries, ends the process where memory can't be had: the next run removes what it left.
-        assert {name[:9] for name in contents(tmp_path / "out")} <= {".nsys2prv"}
-        assert command_line.run("translate", "rank0.sqlite", "-o", "out/OUT").returncode == 0
-        assert not list((tmp_path / "out").glob(".*"))
-    else:
-        assert process.returncode in {0, NO_RESOURCES}
-        assert process.returncode == 0 or contents(tmp_path / "out") == {}

@@ -122,7 +122,7 @@ def test_what_others_could_write_is_not_executed(bit: int, is_folder: bool, exch
 
 
 @pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user; as root: make test")
 def test_what_belongs_to_another_user_is_not_executed(is_folder: bool, exchanged: Path, tmp_path: Path) -> None:
     os.chown(exchanged.parent if is_folder else exchanged, 12345, -1)
 

@@ -14,7 +14,7 @@ import nsys2prv
 tool("tables")
 manual = tool("manual")
 
-yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: .venv/bin/pip install pyyaml && make test")
 
 MAKEFILE = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
@@ -26,7 +26,7 @@ def test_the_manual_page_is_that_of_the_program() -> None:
     assert manual.PAGE.read_text(encoding="utf-8") == manual.manual(), "run `python tools/tables.py`"
 
 
-@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
+@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed; when it is: make test")
 def test_the_manual_page_is_shown_without_warnings() -> None:
     command = ["man", "--warnings", "--local-file", str(manual.PAGE)]
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "80"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.interval_pairs import pair_intervals
 
@@ -40,7 +40,6 @@ def paired_one_by_one(edges: list[Edge]) -> tuple[list[tuple[int, ...]], list[Ed
     return sorted(closed, key=time_of), sorted((edge for stack in stacks.values() for edge in stack), key=time_of), orphans
 
 
-@settings(max_examples=200, deadline=None)
 @given(EDGES)
 def test_ends_close_the_innermost_start(edges: list[Edge]) -> None:
     closed, still_open, orphans = paired_one_by_one(edges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.paraver.record_text import Cell, LineText, cell
@@ -12,7 +12,6 @@ _number = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9) | st.integers(0,
 _cells = st.lists(st.tuples(_number, st.booleans()), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=150)
 @given(cells=_cells, kinds=st.lists(st.sampled_from("nNsS"), min_size=1, max_size=6))
 def test_columns_are_joined(cells: list[tuple[int, bool]], kinds: list[str]) -> None:
     values, is_there = np.array([number for number, _ in cells], np.int64), np.array([present for _, present in cells])

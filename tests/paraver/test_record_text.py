@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.paraver.record_text import RecordText
@@ -75,7 +75,6 @@ def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
         yield (records[0]["start"], records[0]["row"], 3, 0, batch, place), _event(records[0], records[0]["start"], pairs)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     intervals=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
     points=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.whole_trace import events_of, open_whole, unchanged
 
@@ -348,7 +348,6 @@ def put_down(
     return time
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         st.tuples(st.integers(1, 2), st.just(1), st.sampled_from([event_types.KERNEL, event_types.CUDA_CALL])), TREES

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.checkout import REAL_REPORTS
+from support.checkout import NO_REPORTS, REAL_REPORTS
 from support.paramedir import paramedir_or_skip
-from support.real_reports import REPORTS
+from support.real_reports import REPORTS, report_of_test
 from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -71,17 +71,25 @@ def in_make_test(name: str, each: bool = False) -> list[pytest.MarkDecorator]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `name` runs once for each of REPORTS, or is skipped when there are none."""
+    """A test that asks for `name` runs once for each of REPORTS."""
     if "name" in metafunc.fixturenames:
-        absent = pytest.param("", marks=pytest.mark.skip(reason=f"no reports in {REAL_REPORTS}"))
         of_all = metafunc.definition.get_closest_marker("every_report") is not None
-        each = [pytest.param(name, marks=in_make_test(name, of_all)) for name in REPORTS]
-        metafunc.parametrize("name", each or [absent])
+        metafunc.parametrize("name", [pytest.param(name, marks=in_make_test(name, of_all)) for name in REPORTS])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if Path(__file__).parent in item.path.parents:
         item.add_marker(pytest.mark.real)
+        if not REPORTS:
+            item.add_marker(pytest.mark.skip(reason=NO_REPORTS), append=False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a report follow each other: then the records of no other one need to be in memory."""
+    places = [place for place, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    by_report = sorted((items[place] for place in places), key=lambda item: report_of_test(item.nodeid) or "")
+    for place, item in zip(places, by_report, strict=True):
+        items[place] = item
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +104,8 @@ def translation(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tra
             paths = REPORTS[name]
             out = tmp_path_factory.mktemp("real") / "trace"
             translate(list(paths), out=out, options=TranslateOptions())
+            for former in done.values():
+                former.trace.forget_records()
             done[name] = Translated(paths, tuple(map(_database, paths)), open_whole(f"{out}.prv"))
         return done[name]
 

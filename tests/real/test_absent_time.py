@@ -67,7 +67,6 @@ def check_parts(measured: EfficiencyResult, databases: Sequence[Path]) -> None:
         assert tables["absent_calls"]["total_ns"].sum() == starved
 
 
-@pytest.mark.every_report
 def test_the_parts_add_up_to_the_time_without_computation(
     name: str, translation: Callable[[str], Translated], efficiency: Callable[[str, str], EfficiencyResult]
 ) -> None:
@@ -78,7 +77,7 @@ OTHER_RUNS = [run for run in RUNS if run not in REPORTS]
 
 
 @pytest.mark.parametrize(
-    "run", [pytest.param(run, marks=[pytest.mark.thorough] if run.startswith("nccl") else []) for run in OTHER_RUNS]
+    "run", [pytest.param(run, marks=[] if run == "8workers" else [pytest.mark.thorough]) for run in OTHER_RUNS]
 )
 def test_so_they_do_in_trainings_and_over_several_hosts(run: str) -> None:
     check_parts(measure(RUNS[run], EfficiencyOptions(regions=("*",))), RUNS[run])

@@ -17,12 +17,11 @@ from nsys2prv.efficiency.graph.run_graph import graph_of_events
 pytestmark = pytest.mark.real
 
 
-REPEATED = {"nccl-3nodes-9gpus", "nccl-2nodes-6gpus-utc"}
-"""Runs like others of the list."""
+TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "nccl-2nodes-5of6-utc", "one-process-4gpu", "pytorch-nccl-2gpu"}
+"""Between them: all kinds of edges."""
 
 
-@pytest.mark.every_report
-@pytest.mark.parametrize("run", [pytest.param(run, marks=[pytest.mark.thorough] if run in REPEATED else []) for run in RUNS])
+@pytest.mark.parametrize("run", [pytest.param(run, marks=[] if run in TYPICAL else [pytest.mark.thorough]) for run in RUNS])
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
     built = graph_of_events(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True))
     replayed, measured = replay(built.graph), as_measured(built.graph)

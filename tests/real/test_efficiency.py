@@ -19,7 +19,6 @@ from .conftest import Translated
 
 Translation = Callable[[str], Translated]
 Measured = Callable[[str, str], EfficiencyResult]
-Stretches = np.ndarray
 
 _NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
 

@@ -118,7 +118,14 @@ UNET: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("version", UNET)
+@pytest.mark.parametrize(
+    "version",
+    [
+        "dali_amp",
+        "4gpu_baseline",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("baseline", "8workers", "dali")),
+    ],
+)
 def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
     if version not in RUNS:
         pytest.skip(f"no report {version}")

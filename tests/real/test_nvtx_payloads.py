@@ -13,7 +13,6 @@ from .conftest import Translated
 
 NVTX_REPORTS = ("nvtx-2022.4.2", "nvtx-2023.4.4", "nvtx-2024.2.3", "sched")
 _NAME = "coalesce(event.text, (select value from StringIds where id = event.textId))"
-_OF_KIND = {34: "mark", 59: "push/pop", 60: "start/end"}
 
 
 def labelled(trace: WholeTrace, number: int) -> pl.DataFrame:

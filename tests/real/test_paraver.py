@@ -74,7 +74,7 @@ def _rank_and_pid(path: Path) -> tuple[int, int]:
 NVTX_REPORTS = [name for name in REPORTS if name.startswith("nvtx-")]
 
 
-@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])
+@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS)
 @pytest.mark.parametrize("domain", ["default", "app.compute"])
 def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
     translation: Callable[[str], Translated], paramedir: Paramedir, nvtx_report: str, domain: str
@@ -141,7 +141,7 @@ def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
     return joined_steps(steps)
 
 
-@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])
+@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS)
 def test_ranges_that_overlap_freely_are_all_whole(translation: Callable[[str], Translated], nvtx_report: str) -> None:
     translated = translation(nvtx_report)
     types = [number for number in translated.trace.labels.types if number == 9004 or 90040001 <= number < 90140000]

@@ -30,7 +30,14 @@ def without_nvtx(path: Path, folder: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("version", ["baseline", "8workers", "dali", "dali_amp", "4gpu_baseline"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "dali_amp",
+        "4gpu_baseline",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("baseline", "8workers", "dali")),
+    ],
+)
 def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str, real_reports: Path, tmp_path: Path) -> None:
     path = real_reports / "unet-training" / f"{version}.sqlite"
     by_ranges = iterations_of(path, tmp_path / "with")

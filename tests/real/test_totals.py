@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import polars as pl
@@ -162,7 +162,7 @@ def operator(label: str) -> str:
     return re.sub(r"(, (seq|op_id) = [0-9]+)+$", "", label)
 
 
-@cache
+@lru_cache(maxsize=1)
 def in_reports(translated: Translated) -> list[Event]:
     """Every interval of the tables of some reports."""
     events = []
@@ -172,7 +172,7 @@ def in_reports(translated: Translated) -> list[Event]:
     return [event._replace(label=_as_label(event.label)) for event in events]
 
 
-@cache
+@lru_cache(maxsize=1)
 def in_trace(translated: Translated) -> list[Event]:
     """Every interval of the trace that is of one of TYPES; other kinds of activity have tests of their own."""
     labels = translated.trace.labels.types

@@ -94,7 +94,7 @@ def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(
 def foreign(folder: str) -> Path:
     root = os.environ.get(FOREIGN_VIEWS)
     if root is None or not (Path(root) / folder).is_dir():
-        pytest.skip(f"{FOREIGN_VIEWS} names no folder with {folder}/")
+        pytest.skip(f"no folder has {folder}/; with one: make test {FOREIGN_VIEWS}=/path/to/folder")
     return Path(root) / folder
 
 

@@ -8,6 +8,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -23,7 +24,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UnrelatedReports, UsageError
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
-from nsys2prv.exports.launchers import launched
+from nsys2prv.exports.identity import launched
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
@@ -50,7 +51,7 @@ def run(
     for path, report in reports.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         paths.append(with_call(report).write(folder / path))
-    summary = translate(paths, folder / "trace", options)
+    summary = translate(paths, folder / "trace", replace(options or TranslateOptions(), no_views=True))
     assert check_trace(summary.prv).valid
     return summary
 

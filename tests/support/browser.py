@@ -132,7 +132,9 @@ def browser_or_skip(folder: Path) -> Browser:
     """A browser that keeps its files in a folder; the test is skipped where none is installed."""
     program = found_browser()
     if program is None:
-        pytest.skip(f"no browser is on PATH: none of {', '.join(BROWSERS)}")
+        pytest.skip(
+            f"no browser is on PATH, none of {', '.join(BROWSERS)}; when one is: make test-all PYTEST_OPTIONS='-k browser'"
+        )
     return Browser(program, folder)
 
 

@@ -10,6 +10,8 @@ from types import ModuleType
 CHECKOUT = Path(__file__).resolve().parents[2]
 REAL_REPORTS = CHECKOUT.parent / "shared" / "reports"
 """The real reports; tests that need them are skipped where the folder does not exist."""
+NO_REPORTS = f"no real reports in {REAL_REPORTS}; when they are there: make test PYTEST_OPTIONS=tests/real"
+"""Why, and how to run them."""
 
 
 def tool(name: str) -> ModuleType:

@@ -54,7 +54,6 @@ SECRET = "hunter2-of-the-environment"
 """Value of all variables of the environment, and part of all commands: it must not come out anywhere."""
 
 _HALF = "\ue000"
-_CONTROLS = (*range(32), *range(127, 160), 0x202E, 0x2028, 0x2029, 0xE000, 0xFEFF, 0xFFFE)
 _KEYS = {
     ("META_DATA_EXPORT", "name"),
     ("META_DATA_EXPORT", "value"),

@@ -52,4 +52,4 @@ def axe_or_skip() -> str:
         for folder in found.submodule_search_locations or () if found is not None else ():
             for script in sorted(Path(folder).rglob("axe*.js")):
                 return script.read_text(encoding="utf-8")
-    pytest.skip(f"axe-core is not installed: ${AXE} names no axe.min.js, and there is none of {', '.join(_WITH_AXE)}")
+    pytest.skip(f"axe-core is not installed, and of no package {', '.join(_WITH_AXE)}: make test {AXE}=/path/to/axe.min.js")

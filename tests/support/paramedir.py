@@ -119,7 +119,7 @@ def paramedir_or_skip(home: Path) -> Paramedir:
     """paramedir that keeps its files in a folder; the test is skipped where it is not installed."""
     program = shutil.which("paramedir")
     if program is None:
-        pytest.skip("paramedir is not on PATH")
+        pytest.skip("paramedir of Paraver is not on PATH; when it is: make test")
     return Paramedir(program, home)
 
 

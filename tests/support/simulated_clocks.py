@@ -8,7 +8,7 @@ the times of its own clock, from the start of its own session.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.demo import write_report
-from nsys2prv.demo.nsys_tables import NVTX_MARK, NVTX_PUSHPOP, Tables
-from support.nsys_columns import COLUMNS
+from nsys2prv.demo.nsys_tables import Tables
 from support.report_builder import ReportBuilder
 
 Times = NDArray[np.int64]
@@ -27,7 +26,6 @@ Times = NDArray[np.int64]
 _UTC = 1_730_000_000_000_000_000
 _STARTUP = 1_500_000_000
 """ns from the start of the last session to the first iteration."""
-_COMMUNICATOR = 94577367172512
 _RUNNING_LATE = 0.005
 """Share of ends of collectives that are late by up to milliseconds, because the rank was not running."""
 _ALGORITHMS = {
@@ -525,62 +523,38 @@ class _Simulation:
         if shift:
             for name, value in (("PARAM_TIME_NORMALIZE", "true"), ("PARAM_TIME_SHIFT", "0"), ("CONFIG_TIME_SHIFT", str(shift))):
                 builder.row("META_DATA_EXPORT", name=f"EXPORT_{name}", value=value)
+        begin = shift - started
+
+        def shown(time: int) -> int:
+            return int(clock.elapsed(np.array(time))) + begin
+
         true = events.times
-
-        def shown(times: Sequence[int | None]) -> pl.Series:
-            at = clock.elapsed(np.array([0 if time is None else time for time in times], dtype=np.int64)) - started + shift
-            return pl.Series(
-                [None if time is None else moved for time, moved in zip(times, at.tolist(), strict=True)], dtype=pl.Int64
-            )
-
-        tables = self._tables(builder, events, shown, shift)
+        self._fill(builder, events, shown)
+        # Not read for clocks, and as many as all other tables together.
+        tables = {name: frame for name, frame in builder.tables().items() if not name.startswith("ENUM_")}
+        if "MPI_COMMUNICATORS" in tables:
+            tables["MPI_COMMUNICATORS"] = tables["MPI_COMMUNICATORS"].with_columns(pl.col("timestamp") + shift)
         first, last = int(true.min()), int(true.max())
         in_session = clock.elapsed(np.array([first, last])) - started
         return SimulatedReport(
             rank, int(self.node[rank]), clock, session, (int(in_session[0]), int(in_session[1])), (first, last), tables
         )
 
-    def _tables(self, builder: ReportBuilder, events: _Events, shown: Any, shift: int) -> dict[str, pl.DataFrame]:
-        found: dict[str, dict[str, Any]] = {}
-        thread, process = builder.global_tid(), builder.global_pid()
-        if events.nccl and self.kind.with_kernels:
-            names = [builder.string(f"ncclKernel_{row[2]}(ncclDevComm *, unsigned long, ncclWork *)") for row in events.nccl]
-            short = [builder.string(f"ncclKernel_{row[2]}") for row in events.nccl]
-            found["CUPTI_ACTIVITY_KIND_KERNEL"] = {
-                "start": shown([row[0] for row in events.nccl]), "end": shown([row[1] for row in events.nccl]),
-                "demangledName": names, "shortName": short, "globalPid": process, "deviceId": 0, "contextId": 1, "streamId": 15,
-            }  # fmt: skip
-        of_collectives = [row for row in events.mpi if row[2] in _MPI]
-        of_others = [row for row in events.mpi if row[2] not in _MPI]
-        for table, rows, columns in (
-            ("MPI_COLLECTIVES_EVENTS", of_collectives, {"commHandle": _COMMUNICATOR, "size": 8, "recvSize": 8}),
-            ("MPI_OTHER_EVENTS", of_others, {}),
-            ("MPI_P2P_EVENTS", events.p2p, {"commHandle": _COMMUNICATOR, "size": 4_096}),
-        ):
-            if rows:
-                found[table] = {
-                    "start": shown([row[0] for row in rows]), "end": shown([row[1] for row in rows]), "globalTid": thread,
-                    "textId": [builder.string(row[2]) for row in rows], **columns,
-                }  # fmt: skip
-        if events.p2p:
-            found["MPI_P2P_EVENTS"] |= {"remoteRank": [row[3] for row in events.p2p], "tag": [row[4] for row in events.p2p]}
-        if events.net:
-            rows_of_net = sorted(events.net, key=lambda row: row[0])
-            found["NVTX_EVENTS"] = {
-                "start": shown([row[0] for row in rows_of_net]), "end": shown([row[1] for row in rows_of_net]),
-                "eventType": [NVTX_MARK if row[1] is None else NVTX_PUSHPOP for row in rows_of_net],
-                "text": [row[2] for row in rows_of_net], "globalTid": builder.global_tid(builder.pid + 1), "domainId": 0,
-            }  # fmt: skip
-        tables = builder.tables()
-        # Not read for clocks, and as many as all other tables together.
-        kept = {name: frame for name, frame in tables.items() if not name.startswith("ENUM_")}
-        if "MPI_COMMUNICATORS" in kept:
-            kept["MPI_COMMUNICATORS"] = kept["MPI_COMMUNICATORS"].with_columns(pl.col("timestamp") + shift)
-        return {**kept, **{name: _frame(name, columns) for name, columns in found.items()}}
-
-
-def _frame(table: str, columns: Mapping[str, Any]) -> pl.DataFrame:
-    length = len(columns["start"])
-    filled = {name: [values] * length if isinstance(values, int) else values for name, values in columns.items()}
-    nothing = [None] * length
-    return pl.DataFrame([pl.Series(name, filled.get(name, nothing), dtype=dtype) for name, dtype in COLUMNS[table].items()])
+    def _fill(self, report: ReportBuilder, events: _Events, shown: Callable[[int], int]) -> None:
+        """Add the events of a rank; `shown` gives what the report has for a true time."""
+        for start, end, name in events.nccl if self.kind.with_kernels else ():
+            kernel = f"ncclKernel_{name}(ncclDevComm *, unsigned long, ncclWork *)"
+            report.kernel(kernel, shown(start), shown(end), stream=15)
+        for start, end, name in events.mpi:
+            if name in _MPI:
+                report.mpi_collective(name, shown(start), shown(end), size=8, received=8)
+            else:
+                report.mpi_other(name, shown(start), shown(end))
+        for start, end, name, partner, tag in events.p2p:
+            report.mpi_p2p(name, shown(start), shown(end), partner=partner, size=4_096, tag=tag)
+        proxy = report.pid + 1
+        for start, until, text in sorted(events.net, key=lambda row: row[0]):
+            if until is None:
+                report.nvtx_mark(text, shown(start), tid=proxy)
+            else:
+                report.nvtx_range(text, shown(start), shown(until), tid=proxy)

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_files import VIEWS, companion
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from support.report_builder import ReportBuilder
-from support.view_parser import parse_views
 from support.whole_trace import WholeTrace, open_whole
 
 
@@ -33,10 +31,10 @@ def translate_reports(
     Returns
     -------
     Summary
-        Of a trace without violations.
+        Of a trace without violations and views.
     """
     reports = [builder.write(folder / f"{name}{index}{form}") for index, builder in enumerate(builders)]
-    return checked(translate(reports, folder / name, options))
+    return checked(translate(reports, folder / name, replace(options or TranslateOptions(), no_views=True)))
 
 
 def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> WholeTrace:
@@ -45,9 +43,8 @@ def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions |
 
 
 def checked(summary: Summary) -> Summary:
-    """The same summary, once trace and views are found valid."""
+    """The same summary, once the trace is found valid."""
     assert check_trace(summary.prv).violations == ()
-    parse_views(companion(summary.prv, VIEWS))
     return summary
 
 

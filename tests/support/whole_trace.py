@@ -41,6 +41,10 @@ class WholeTrace(Trace):
     def _read_blocks(self) -> tuple[Block, ...]:
         return (_NOTHING, *self.read(unchanged))
 
+    def forget_records(self) -> None:
+        """Free the memory of the records, which are read again when they are requested."""
+        vars(self).pop("_read_blocks", None)
+
     def states(self) -> pl.DataFrame:
         """All state records, with the columns of `Block.states`."""
         return pl.concat([block.states for block in self._read_blocks])

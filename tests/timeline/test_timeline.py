@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.clocks.sync_points import place_sessions, report_clocks
@@ -31,7 +31,6 @@ spans = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
     frames=st.lists(st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 2)), max_size=60), max_size=12),
     limits=st.sampled_from([(1000, 1000, 1000), (50, 30, 7), (10, 4, 1), (3, 100, 2)]),
@@ -60,7 +59,6 @@ def test_runs_on_disk_give_what_a_sort_by_all_columns_in_memory_gives(
     assert not list(tmp_path.glob("runs/*"))
 
 
-@settings(deadline=None, max_examples=100)
 @given(ranges=spans, cuts=st.sets(st.integers(0, 60), max_size=4))
 def test_no_two_ranges_of_a_lane_overlap_and_there_are_as_few_lanes_as_can_be(
     ranges: list[tuple[int, int, int]], cuts: set[int]
@@ -97,7 +95,6 @@ def _sweep(folder: Path, intervals: list[tuple[int, int, int, int]], kinds: list
     return pl.concat(list(states.sweep(edges, rows, windows))).sort("row", "start")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
     ranges=st.lists(
         st.tuples(
@@ -144,7 +141,6 @@ def test_sampled_gpus_have_no_state_and_streams_idle(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=100)
 @given(intervals=spans, stretches=st.lists(st.tuples(st.integers(0, 80), st.integers(1, 15)), min_size=1, max_size=4))
 def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
     intervals: list[tuple[int, int, int]], stretches: list[tuple[int, int]]
@@ -174,7 +170,6 @@ def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
     ]
 
 
-@settings(deadline=None, max_examples=100)
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30))
 def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) -> None:
     # A random tree: each number is how many siblings to close before the next range opens; many edges coincide.
@@ -225,7 +220,6 @@ def _place(line: str) -> list[str]:
     return line.split(":")[:6]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
     marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),

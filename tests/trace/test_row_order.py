@@ -85,7 +85,6 @@ def test_any_order_of_rows_gives_the_same_trace_and_numbers(
 _ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.none() | st.sampled_from("abc")), max_size=30)
 
 
-@settings(deadline=None)
 @given(rows=_ROWS, seed=st.integers(0, 2**32))
 def test_rows_are_ordered_and_chosen_by_what_is_in_them(rows: list[tuple[int, int, str | None]], seed: int) -> None:
     schema = {"key": pl.Int64, "other": pl.Int64, "text": pl.String}
@@ -103,7 +102,6 @@ def test_rows_are_ordered_and_chosen_by_what_is_in_them(rows: list[tuple[int, in
 _NUMBERS = st.lists(st.tuples(*[st.integers(0, 3)] * 2, *[st.none() | st.integers(-3, 3)] * 2), max_size=30)
 
 
-@settings(deadline=None)
 @given(rows=_NUMBERS)
 def test_numbers_are_in_the_order_of_all_columns(rows: list[tuple[int | None, ...]]) -> None:
     frame = pl.DataFrame(rows, dict.fromkeys("abcd", pl.Int64), orient="row")

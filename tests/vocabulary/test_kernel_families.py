@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
@@ -75,7 +75,6 @@ def test_no_names_give_no_families() -> None:
 
 
 @given(st.lists(st.text() | st.text("<>()[]{}*\"',:_& \n\tab0x", max_size=80), max_size=20))
-@settings(max_examples=50, deadline=None)
 def test_every_name_has_one_family_of_one_line(names: list[str]) -> None:
     names = [name.encode("utf-8", "replace").decode() for name in names]
     found = families(pl.Series(names, dtype=pl.String))

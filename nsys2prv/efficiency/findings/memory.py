@@ -263,6 +263,17 @@ class ExposedCopies(
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
 
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """Kernels can hide no more than the time that they take."""
+        finding, table = super().describe(losses, evidence), evidence.tables["devices"]
+        names = [evidence.name(loss.index) for loss in losses]
+        hiding = int(table.filter(pl.col("device").is_in(names))["kernels_ns"].to_numpy().max())
+        if hiding >= finding.saved:
+            return finding
+        number = Number("kernels that they can run beside", hiding, "ns")
+        text = f"{finding.text}; kernels run for {number}, and can hide no more of them"
+        return replace(finding, text=text, numbers=[*finding.numbers, number], wall=hiding)
+
 
 class Allocations(
     GapRule,

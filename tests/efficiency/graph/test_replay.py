@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.graph import replay as passes
@@ -73,7 +73,6 @@ def _to(weight: Weights) -> list[Step]:
     return [lambda edges, _: weight[edges.number]]
 
 
-@settings(deadline=None)
 @given(graphs(), st.integers(1, 30))
 def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, size: int) -> None:
     with patch.object(passes, "BLOCK", size):
@@ -82,7 +81,6 @@ def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, siz
     assert replayed.edge.tolist() == as_measured(graph).edge.tolist()
 
 
-@settings(max_examples=300, deadline=None)
 @given(graphs(), st.data(), st.integers(1, 30))
 def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, data: st.DataObject, size: int) -> None:
     count = len(graph.weight)
@@ -103,7 +101,6 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
         assert edge == max(latest, default=-1)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
     last = last_of(graph, graph.moments.time)
@@ -116,7 +113,6 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> No
     assert moments[0] not in targets(graph)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
     latest = [int(graph.moments.time[-1])] * len(graph.moments)

@@ -25,8 +25,8 @@ def measured(cluster: Cluster, folder: Path) -> EfficiencyResult:
     ("pattern", "cause", "least"),
     [
         (DATA, "late rank", 0.9),
-        (DATA, "unequal work", 0.9),
-        (TENSOR, "slow GPU", 0.9),
+        pytest.param(DATA, "unequal work", 0.9, marks=pytest.mark.thorough),
+        pytest.param(TENSOR, "slow GPU", 0.9, marks=pytest.mark.thorough),
         (HALO, "late for MPI_Allreduce", 0.9),
         # Each fourth batch is in time.
         (TENSOR, "slow loading of a rank", 0.6),

@@ -30,7 +30,7 @@ CLUSTERS = [
     if cause != "full queue"
 ]  # fmt: skip
 """One with each cause, of all programs and of several sizes."""
-QUICK = 5
+QUICK = 4
 
 
 def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
@@ -59,6 +59,6 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
 
 
 def test_so_it_is_for_the_demo(tmp_path: Path) -> None:
-    reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=2))
+    reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=1))
     graph = graph_of_events(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True)).graph
     assert (replay(graph).time == graph.moments.time).all()

@@ -9,7 +9,7 @@ import pytest
 from support.simulated_run import actions
 from support.simulated_run.actions import COMPUTE, DEVICE_TO_HOST, Action, Communicator, Compute, Launch
 from support.simulated_run.causes import CAUSES, SLOW_RANK, with_and_without
-from support.simulated_run.cluster import PATTERNS, PIPELINE, TENSOR, Cluster
+from support.simulated_run.cluster import DATA, HALO, PATTERNS, PIPELINE, TENSOR, Cluster
 from support.simulated_run.engine import Recorded, execute
 from support.simulated_run.machine import Machine
 from support.simulated_run.records import EVENT, LAUNCHED, STREAM
@@ -211,9 +211,11 @@ def test_a_slow_rank_is_the_last_one_of_every_collective() -> None:
 # -- reports ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    "pattern", [*(pytest.param(name, marks=pytest.mark.thorough) for name in (DATA, TENSOR)), PIPELINE, HALO]
+)
 def test_reports_contain_the_run(pattern: str, tmp_path: Path) -> None:
-    run = simulate(Cluster(pattern=pattern, nodes=2, gpus=1 if pattern == PIPELINE else 2, iterations=2))
+    run = simulate(Cluster(pattern=pattern, nodes=2, gpus=2 if pattern == TENSOR else 1, iterations=2))
     write_reports(run, tmp_path)
 
     result = measure([tmp_path], EfficiencyOptions(align="utc"))

@@ -52,7 +52,9 @@ def small(pattern: str, **settings: Any) -> Cluster:
     return Cluster(pattern=pattern, gpus=3, iterations=4, start_up=1_000_000, **settings)
 
 
-@pytest.mark.parametrize("pattern", [DATA, TENSOR, pytest.param(PIPELINE, marks=pytest.mark.thorough), HALO])
+@pytest.mark.parametrize(
+    "pattern", [TENSOR, HALO, *(pytest.param(name, marks=pytest.mark.thorough) for name in (DATA, PIPELINE))]
+)
 def test_an_ideal_network(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern), "slow network")
     is_predicted(slow, with_machine(slow, transfer_factor=0.0), tmp_path, ideal_network=True)
@@ -76,7 +78,8 @@ def test_no_late_ranks(pattern: str, cause: str, tmp_path: Path) -> None:
     is_predicted(late, good, tmp_path, in_step=False, no_late_ranks=True)
 
 
-@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("pattern", [DATA, TENSOR])
 def test_where_no_rank_is_late_nothing_changes_without_late_ranks(pattern: str, tmp_path: Path) -> None:
     good = small(pattern)
     is_predicted(good, good, tmp_path, no_late_ranks=True)
@@ -128,7 +131,7 @@ def test_what_ranks_do_that_are_not_recorded_is_not_known(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("pattern", "changes"),
     [
-        (DATA, {"scale": scalings("Flash attention forward=0.5")}),
+        pytest.param(DATA, {"scale": scalings("Flash attention forward=0.5")}, marks=pytest.mark.thorough),
         pytest.param(DATA, {"ideal_network": True}, marks=pytest.mark.thorough),
         pytest.param(TENSOR, {"no_launch_cost": True}, marks=pytest.mark.thorough),
         pytest.param(PIPELINE, {"scale": scalings("Flash attention forward=0.5")}, marks=pytest.mark.thorough),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
@@ -363,7 +363,6 @@ _CALLS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(_CALLS)
 def test_matching_is_that_of_mpi(tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[bool, int, int, int]]) -> None:
     """Against the rule itself: each receive takes the first send that is left and that it accepts."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
@@ -225,7 +225,6 @@ def stays_of(switches: pl.DataFrame, cuts: set[int]) -> pl.DataFrame:
     return found.sort(found.columns)
 
 
-@settings(deadline=None, max_examples=200)
 @given(rows=SWITCHES, cuts=st.sets(st.integers(0, 30), max_size=6))
 def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]], cuts: set[int]) -> None:
     switches = as_switches(rows)
@@ -240,7 +239,6 @@ def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]]
         assert sorted(of_thread["end"].drop_nulls().to_list()) == begins[1:]
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=15),
     threads=st.integers(1, 3),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.traces import trace_of
@@ -320,7 +320,6 @@ a_range = st.tuples(st.integers(0, 1), times, lengths)
 a_launch = st.tuples(st.integers(0, 2), st.integers(0, 2), times, st.integers(0, 60), lengths)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
 @given(
     ranges=st.lists(a_range, max_size=25),
     launches=st.lists(a_launch, max_size=40),
@@ -389,7 +388,6 @@ def pieces(frame: pl.DataFrame, cuts: set[int]) -> Iterator[pl.DataFrame]:
         yield frame.filter((pl.col("start") > begin) & (pl.col("start") <= end))
 
 
-@settings(deadline=None, max_examples=40)
 @given(ranges=st.lists(a_range, max_size=30), cuts=st.sets(times, max_size=4))
 def test_on_one_lane_ranges_nest_or_lie_apart_and_on_the_first_one_is_all_that_nests_anyway(
     ranges: list[tuple[int, int, int]], cuts: set[int]

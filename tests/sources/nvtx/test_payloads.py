@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
@@ -62,7 +62,6 @@ def schema_and_payloads(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], in
     return laid, place + draw(st.integers(0, 8)), events
 
 
-@settings(deadline=None, max_examples=60)
 @given(schema_and_payloads(), st.booleans())
 def test_what_is_written_by_a_schema_is_read_by_it(
     drawn: tuple[list[tuple[str, int, int]], int, list[list[int | float]]], ends_with_place: bool
@@ -196,7 +195,6 @@ SCALARS = st.one_of(
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3), st.just({}))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=5), min_size=1, max_size=4), st.booleans())
 @example([{"00": None, ":": None, "0": None}], False)
 @example([{"a": [1], ":": {}, "b": [": 1", ":"], "c": 1}], False)
