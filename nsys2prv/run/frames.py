@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,46 +219,38 @@ class _WrittenEvents(Collected["_EventFiles"]):
         self._new_files = None
 
 
+@dataclass
 class _EventFiles:
     """Writes the events of one part of a table: a sink of the reader."""
 
-    def __init__(
-        self,
-        folder: Path,
-        rows: pl.DataFrame,
-        texts: Mapping[int, pl.DataFrame],
-        attributes: Mapping[str, EventType],
-        source: Source,
-    ) -> None:
-        self._folder = folder
-        self._rows = rows
-        self._texts = texts
-        self._columns = attributes
-        self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
-        self._labels = {event_type.number: _label(event_type) or source.title for event_type in source.types}
-        self._scales = {event_type.number: 10.0**-event_type.precision for event_type in source.types}
-        self._added = {event_type.number: _added(event_type) for event_type in source.types}
-        self.files: list[Path] = []
-        self.attributes: set[str] = set()
+    folder: Path
+    places: pl.DataFrame
+    texts: Mapping[int, pl.DataFrame]
+    columns: Mapping[str, EventType]
+    source: Source
+    files: list[Path] = field(default_factory=list)
+    attributes: set[str] = field(default_factory=set)
 
     def add(self, placed: pl.DataFrame) -> None:
+        types = self.source.types
+        labels = {event_type.number: _label(event_type) or self.source.title for event_type in types}
+        scales = {event_type.number: 10.0**-event_type.precision for event_type in types}
+        added = {event_type.number: _added(event_type) for event_type in types}
+        kind = pl.col("type")
+        value = pl.col("value") - kind.replace_strict(added, return_dtype=pl.Int64)
         events = placed.select(
             "start",
             "series",
-            end=self._end,
-            event_type=pl.col("type").replace_strict(self._labels, return_dtype=pl.String),
+            end=pl.col("end") if gives_intervals(self.source) else pl.lit(None, pl.Int64),
+            event_type=kind.replace_strict(labels, return_dtype=pl.String),
             name="label",
-            value=pl.when(pl.col("label").is_null()).then(
-                (pl.col("value") - pl.col("type").replace_strict(self._added, return_dtype=pl.Int64))
-                * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
-            ),
+            value=pl.when(pl.col("label").is_null()).then(value * kind.replace_strict(scales, return_dtype=pl.Float64)),
         )
-        columns = [self._column(placed, column, attribute) for column, attribute in self._columns.items()]
-        frame = pl.DataFrame([*self._rows[placed["row"]].get_columns(), *events.get_columns(), *columns])
+        columns = [self._column(placed, column, attribute) for column, attribute in self.columns.items()]
+        frame = pl.DataFrame([*self.places[placed["row"]].get_columns(), *events.get_columns(), *columns])
         self.attributes |= {column.name for column in columns if column.null_count() < len(column)}
-        path = self._folder / f"{secrets.token_hex(8)}.parquet"
-        frame.select(*EVENT_SCHEMA, *self._columns).write_parquet(path, compression="lz4")
-        self.files.append(path)
+        self.files.append(self.folder / f"{secrets.token_hex(8)}.parquet")
+        frame.select(*EVENT_SCHEMA, *self.columns).write_parquet(self.files[-1], compression="lz4")
 
     def _column(self, placed: pl.DataFrame, column: str, attribute: EventType) -> pl.Series:
         number = str(attribute.number)
@@ -266,7 +259,7 @@ class _EventFiles:
             return pl.repeat(None, placed.height, dtype=dtype, eager=True).alias(column)
         values = placed[number].alias("value")
         if attribute.values:
-            texts = self._texts[attribute.number]
+            texts = self.texts[attribute.number]
             values = values.to_frame().join(texts, on="value", how="left", maintain_order="left")["text"]
         elif attribute.precision:
             values = values * 10.0**-attribute.precision
