@@ -119,11 +119,7 @@ class _Process:
     global_pid: int
 
 
-def arrange(
-    identities: Sequence[Identity],
-    surveys: Sequence[Sequence[Survey]],
-    ranks: frozenset[int] | None = None,
-) -> Rows:
+def arrange(identities: Sequence[Identity], surveys: Sequence[Sequence[Survey]], ranks: frozenset[int] | None = None) -> Rows:
     """Arrange the rows of all reports; `ranks` are those to keep, None: all. Rows of nodes are kept with a rank of the node."""
     keys = [_keys_by_kind(of_report) for of_report in surveys]
     for of_report in keys:
@@ -206,9 +202,7 @@ def _rank(process: _Process) -> int | None:
 
 
 def _device_numbers(
-    identities: Sequence[Identity],
-    keys: Sequence[dict[RowKind, pl.DataFrame]],
-    sampled: set[tuple[str, str, int, int]],
+    identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]], sampled: set[tuple[str, str, int, int]]
 ) -> dict[tuple[str, str], int]:
     """Number of each physical GPU on its node, by host and key of the GPU.
 

@@ -123,12 +123,7 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
     covered_streams = [pl.DataFrame(schema={_STREAM: pl.Int64})]
     of_second = pl.col("is_second") == 1
     for window in ordered.windows(any_ties=True):
-        ends = window.select(
-            "start",
-            _STREAM,
-            first=pl.when(~of_second).then("reach"),
-            second=pl.when(of_second).then("reach"),
-        )
+        ends = window.select("start", _STREAM, first=pl.when(~of_second).then("reach"), second=pl.when(of_second).then("reach"))
         reaches = pl.concat([reached, ends]).sort(_STREAM, "start", maintain_order=True)
         before = {name: pl.col(name).cum_max().forward_fill().shift(1).over(_STREAM) for name in ("first", "second")}
         covered = reaches.with_columns(
