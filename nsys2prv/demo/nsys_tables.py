@@ -1,4 +1,4 @@
-"""Tables of nsys exports as simulated reports have them: ids, columns, enumerations, the identity of a rank; and a writer."""
+"""Tables of nsys exports as simulated reports have them: ids, columns, enumerations, ranks and hosts; and their writer."""
 
 from __future__ import annotations
 

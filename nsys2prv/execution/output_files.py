@@ -24,10 +24,6 @@ from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import signals_held
 
-VIEWS = ".cfgs"
-"""Suffix of the folder of views."""
-SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
-"""Files of a trace, and its folder of views."""
 PREFIX = ".nsys2prv."
 """How names of temporary folders begin."""
 _LOCK = "nsys2prv-temporary"
@@ -304,46 +300,6 @@ def _is_full(error: BaseException) -> bool:
 
 
 # -- names of outputs ---------------------------------------------------------------------------------------------------
-
-
-def without_suffix(out: Path) -> Path:
-    """The path of a trace without .prv or .prv.gz."""
-    for suffix in (".prv.gz", ".prv"):
-        if out.name.endswith(suffix) and out.name != suffix:
-            return out.with_name(out.name.removesuffix(suffix))
-    return out
-
-
-def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
-    """Path of each file of a trace, by suffix.
-
-    Raises OutputExists when one of them exists, unless `force`; OutputError when one of them is a folder, or the folder of
-    views is a file.
-    """
-    if base.name in {"", ".."}:
-        raise OutputError.not_writable(base, "this is the name of a folder", "a name for the files")
-    final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
-    with output_errors(base):
-        if base.exists() and not base.is_file() and not base.is_dir():
-            raise OutputError.not_writable(base, "this is no ordinary file", "a name for the files")
-        present = [path for path in final.values() if _is_there(path)]
-        folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
-        if folders:
-            raise OutputError.not_writable(folders[0], "there is a folder of this name")
-        if final[VIEWS].exists() and not final[VIEWS].is_dir():
-            raise OutputError.not_writable(final[VIEWS], "there is a file of this name")
-    if present and not force:
-        raise OutputExists(present[0])
-    return final
-
-
-def _is_there(path: Path) -> bool:
-    """Whether there is something of a name, be it a link that leads nowhere; OSError when no file can have it."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = True, place: str = _ANOTHER_PLACE) -> None:
