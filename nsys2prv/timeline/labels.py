@@ -93,7 +93,8 @@ class Labels:
             by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(names, by_attribute)
         self._members = self._number_series(names)
-        self._texts = _texts_by_type(names)
+        labels = names.drop_nulls("label").group_by("type").agg("label")
+        self._texts = {number: set(texts) for number, texts in labels.iter_rows()}
         for number, texts in by_attribute.items():
             self._texts[number] = texts.union(self._texts.get(number, ()))
         self._values = self._number_values()
@@ -234,11 +235,6 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
             if number not in texts or texts[number]:
                 by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
-
-
-def _texts_by_type(names: pl.DataFrame) -> dict[int, set[str]]:
-    texts = names.drop_nulls("label").group_by("type").agg("label")
-    return {number: set(labels) for number, labels in texts.iter_rows()}
 
 
 def _families(all_names: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:

@@ -67,7 +67,9 @@ class EventsOfSource:
             events = events.with_columns(pl.lit(0, pl.Int64).alias(LANE))
         timed = entry.keep(events, _without_nulls(events, ["start"]), coverage.NO_TIME)
         valued = entry.keep(timed, _with_values(timed), coverage.NO_VALUE)
-        exact = _with_exact_attributes(entry.keep(valued, _with_exact_values(valued), coverage.INEXACT), entry)
+        is_exact = "value" not in valued.columns or _is_exact(valued["value"])
+        exact = entry.keep(valued, valued if is_exact else valued.filter(_exact("value")), coverage.INEXACT)
+        exact = _with_exact_attributes(exact, entry)
         named = entry.keep(exact, _without_nulls(exact, self._key), coverage.NO_ROW_NAMED)
         absent = coverage.NO_OTHER_EVENTS if self._source.existing_rows_only else coverage.ROW_NOT_CHOSEN
         on_rows = named.with_columns(look_up(named, self._row_of_key, self._key))
@@ -97,15 +99,13 @@ class EventsOfSource:
         # In one window an event has one part at most.
         inside = clipped if len(self._selection.starts) == 1 else clipped.unique("event")
         entry.written += count_rows(entry.keep(events, inside, coverage.OUTSIDE))
-        if inside.height < events.height or clipped.height > inside.height or self._cut_any(events):
+        first, last = self._selection.starts[0], self._selection.ends[-1]
+        is_cut = ((events["start"] < first) | (events["end"] > last)).any()
+        if inside.height < events.height or clipped.height > inside.height or is_cut:
             original = (events["end"] - events["start"]).gather(clipped["event"])
             cut = clipped.filter(original != clipped["end"] - clipped["start"])
             entry.clipped += cut["event"].n_unique()
         return clipped.drop("event")
-
-    def _cut_any(self, events: pl.DataFrame) -> bool:
-        first, last = self._selection.starts[0], self._selection.ends[-1]
-        return bool(((events["start"] < first) | (events["end"] > last)).any())
 
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
         numbered = events.with_columns(look_up(events, self._numbers, list(TYPE_COLUMNS)))
@@ -164,11 +164,6 @@ def _with_values(events: pl.DataFrame) -> pl.DataFrame:
     if any(not events[name].null_count() for name in named):
         return events
     return events.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in named))
-
-
-def _with_exact_values(events: pl.DataFrame) -> pl.DataFrame:
-    """Events without those whose value is too large for a trace."""
-    return events if "value" not in events.columns or _is_exact(events["value"]) else events.filter(_exact("value"))
 
 
 def _with_exact_attributes(events: pl.DataFrame, entry: SourceCoverage) -> pl.DataFrame:

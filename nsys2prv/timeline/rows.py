@@ -270,7 +270,8 @@ class _Builder:
         for (tid,) in sorted(tids, key=lambda key: (tid_of(key[0]) != process.pid, key)):
             name = row_names.thread_name(self._names[report].get(tid, ""), tid_of(tid))
             rows.append((Thread(name, "thread"), [(report, RowKind.THREAD, (tid,))]))
-        devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in (*streams, *of_devices)}
+        gpu_keys = {key[1]: identity.gpu_key(process.global_pid, key[1]) for key in (*streams, *of_devices)}
+        devices = {device: self._numbers[host, key] for device, key in gpu_keys.items()}
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             name = row_names.stream_name(devices[key[1]], key[3], host)
             thread = Thread(name, "stream", _given_names(identity, process.pid, *key[1:]))
@@ -344,9 +345,6 @@ class _Builder:
                 cpus[host] = max(cpus[host], identity.cpus, of_events)
                 with_events[host] = max(with_events[host], of_events)
         return tuple(Node(host, cpus[host], with_events[host]) for host in self._node)
-
-    def _device(self, identity: Identity, global_pid: int, device: int) -> int:
-        return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
 
 
 def _put(rows: list[_Row], thread: Thread, report: int, kind: RowKind, key: tuple[Any, ...]) -> None:
