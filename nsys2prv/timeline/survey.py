@@ -1,7 +1,8 @@
 """The survey of a report: which rows, event types and names its events have, how many there are, and when.
 
 After it all that is numbered over all reports (rows, event types, values) is known, so that events can be read once, piece by
-piece."""
+piece.
+"""
 
 from __future__ import annotations
 
