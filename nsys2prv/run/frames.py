@@ -20,8 +20,7 @@ from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
-from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan, gives_intervals
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
