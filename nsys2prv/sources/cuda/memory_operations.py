@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.cuda.kernels import GRAPH_NODE_ID, GREEN_CONTEXT
-from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, enumerated
+from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -94,7 +94,7 @@ COPIES = TableSource(
     row=RowKind.STREAM,
     types=(*_TYPES, event_types.SOURCE_MEMORY, *_DEVICES, THROUGHPUT, MIGRATION_CAUSE, VIRTUAL_ADDRESS, COPY_COUNT),
     frame=_copies,
-    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+    launch=event_types.TAG_MEMORY_LAUNCH,
 )
 
 MEMSETS = TableSource(
@@ -106,5 +106,5 @@ MEMSETS = TableSource(
     row=RowKind.STREAM,
     types=(*_TYPES, MEMSET_VALUE),
     frame=_memsets,
-    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+    launch=event_types.TAG_MEMORY_LAUNCH,
 )
