@@ -1,11 +1,12 @@
 """Records as lines of a .prv: what each line consists of, where it belongs, and its text, which is made in its place.
 
-Lines are columns of texts and numbers. The digits of a column are written for all lines at once, four at a time.
+Lines are columns of texts and numbers. Those in which all numbers have as many digits are made together, as a table of bytes,
+the digits of a column four at a time, and put to their places as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ _STAGES = 5
 
 _DIGITS = {size: np.array([b"%0*d" % (size, number) for number in range(10**size)]).view(f"<u{size}") for size in (4, 2, 1)}
 """The digits of all numbers of so many digits, each as one number of as many bytes."""
+_ROWS_OF_COMBINATION, _MOST_COMBINATIONS = 500, 60
+"""Lines for each combination of widths at least, about, and combinations of cells that are written together at most."""
 
 
 class Cell(NamedTuple):
@@ -63,17 +66,16 @@ class LineText:
     """
 
     def __init__(self, rows: int, cells: Sequence[Cell]) -> None:
-        self._cells = list(_joined(cells))
-        self._widths = [np.broadcast_to(_widths(part), rows) for part in self._cells]
+        self._pieces = list(_pieces(rows, _joined(cells)))
         self.lengths = np.zeros(rows, np.int64)
-        for widths in self._widths:
-            self.lengths += widths
+        for piece in self._pieces:
+            self.lengths += piece.width
 
     def write(self, text: np.ndarray, begins: np.ndarray) -> None:
         """Write the lines to where they begin in a text."""
-        for part, widths in zip(self._cells, self._widths, strict=True):
-            _write_cell(text, begins, widths, part)
-            begins = begins + widths
+        for piece in self._pieces:
+            piece.write(text, begins)
+            begins = begins + piece.width
 
 
 def _joined(cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -96,19 +98,82 @@ def _widths(part: Cell) -> int | np.ndarray:
     return widths if part.present is None else widths * part.present
 
 
-def _write_cell(text: np.ndarray, begins: np.ndarray, widths: np.ndarray, part: Cell) -> None:
-    """Write a cell to where it begins in each line."""
-    values = part.values
-    if part.present is not None:
-        rows = np.flatnonzero(part.present)
-        begins, widths, values = begins[rows], widths[rows], None if values is None else values[rows]
-    if not len(begins):
+class _Piece:
+    """Neighbouring cells of lines, with few combinations of widths; `width` of all of them in each line, bytes."""
+
+    def __init__(self, rows: int) -> None:
+        self._cells: list[tuple[Cell, int | np.ndarray]] = []
+        self._combination, self._combinations = np.zeros(rows, np.int64), 1
+        self._most = min(1 + rows // _ROWS_OF_COMBINATION, _MOST_COMBINATIONS)
+        self.width: int | np.ndarray = 0
+
+    def add(self, part: Cell) -> bool:
+        """Add a cell, unless there would be too many combinations then."""
+        widths = _widths(part)
+        if not isinstance(widths, int):
+            combination, count = _numbered(self._combination * (int(widths.max()) + 1) + widths)
+            if count > self._most and self._cells:
+                return False
+            self._combination, self._combinations = combination, count
+        self._cells.append((part, widths))
+        self.width = self.width + widths
+        return True
+
+    def write(self, text: np.ndarray, begins: np.ndarray) -> None:
+        """Write the pieces to where they begin in a text."""
+        if self._combinations == 1:
+            self._write(text, begins, slice(None))
+            return
+        order = np.argsort(self._combination, kind="stable")
+        edges = np.cumsum(np.bincount(self._combination))[:-1]
+        for rows in np.split(order, edges):
+            self._write(text, begins[rows], rows)
+
+    def _write(self, text: np.ndarray, begins: np.ndarray, rows: np.ndarray | slice) -> None:
+        """Write the pieces of rows with one combination of widths."""
+        widths = [width if isinstance(width, int) else int(width[rows][0]) for _, width in self._cells]
+        table = np.empty((len(begins), sum(widths)), np.uint8)
+        behind = 0
+        for (part, _), width in zip(self._cells, widths, strict=True):
+            behind += width
+            if width:
+                _fill(table[:, behind - width : behind], part, rows)
+        if behind:
+            # A line may begin at any byte.
+            pieces: np.ndarray = np.ndarray(len(text) - behind + 1, f"V{behind}", text, 0, (1,))
+            pieces[begins] = table.view(f"V{behind}").ravel()
+
+
+def _pieces(rows: int, cells: Iterable[Cell]) -> Iterator[_Piece]:
+    piece = _Piece(rows)
+    for part in cells:
+        if not piece.add(part):
+            yield piece
+            piece = _Piece(rows)
+            piece.add(part)
+    yield piece
+
+
+def _numbered(codes: np.ndarray) -> tuple[np.ndarray, int]:
+    """Codes that occur as numbers from 0 on, in their order, and how many they are."""
+    occurs = np.bincount(codes) > 0
+    return (np.cumsum(occurs) - 1)[codes], int(np.count_nonzero(occurs))
+
+
+def _fill(table: np.ndarray, part: Cell, rows: np.ndarray | slice) -> None:
+    """Write a cell of rows into columns of bytes that it fills."""
+    table[:, : len(part.text)] = np.frombuffer(part.text, np.uint8)
+    if part.values is None:
         return
-    _write_text(text, begins, part.text)
-    if values is not None:
-        negative = values < 0
-        text[begins[negative] + len(part.text)] = ord("-")
-        _write_numbers(text, begins + widths, _magnitudes(values), widths - len(part.text) - negative)
+    digits, higher = table[:, len(part.text) :], _magnitudes(part.values[rows])
+    width = digits.shape[1]
+    while width:
+        size = next(size for size in _DIGITS if size <= width)
+        width -= size
+        number, higher = higher, higher // 10**size
+        digits[:, width : width + size] = _DIGITS[size].take(number - higher * 10**size).view(np.uint8).reshape(-1, size)
+    negative = part.values[rows] < 0
+    digits[negative, 0] = ord("-")
 
 
 def _magnitudes(values: np.ndarray) -> np.ndarray:
@@ -123,32 +188,6 @@ def _digits(values: np.ndarray) -> np.ndarray:
     for more in range(fewest, most):
         digits += values >= np.uint64(10**more)
     return digits
-
-
-def _write_text(text: np.ndarray, begins: np.ndarray, content: bytes) -> None:
-    while content:
-        size = next(size for size in (8, 4, 2, 1) if size <= len(content))
-        _numbers_in(text, size)[begins] = int.from_bytes(content[:size], "little")
-        begins, content = begins + size, content[size:]
-
-
-def _write_numbers(text: np.ndarray, ends: np.ndarray, values: np.ndarray, digits: np.ndarray) -> None:
-    """Write numbers to where they end."""
-    fewest, most = int(digits.min()), int(digits.max())
-    for width in range(fewest, most + 1):
-        rows = slice(None) if fewest == most else np.flatnonzero(digits == width)
-        behind, higher = ends[rows], values[rows]
-        while width:
-            size = next(size for size in _DIGITS if size <= width)
-            behind, width = behind - size, width - size
-            number, higher = higher, higher // 10**size
-            _numbers_in(text, size)[behind] = _DIGITS[size].take(number - higher * 10**size)
-
-
-def _numbers_in(text: np.ndarray, size: int) -> np.ndarray:
-    """A text as numbers of so many bytes, of which one begins at each byte."""
-    numbers: np.ndarray = np.ndarray(len(text) - size + 1, f"<u{size}", text, 0, (1,))
-    return numbers
 
 
 @dataclass(frozen=True)
