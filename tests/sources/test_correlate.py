@@ -51,7 +51,7 @@ def test_each_event_gets_its_call(
 ) -> None:
     report, calls = made(tmp_path, processes, in_order=in_order)
     monkeypatch.setattr(correlate, "PIECE_ROWS", 20)
-    monkeypatch.setattr(correlate, "HELD_ROWS", held)
+    monkeypatch.setattr(correlate, "_HELD_ROWS", held)
     monkeypatch.setattr(correlate, "_MOST_CALLS", most_calls)
 
     found = pl.concat(with_calls(report, kernels, tmp_path / "scratch", ("globalTid", "start")))
@@ -65,7 +65,7 @@ def test_each_event_gets_its_call(
 
 
 def test_events_without_any_call_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correlate, "HELD_ROWS", 0)
+    monkeypatch.setattr(correlate, "_HELD_ROWS", 0)
     report = ReportBuilder()
     for number in range(10):
         report.kernel("k", 10 * number, 10 * number + 5, correlation=number if number % 2 else None)
