@@ -50,6 +50,7 @@ def with_memory(result: EfficiencyResult) -> EfficiencyResult:
     return EfficiencyResult(result.head, {**result.tables, "memory_in_use": use, "memory_bins": of_bins})
 
 
+@pytest.mark.thorough
 def test_every_cell_of_the_notebook_runs_and_shows_something(folder: Path) -> None:
     kept = notebook.read_notebook()
     done = notebook.execute(kept, folder)

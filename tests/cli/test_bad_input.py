@@ -377,7 +377,9 @@ def the_trace_is_written(folder: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment", [something_is_made, intermediate_files_are_made, the_trace_is_written], ids=lambda moment: moment.__name__
+    "moment",
+    [pytest.param(something_is_made, marks=pytest.mark.thorough), intermediate_files_are_made, the_trace_is_written],
+    ids=lambda moment: moment.__name__,
 )
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name

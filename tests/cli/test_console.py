@@ -51,7 +51,12 @@ def on_terminal(*arguments: str | Path, folder: Path, **environment: str) -> str
 
 
 @pytest.mark.parametrize(
-    "command", ["translate good.sqlite -o OUT", "efficiency good.sqlite -o page.html", "demo DEMO --nodes 1 --gpus 1"]
+    "command",
+    [
+        "translate good.sqlite -o OUT",
+        "efficiency good.sqlite -o page.html",
+        pytest.param("demo DEMO --nodes 1 --gpus 1", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_quiet_command_prints_nothing_and_writes_the_same(
     command: str, command_line: CommandLine, report: Path, tmp_path: Path
@@ -85,7 +90,11 @@ def test_colors_are_for_terminals_and_change_no_text(
 
 @pytest.mark.parametrize(
     ("option", "environment"),
-    [((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"}), (("--no-color",), {})],
+    [
+        ((), {"NO_COLOR": "1"}),
+        pytest.param((), {"TERM": "dumb"}, marks=pytest.mark.thorough),
+        pytest.param(("--no-color",), {}, marks=pytest.mark.thorough),
+    ],
     ids=["NO_COLOR", "dumb terminal", "option"],
 )
 def test_nobody_gets_colors_who_wants_none(option: tuple[str, ...], environment: dict[str, str], tmp_path: Path) -> None:

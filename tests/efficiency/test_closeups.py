@@ -17,8 +17,8 @@ from nsys2prv.efficiency.measure import measure
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two nodes with two GPUs each, one of them slow."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
+    """Two nodes with a GPU each, one of them slow."""
+    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
     return write_reports(tmp_path_factory.mktemp("reports"), cluster)
 
 

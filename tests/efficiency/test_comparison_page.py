@@ -145,7 +145,9 @@ def test_the_page_loads_nothing_and_tables_open(compared: Callable[..., Comparis
     assert browser.requests(html) == []
 
 
-@pytest.mark.parametrize("first", range(0, len(HOSTILE), 12), ids=str)
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.thorough) for first in range(12, len(HOSTILE), 12))], ids=str
+)
 def test_hostile_texts_are_texts(runs: dict[str, EfficiencyResult], browser: Browser, first: int) -> None:
     pieces = HOSTILE[first : first + 12]
     given, labels = [], []

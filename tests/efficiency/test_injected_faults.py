@@ -37,7 +37,7 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-QUICK = {"late rank", "launch-bound", "full queue"}
+QUICK = {"late rank", "full queue"}
 
 
 def findings(folder: Path, run: SimulatedRun) -> list[dict[str, Any]]:

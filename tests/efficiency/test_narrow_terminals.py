@@ -7,25 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.comparison import compare
-from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.terminal import grid
 
 NARROW = 80
 NUMBER = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? (?:%|[nµm]?s|[KMGT]i?B|[kMGT]?B/s)(?![\w.])")
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    reports = write_reports(tmp_path_factory.mktemp("reports"), cluster)
-    return measure(reports, EfficiencyOptions(regions=("*",)))
 
 
 def without_gpus(folder: Path) -> EfficiencyResult:
@@ -46,8 +37,8 @@ def is_fit(text: Callable[..., str], width: int = NARROW) -> str:
     return narrow
 
 
-def test_the_efficiency_of_a_run_fits_into_eighty_columns(measured: EfficiencyResult) -> None:
-    narrow = is_fit(lambda width=None: measured.as_text(verbose=True, width=width))
+def test_the_efficiency_of_a_run_fits_into_eighty_columns(slow_gpu: EfficiencyResult) -> None:
+    narrow = is_fit(lambda width=None: slow_gpu.as_text(verbose=True, width=width))
 
     for title in ("Parts of the run", "Kernel durations", "Stragglers in NCCL collectives", "How well clocks are known"):
         assert f"\n{title}" in narrow
@@ -62,8 +53,8 @@ def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
     assert re.search(r"\n  process +threads +of MPI +MPI +calls\n", narrow)
 
 
-def test_a_comparison_of_three_runs_fits_into_eighty_columns_and_keeps_what_is_compared(measured: EfficiencyResult) -> None:
-    runs = [measured, replace(measured), replace(measured)]
+def test_a_comparison_of_three_runs_fits_into_eighty_columns_and_keeps_what_is_compared(slow_gpu: EfficiencyResult) -> None:
+    runs = [slow_gpu, replace(slow_gpu), replace(slow_gpu)]
     compared = compare(runs, CompareOptions(label=("before the change", "after the change", "with another network")))
 
     narrow = is_fit(lambda width=None: compared.as_text(width=width))

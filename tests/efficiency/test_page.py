@@ -19,7 +19,7 @@ from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
 
-from nsys2prv.demo import Cluster, write_report, write_reports
+from nsys2prv.demo import write_report
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
@@ -30,6 +30,7 @@ from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES
 from nsys2prv.efficiency.outputs.page.template import in_units
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.printable import printable
 
 NOT_WRITABLE = 5
@@ -51,15 +52,8 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two nodes with two GPUs each."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    return write_reports(tmp_path_factory.mktemp("reports"), cluster)
-
-
-@pytest.fixture(scope="module")
-def run(reports: list[Path]) -> Run:
-    return run_of(measure(reports, OPTIONS))
+def run(slow_gpu: EfficiencyResult) -> Run:
+    return run_of(slow_gpu)
 
 
 def hostile_report() -> ReportBuilder:
@@ -495,7 +489,8 @@ def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> N
     assert found == pytest.approx(wanted, abs=1.5)
 
 
-@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, browser: Browser, dark: bool) -> None:
     picture = browser.picture(run.html, dark=dark)
 

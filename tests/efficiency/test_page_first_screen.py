@@ -18,13 +18,12 @@ from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import charts, page
 from nsys2prv.efficiency.outputs.page.content import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary.wording import time
 
@@ -34,11 +33,8 @@ NARROW = 390
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two nodes with two GPUs each, one of them slow."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    reports = write_reports(tmp_path_factory.mktemp("reports"), cluster)
-    return run_of(measure(reports, EfficiencyOptions(regions=("*",))))
+def run(slow_gpu: EfficiencyResult) -> Run:
+    return run_of(slow_gpu)
 
 
 @pytest.fixture
@@ -224,6 +220,7 @@ def test_sampled_metrics_have_units(run: Run) -> None:
 # -- a real browser --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: Run, browser: Browser) -> None:
     script = """
     const boxes = () => [...document.querySelectorAll("svg[data-time]")].map((one) => one.viewBox.baseVal);
@@ -263,6 +260,7 @@ def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: 
     assert whole["begin"] + first + length >= end * 0.999
 
 
+@pytest.mark.thorough
 def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: Run, browser: Browser) -> None:
     links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     assert len(links) >= 3, "of findings, and of iterations"
@@ -321,6 +319,7 @@ def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_tha
     assert told == {"rows": run.measured.tables["devices"].height, "page": NARROW, "cut": []}
 
 
+@pytest.mark.thorough
 def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:
     script = """
     const answer = () => {
@@ -360,6 +359,7 @@ def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Ru
     assert saved["useful_ns"].to_list() == least["useful_ns"].to_list()
 
 
+@pytest.mark.thorough
 def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser: Browser) -> None:
     script = """
     const answer = async () => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.checkout import NO_REPORTS
 from support.real_reports import RUNS, WITHOUT_METADATA
 from support.trace_properties import (
     COPIES,
@@ -25,7 +26,7 @@ from nsys2prv.execution.memory import limited
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
-pytestmark = [pytest.mark.real, pytest.mark.thorough]
+pytestmark = [pytest.mark.real, pytest.mark.thorough, pytest.mark.skipif(not RUNS, reason=NO_REPORTS)]
 
 OPTIONS = TranslateOptions()
 

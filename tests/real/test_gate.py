@@ -43,8 +43,8 @@ def result(real_reports: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         (WORKERS, BASELINE, "iteration_ns > 1.05*A", GateFailed.exit_code),
         (WORKERS, BASELINE, "useful_ns > 1.05*A", 0),
         # Loading on the GPU: iterations are shorter still, and there is more useful work.
-        (WORKERS, ON_GPU, "iteration_ns > A", 0),
-        (WORKERS, ON_GPU, "useful_ns > 1.05*A", GateFailed.exit_code),
+        pytest.param(WORKERS, ON_GPU, "iteration_ns > A", 0, marks=pytest.mark.thorough),
+        pytest.param(WORKERS, ON_GPU, "useful_ns > 1.05*A", GateFailed.exit_code, marks=pytest.mark.thorough),
         (BASELINE, BASELINE, "speedup < 1", 0),
         (BASELINE, WORKERS, "mpi_parallel_efficiency < 0.9", GateNotDecidable.exit_code),
     ],

@@ -50,8 +50,6 @@ PARTLY_LEFT_OUT = {
     "GENERIC_EVENTS": {coverage.GPU_METRICS_ROWS},
     "NVTX_EVENTS": {coverage.NAMES_OF_NVTX},
 }
-# Tables that other sources are made for; this list must become empty.
-EXPECTED_SOON: set[str] = set()
 
 
 def rows_of_tables(database: Path) -> dict[str, int]:
@@ -82,19 +80,7 @@ def test_every_table_with_events_is_translated_or_left_out_under_a_reason(transl
             assert all(source["rows"] == source["written"] + sum(source["left_out"].values()) for source in one["sources"]), (
                 name
             )
-            if name not in EXPECTED_SOON:
-                assert set(one["left_out"]) <= PARTLY_LEFT_OUT.get(name, set()), name
-
-
-def test_what_is_expected_soon_is_not_there_yet(translated: Translated) -> None:
-    translated_now = {
-        one["table"]
-        for report in account(translated)
-        for one in report["tables"]
-        if coverage.NOT_TRANSLATED not in one["left_out"]
-    }
-
-    assert not translated_now & EXPECTED_SOON, "take these out of EXPECTED_SOON"
+            assert set(one["left_out"]) <= PARTLY_LEFT_OUT.get(name, set()), name
 
 
 def test_inspect_prints_the_same_list(translated: Translated) -> None:

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 from support.paramedir import Paramedir, read_tables, read_timeline
 from support.view_parser import parse_views
-from support.whole_trace import WholeTrace
+from support.whole_trace import WholeTrace, events_of
 
+from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.views.of_trace import content_of
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary.event_types import Role
@@ -49,18 +50,23 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
 def test_rows_of_types_are_those_that_have_them(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).occurring
-    events = trace.events()
     first_rows = [task.first_row for task in trace.header.tasks]
-    others = [number for number in events["type"].unique() if is_no_attribute(number)]
-    shown = events.filter((pl.col("value") != 0) | pl.col("type").is_in(others))
     rows: dict[int, set[int]] = {}
-    for number, task, thread in shown.select("type", "task", "thread").unique().iter_rows():
+    for number, task, thread in pl.concat(trace.read(shown_rows)).unique().iter_rows():
         rows.setdefault(number, set()).add(first_rows[task - 1] + thread - 1)
 
     assert occurring is not None
     assert {
         number: {row for first, last in ranges for row in range(first, last + 1)} for number, ranges in occurring.rows.items()
     } == rows
+
+
+def shown_rows(block: Block) -> pl.DataFrame:
+    """Types of the events of a block, but for ends of attributes, with their tasks and threads."""
+    events = events_of(block)
+    others = [number for number in events["type"].unique() if is_no_attribute(number)]
+    shown = events.filter((pl.col("value") != 0) | pl.col("type").is_in(others))
+    return shown.select("type", "task", "thread").unique()
 
 
 def is_no_attribute(number: int) -> bool:

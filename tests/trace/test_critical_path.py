@@ -50,8 +50,8 @@ def test_the_path_is_on_its_rows_with_lines_between_them(tmp_path: Path) -> None
 
 
 def test_the_account_and_the_views_have_it(tmp_path: Path) -> None:
-    summary = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
-    plain = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), name="plain")
+    reports = [a_launch_a_kernel_and_a_wait().write(tmp_path / "report.sqlite")]
+    summary, plain = translate(reports, tmp_path / "out", WITH_PATH), translate(reports, tmp_path / "plain")
 
     account = json.loads(summary.prv.with_suffix(".json").read_text())
     assert account["critical_path"] == {

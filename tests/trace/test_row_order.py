@@ -45,11 +45,9 @@ _OVERLAPPING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("examples", [1, pytest.param(300, marks=pytest.mark.thorough)])
-def test_any_order_of_rows_gives_the_same_trace_and_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int
-) -> None:
-    @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
+@pytest.mark.thorough
+def test_any_order_of_rows_gives_the_same_trace_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @settings(max_examples=300, suppress_health_check=list(HealthCheck))
     @given(
         ranks=st.tuples(drawn_events, drawn_events),
         seed=st.integers(0, 2**32),

@@ -33,12 +33,13 @@ def family_of(name: str) -> str:
     return str(families(pl.Series([name]))["family"].item())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "family"), KNOWN.items(), ids=[name[:60] for name in KNOWN])
-def test_a_name_tells_its_family(name: str, family: str) -> None:
+def test_a_name_alone_tells_its_family(name: str, family: str) -> None:
     assert family_of(name) == family
 
 
-def test_all_names_at_once_give_the_same_as_each_alone_in_their_order() -> None:
+def test_names_tell_their_families_in_their_order() -> None:
     names = pl.Series([None, *KNOWN, *reversed(KNOWN)])
     found = families(names)
     assert dict(found.select("name", "family").iter_rows()) == KNOWN

@@ -34,7 +34,7 @@ def expected(run: SimulatedRun) -> set[Edge]:
     }
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("with_ids", [True, pytest.param(False, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, gpus=2, iterations=2, event_ids=with_ids))

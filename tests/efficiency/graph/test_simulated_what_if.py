@@ -85,7 +85,8 @@ def test_where_no_rank_is_late_nothing_changes_without_late_ranks(pattern: str, 
     is_predicted(good, good, tmp_path, no_late_ranks=True)
 
 
-@pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("pattern", [DATA, PIPELINE])
 def test_faster_kernels(pattern: str, tmp_path: Path) -> None:
     slow, good = with_and_without(small(pattern), "slow kernels")
     is_predicted(slow, good, tmp_path, scale=["Flash attention forward=0.5"])
@@ -97,7 +98,8 @@ def test_a_faster_network(pattern: str, tmp_path: Path) -> None:
     is_predicted(slow, good, tmp_path, scale=["NCCL*=0.333333333"])
 
 
-@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("pattern", [DATA, TENSOR])
 def test_a_gpu_like_the_others(pattern: str, tmp_path: Path) -> None:
     slow, good = with_and_without(small(pattern), "unequal work")
     is_predicted(slow, good, tmp_path, rank=[f"{SLOW_RANK}=median"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from support.report_builder import ReportBuilder
+from support.failed_runs import small_report
 
 from .commands import Commands
 from .oracle import Surroundings, fault_of_reading
@@ -22,7 +22,7 @@ class DamagedBytes:
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name = f"report{chance.choice(_FORMS)}"
         report = folder / name
-        small_report().write(report)
+        small_report(20).write(report)
         file = chance.choice(sorted(report.iterdir())) if report.is_dir() else report
         content = bytearray(file.read_bytes())
         for _ in range(chance.choice((1, 1, 1, 3, 20))):
@@ -31,13 +31,6 @@ class DamagedBytes:
         before = Surroundings(folder)
         run = commands.run(*chance.choice(REPORT_COMMANDS), name, folder=folder)
         return fault_of_reading(run, before, names="report")
-
-
-def small_report() -> ReportBuilder:
-    report = ReportBuilder(host="node01", rank=0)
-    for index in range(20):
-        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
-    return report
 
 
 def _damage(content: bytearray, chance: random.Random) -> None:

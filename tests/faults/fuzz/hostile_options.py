@@ -8,11 +8,11 @@ from typing import Any
 
 import typer
 from support.acting import screen_fault
+from support.failed_runs import small_report
 
 from nsys2prv.cli.app import app
 
 from .commands import Commands
-from .damaged_bytes import small_report
 from .oracle import Surroundings, fault_of, trace_fault
 
 _DIGITS = "9" * 5_000
@@ -133,7 +133,7 @@ _PREPARED: dict[str, bytes] = {}
 def prepare(folder: Path, commands: Commands) -> None:
     """Put a report, its trace and its efficiency into a folder; they are made once."""
     if not _PREPARED:
-        small_report().nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
+        small_report(20).nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
         (folder / "rules.csv").write_text(_RULES)
         for command in (("translate", "-o", "trace", "--no-views"), ("efficiency", "--json-file", "all.json")):
             assert commands.run(*command, "report.sqlite", folder=folder).code == 0

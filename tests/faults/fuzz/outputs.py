@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from support.report_builder import ReportBuilder
+from support.failed_runs import small_report
 
 from .commands import Commands, Run
 from .oracle import Surroundings, fault_of, trace_fault
@@ -37,7 +37,7 @@ class Outputs:
     )
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        _report().write(folder / "rank0.sqlite")
+        small_report(20).write(folder / "rank0.sqlite")
         made = commands.run("translate", "rank0.sqlite", "-o", "former", folder=folder)
         assert made.code == 0, made.stderr
         output, command = chance.choice(list(_COMMANDS.items()))
@@ -62,13 +62,6 @@ class Outputs:
             prv = folder / f"{run.arguments[3].removesuffix('.prv')}.prv{'.gz' if '-z' in run.arguments else ''}"
             problem = trace_fault(prv)
         return problem and f"{what}: {problem}"
-
-
-def _report() -> ReportBuilder:
-    report = ReportBuilder(host="node01", rank=0)
-    for index in range(20):
-        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
-    return report
 
 
 def _nothing() -> None:

@@ -7,10 +7,9 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.report_builder import ReportBuilder
-
 from .commands import Commands, Run
 from .oracle import Surroundings, fault_of, trace_fault
+from .report_commands import ranked_report
 
 _COMMANDS = (
     ("translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force"),
@@ -61,8 +60,8 @@ class Resources:
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         for form in (".sqlite", "_pqtdir", "_arwdir"):
-            _report(0).write(folder / f"rank0{form}")
-        _report(1).write(folder / "rank1.sqlite")
+            ranked_report(0).write(folder / f"rank0{form}")
+        ranked_report(1).write(folder / "rank1.sqlite")
         assert commands.run("translate", "rank0.sqlite", "-o", "former", folder=folder).code == 0
         command = chance.choice(_COMMANDS)
         if command[0] == "translate" and chance.random() < 0.3:
@@ -111,12 +110,3 @@ class Resources:
             # Nobody can see a sentence there.
             return f"hang: {run.seconds} s" if run.timed_out else None if run.code in range(160) else f"exit code {run.code}"
         return fault_of(run)
-
-
-def _report(rank: int) -> ReportBuilder:
-    report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
-    for index in range(300):
-        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
-        if index % 30 == 0:
-            report.nvtx_range("step", 100 * index, 100 * index + 3000)
-    return report

@@ -9,13 +9,12 @@ import signal
 import tempfile
 from pathlib import Path
 
-from support.report_builder import ReportBuilder
-
 from nsys2prv.execution.output_files import PREFIX
 from nsys2prv.execution.signals import ENDING_SIGNALS
 
 from .commands import Commands, Kill
 from .oracle import contents_of, fault_of
+from .report_commands import ranked_report
 
 _ENDING = (*ENDING_SIGNALS, signal.SIGINT, signal.SIGTERM)
 """The last two are the usual ones."""
@@ -97,7 +96,7 @@ def _made(
     with tempfile.TemporaryDirectory() as within:
         folder = Path(within)
         for rank in range(2):
-            _report(rank).write(folder / f"rank{rank}.sqlite")
+            ranked_report(rank).write(folder / f"rank{rank}.sqlite")
         reports = _contents(folder)
         outputs = []
         for inputs in (_REPORTS[:1], _REPORTS):
@@ -105,15 +104,6 @@ def _made(
             assert run.code == 0, run.stderr
             outputs.append({name: content for name, content in _contents(folder).items() if name not in reports})
     return reports, outputs[0], outputs[1]
-
-
-def _report(rank: int) -> ReportBuilder:
-    report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
-    for index in range(300):
-        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
-        if index % 30 == 0:
-            report.nvtx_range("step", 100 * index, 100 * index + 3000)
-    return report
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

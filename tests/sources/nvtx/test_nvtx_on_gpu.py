@@ -352,7 +352,7 @@ def test_projections_are_those_that_a_look_at_each_range_and_each_launch_gives(
             {"callTid": thread, "callStart": call, **dict.fromkeys(key, stream), "start": start, "end": start + length}
             for thread, stream, call, start, length in launches
         ]
-        edges = np.sort(np.array([edge for _, start, length in ranges for edge in (start, start + length + 1)]))
+        edges = np.sort(np.array([edge for _, start, length in ranges for edge in (start, start + length)]))
         for some in [rows] if is_merged else [[row] for row in rows]:
             if some:
                 of_launches.add(nvtx_on_gpu._merged(pl.DataFrame(some), edges))
