@@ -47,7 +47,7 @@ LEFT_OUT_EXIT_CODE = 10
 """Success, but reports were left out."""
 INTERRUPTED_EXIT_CODE = 130
 NOT_READ_EXIT_CODE = 141
-"""Who reads the output ended before all was printed, as `| head` does."""
+"""The reader of stdout (such as `head`) closed it early."""
 TERMINATED_EXIT_CODE = 143
 TRACEBACK_VARIABLE = "NSYS2PRV_TRACEBACK"
 """Environment variable that has the traceback of a defect printed."""
@@ -300,8 +300,8 @@ def first_of(inputs: Iterable[str | Path]) -> str:
     >>> first_of(["a.sqlite", "b.sqlite", "c.sqlite"])
     'a.sqlite and 2 more'
     """
-    first, *others = map(str, inputs)
-    return f"{first} and {len(others)} more" if others else first
+    first, *more = map(str, inputs)
+    return f"{first} and {len(more)} more" if more else first
 
 
 class NothingToMeasure(Nsys2prvError):
@@ -335,12 +335,9 @@ class Defect(Nsys2prvError):
     exit_code = 14
 
     def __init__(self, error: BaseException) -> None:
-        own = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if Path(__file__).parent in Path(frame.filename).parents
-        ]
-        place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        package, frames = Path(__file__).parent, traceback.extract_tb(error.__traceback__)
+        here = [frame for frame in frames if package in Path(frame.filename).parents]
+        place = f" at {Path(here[-1].filename).name}:{here[-1].lineno}" if here else ""
         super().__init__(
             f"an error in nsys2prv itself ({type(error).__name__}{place}: {_one_line(str(error))}); please report it, with "
             f"what {TRACEBACK_VARIABLE}=1 in the environment makes it print"

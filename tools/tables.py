@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -227,8 +227,8 @@ def no_events() -> str:
     return _other_tables(coverage.NO_EVENTS)
 
 
-def _other_tables(others: Iterable[coverage.OtherTables]) -> str:
-    return _table(("tables", "contents"), ((_names(other.pattern), other.what) for other in others))
+def _other_tables(contents: Mapping[str, str]) -> str:
+    return _table(("tables", "contents"), ((_names(pattern), what) for pattern, what in contents.items()))
 
 
 def _names(pattern: str) -> str:

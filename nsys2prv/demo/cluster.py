@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -37,7 +36,7 @@ def generate(cluster: Cluster) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
     yield from _reports(cluster, iteration, schedule(cluster, iteration))
 
 
-def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = False) -> list[Path]:
+def write_reports(directory: str | Path, cluster: Cluster) -> list[Path]:
     """Write a run: ``rankNNNN.sqlite`` per rank, and ``truth.json``.
 
     Parameters
@@ -46,8 +45,6 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
         Where; it is made if it does not exist. Reports of an earlier run with the same names are replaced.
     cluster
         The run.
-    progress
-        Report progress on the error stream.
 
     Returns
     -------
@@ -67,14 +64,9 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
         for name, tables in _reports(cluster, iteration, times):
             paths.append(directory / f"{name}.sqlite")
             write_report(paths[-1], tables)
-            if progress:
-                print(f"\rreport {len(paths)} of {cluster.ranks}", end="", file=sys.stderr, flush=True)
         (directory / TRUTH).write_text(json.dumps(_truth(cluster, iteration, times), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
-    finally:
-        if progress and paths:
-            print(file=sys.stderr)
     return paths
 
 

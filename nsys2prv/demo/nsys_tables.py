@@ -200,7 +200,9 @@ def write_report(path: str | Path, tables: Tables) -> None:
                 if frame.width == 0:
                     continue
                 typed = as_sqlite_types(name, frame)
-                columns = ", ".join(f"{_quoted(column)} {_sqlite_type(dtype)}" for column, dtype in typed.schema.items())
+                columns = ", ".join(
+                    f"{_quoted(column)} {_SQLITE_TYPES[dtype.base_type()]}" for column, dtype in typed.schema.items()
+                )
                 cursor.execute(f"CREATE TABLE {_quoted(name)} ({columns})")
                 if typed.height:
                     cursor.adbc_ingest(name, typed.to_arrow(), mode="append")
@@ -225,10 +227,6 @@ def _signed_column(name: str, dtype: pl.DataType, declared: type[pl.DataType] | 
     if dtype in (pl.String, pl.Binary):
         return column
     return column.cast(pl.Float64 if dtype.is_float() else pl.Int64)
-
-
-def _sqlite_type(dtype: pl.DataType) -> str:
-    return _SQLITE_TYPES[dtype.base_type()]
 
 
 def _quoted(name: str) -> str:

@@ -32,7 +32,6 @@ _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
-
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
 
@@ -67,34 +66,28 @@ class Nic:
 
 @dataclass(frozen=True)
 class Identity:
-    """Identity of a report. Texts are "" and numbers 0 or None where they are not known.
+    """Identity of a report. Texts are "" and numbers None (CPUs 0) where they are not known.
 
     Attributes
     ----------
     host, host_source
         Name of the machine; where it comes from when nsys does not report it, for the user.
+    cpus, gpus, nics
+        Number of CPUs of the host, its GPUs and network adapters.
     tool, schema
         Version of nsys that exported, and of the schema (major, minor).
     utc_ns, monotonic_ns
         UTC and the host's monotonic clock at time 0 of the report, ns.
-    cpus
-        Number of CPUs of the host.
     environment
         Environment of the launched process.
-    processes
-        Name of each process, by globalPid.
+    processes, threads
+        Name of each process, by globalPid; columns `globalTid`, `name` of threads.
     ranks, rank_source
         Rank of each process that has one, by globalPid; where they come from, for the user.
     launch_rank, launch_source
         Rank that the launcher gave to the recorded program; where it comes from, for the user.
-    launches
-        What the launchers that started the program report, the innermost first.
-    ranks_of_run
-        Number of ranks of the run.
-    threads
-        Columns `globalTid`, `name`.
-    gpus, nics
-        GPUs and network adapters of the host.
+    launches, ranks_of_run
+        What the launchers that started the program report, the innermost first; number of ranks of the run.
     devices
         GPU (key) that a CUDA device number means: by process id and number; by None and number, for any process.
     warnings
@@ -196,7 +189,6 @@ def describe(report: Report) -> Identity:
     ranks, rank_source = _ranks(report, threads)
     launches = launched(environment)
     gpus = _gpus(report)
-    cores = system.get("CpuCores")
     host = host_name(system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "")
     host_by_launcher, host_source = ("", "") if host else node_name(environment)
     return Identity(
@@ -205,7 +197,7 @@ def describe(report: Report) -> Identity:
         schema=schema,
         utc_ns=utc,
         monotonic_ns=monotonic,
-        cpus=whole_number(cores) or 0,
+        cpus=whole_number(system.get("CpuCores")) or 0,
         environment=environment,
         processes=_process_names(report),
         ranks=ranks,
@@ -248,12 +240,8 @@ def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
 
 
 def _environment(capture: pl.DataFrame) -> dict[str, str]:
-    variables: dict[str, str] = {}
-    for name, text in capture.iter_rows():
-        if _ENVIRONMENT_NAME.fullmatch(name or "") and "=" in (text or ""):
-            variable, _, value = text.partition("=")
-            variables[variable] = value.strip().strip('"')
-    return variables
+    texts = (text for name, text in capture.iter_rows() if _ENVIRONMENT_NAME.fullmatch(name or "") and "=" in (text or ""))
+    return {name: value.strip().strip('"') for name, _, value in (text.partition("=") for text in texts)}
 
 
 def _schema_version(export: Mapping[str, str | None]) -> tuple[int, int] | None:
@@ -341,13 +329,12 @@ def _gpus(report: Report) -> tuple[Gpu, ...]:
     if gpus.is_empty():
         older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
         gpus = older.with_columns(uuid=pl.lit(""))
-    return tuple(_gpu(index, name, bus, (uuid or "").removeprefix("GPU-")) for index, name, bus, uuid in gpus.iter_rows())
-
-
-def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
-    of_gpu = _without_slice(uuid)
-    # Without a place on the bus, nothing says of which GPU a slice is.
-    return Gpu(index, name or "", of_gpu or (bus or "").lower() or uuid or f"index {index}", bus or "", uuid)
+    texts = gpus.with_columns(pl.col(pl.String).fill_null("")).with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
+    return tuple(
+        # Without a place on the bus, nothing says of which GPU a slice is.
+        Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid)
+        for index, name, bus, uuid in texts.iter_rows()
+    )
 
 
 def _without_slice(uuid: str) -> str:
@@ -455,8 +442,6 @@ _JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 CHOSEN_BY_USERS = frozenset({"torchrun run"})
 """Kinds of numbers that may be the same in several runs."""
-_NO_JOB = frozenset({"", "none"})
-
 _STEPS = ("SLURM_STEP_ID", "PMIX_NAMESPACE")
 _NODE_NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME", "HOSTNAME")
 
@@ -498,7 +483,7 @@ def jobs(environment: Mapping[str, str]) -> dict[str, str]:
     {'SLURM job': '4711'}
     """
     reported = {kind: next((environment[name] for name in variables if environment.get(name)), "") for kind, variables in _JOBS}
-    return {kind: job for kind, job in reported.items() if job not in _NO_JOB}
+    return {kind: job for kind, job in reported.items() if job not in ("", "none")}
 
 
 def step(environment: Mapping[str, str]) -> tuple[str, ...]:

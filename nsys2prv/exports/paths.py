@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -95,11 +96,8 @@ def _matches(pattern: str) -> list[Path]:
         return [Path(match) for match in sorted(glob.glob(pattern))]
     first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     top = Path(*parts[:first])
-    return sorted(path for path in top.glob(str(Path(*parts[first:]))) if not _is_hidden(path.relative_to(top)))
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    matches = top.glob(str(Path(*parts[first:])))
+    return sorted(path for path in matches if not any(part.startswith(".") for part in path.relative_to(top).parts))
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -221,11 +219,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _is_report(path: Path) -> bool:
     if path.suffix in _REPORT_SUFFIXES:
         return True
-    try:
-        # Not of a pipe, which would not answer.
-        if not os.path.isfile(path):
-            return False
-        with path.open("rb") as file:
-            return file.read(16).startswith(_REPORT_STARTS)
-    except OSError:
-        return False
+    # Not of a pipe, which would not answer.
+    with contextlib.suppress(OSError):
+        if os.path.isfile(path):
+            with path.open("rb") as file:
+                return file.read(16).startswith(_REPORT_STARTS)
+    return False

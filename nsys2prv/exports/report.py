@@ -306,19 +306,12 @@ def _labels(report: Report, table: str) -> dict[int, str]:
     return dict(drop_duplicates(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())
 
 
-def enum_labels(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
-    """Label of each number of an ENUM_* table, which differ between versions of nsys.
+def enum_labels(report: Report, table: str, fixed: Mapping[int, str] | None = None) -> dict[int, str]:
+    """Label of each number of an ENUM_* table, which differ between versions of nsys; the table need not be there.
 
-    Parameters
-    ----------
-    report
-        The report.
-    table
-        Name of the table; need not be there.
-    known
-        Labels that traces have for numbers, whatever the report calls them.
+    `fixed` are labels that traces have for numbers, whatever the report calls them.
     """
-    return {**_labels(report, table), **(known or {})}
+    return {**_labels(report, table), **(fixed or {})}
 
 
 def open_report(path: Path, nsys: NsysExport | None = None) -> Report:

@@ -257,8 +257,8 @@ def _values(bodies: np.ndarray, kind: int, offset: int, dtype: type[pl.DataType]
     if kind in (_ZERO, _ONE):
         return kind - _ZERO
     if kind in _IN_TWO_PARTS:
-        high, low, bits, both = _IN_TWO_PARTS[kind]
-        numbers: np.ndarray = at(offset, high, both) << bits | at(offset + int(high[-1]), low, both)
+        high, low, bits, joined = _IN_TWO_PARTS[kind]
+        numbers: np.ndarray = at(offset, high, joined) << bits | at(offset + int(high[-1]), low, joined)
         return numbers
     return at(offset, f">{_NUMBERS[kind]}", _NUMBERS[kind])
 

@@ -89,18 +89,8 @@ class Tables(ABC):
 
     @abstractmethod
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
-        """Columns of a table, a bounded batch at a time; of none, batches with any column.
-
-        Parameters
-        ----------
-        table
-            Name of a table that is there.
-        schema
-            Columns, all of which must be there, and their types.
-        only
-            Values of columns that rows must have.
-        stretch
-            One of `stretches`; None: all rows.
+        """Columns of a table, all of which must be there, in the types given, a bounded batch at a time: of the rows with the
+        values of `only`, in one of `stretches` (None: all). Where none is asked for, batches have another column.
 
         Raises
         ------
@@ -294,7 +284,7 @@ class Lookups:
     def _make_room(self, used: Tables) -> None:
         """Drop what was not used for longest, but nothing of the export that is in use."""
         with self._lock:
-            sizes = {tables: sum(one.bytes or 0 for one in lookups.values()) for tables, lookups in self._held.items()}
+            sizes = {tables: sum(lookup.bytes or 0 for lookup in lookups.values()) for tables, lookups in self._held.items()}
             surplus = sum(sizes.values()) - self._most
             for tables, size in sizes.items():
                 if surplus > 0 and tables is not used:

@@ -1,7 +1,8 @@
 """What groups of reports give: events are read part by part, launches are paired, and the rows of all groups are put together.
 
 Reports are independent of each other here, so groups of them are pieces of work for any process. Nothing in a result depends on
-which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`."""
+which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`.
+"""
 
 from __future__ import annotations
 
@@ -62,25 +63,6 @@ class ReportGroup:
     def own_folder(self) -> Path:
         """A folder for one attempt: another worker may have died over the same group."""
         return self.folder / f"group{self.reports[0].index}-{secrets.token_hex(4)}"
-
-    def each(self, step: Callable[[ReportPart], object]) -> dict[int, ReportError]:
-        """Do a step for each report; the result is those that broke off, by number.
-
-        Raises
-        ------
-        ReportError
-            Of the first one, unless the others are to be read nevertheless.
-        """
-        broken: dict[int, ReportError] = {}
-        for part in self.reports:
-            try:
-                step(part)
-                part.opened.report.tables.check_unchanged()
-            except ReportError as error:
-                if not self.keep_going:
-                    raise
-                broken[part.index] = error
-        return broken
 
 
 class Unfinished:
@@ -233,7 +215,14 @@ def collect(
             ends = folder / f"messages{part.index}"
             _add_message_ends(collected.messages, timeline, part, collected.kinds_of_messages, ends)
 
-    collected.broken = group.each(read_part)
+    for part in group.reports:
+        try:
+            read_part(part)
+            part.opened.report.tables.check_unchanged()
+        except ReportError as error:
+            if not group.keep_going:
+                raise
+            collected.broken[part.index] = error
     if not collected.broken:
         pieces = collected.further(group.timeline, at_once)
         work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in pieces]

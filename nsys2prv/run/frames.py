@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
-from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan, gives_intervals
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -91,7 +90,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     written = session.read(partial(_WrittenEvents, sources), rows_to_write, "reading")
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
-    present = [attribute.column for attribute in _attributes_of(sources) if attribute.column in written.attributes]
+    present = [column for column in _attributes_of(sources) if column in written.attributes]
     return pl.scan_parquet(written.files, glob=False, hive_partitioning=False).select(*EVENT_SCHEMA, *present)
 
 
@@ -158,21 +157,6 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema).with_columns(pl.when(interval.is_finite()).then(interval))
 
 
-@dataclass(frozen=True)
-class _AttributeColumn:
-    """A column of an attribute: number of its event type, name, whether its values are texts, and what a trace adds to them."""
-
-    number: int
-    column: str
-    has_texts: bool
-    decimals: int
-    added: int
-
-    @property
-    def dtype(self) -> type[pl.DataType]:
-        return pl.String if self.has_texts else pl.Float64 if self.decimals else pl.Int64
-
-
 _OTHER_NAMES = {
     "Kernel GrdX": "grid_x",
     "Kernel GrdY": "grid_y",
@@ -189,15 +173,14 @@ _OTHER_NAMES = {
 """Columns of attributes whose labels are those of another tool, or long."""
 
 
-def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
-    columns: dict[str, _AttributeColumn] = {}
+def _attributes_of(sources: Sequence[Source]) -> dict[str, EventType]:
+    """Attributes by their columns."""
+    columns: dict[str, EventType] = {}
     for kind in dict.fromkeys(event_type for source in sources for event_type in source.types):
-        if kind.role is not Role.ATTRIBUTE or kind.is_series:
-            continue
-        name = _OTHER_NAMES.get(kind.label) or re.sub(r"[^a-z0-9]+", "_", kind.label.lower()).strip("_")
-        column = name if name not in columns and name not in EVENT_SCHEMA else f"{name}_{kind.number}"
-        columns[column] = _AttributeColumn(kind.number, column, kind.values is not None, kind.precision, _added(kind))
-    return tuple(columns.values())
+        if kind.role is Role.ATTRIBUTE and not kind.is_series:
+            name = _OTHER_NAMES.get(kind.label) or re.sub(r"[^a-z0-9]+", "_", kind.label.lower()).strip("_")
+            columns[name if name not in columns and name not in EVENT_SCHEMA else f"{name}_{kind.number}"] = kind
+    return columns
 
 
 class _WrittenEvents(Collected["_EventFiles"]):
@@ -214,7 +197,7 @@ class _WrittenEvents(Collected["_EventFiles"]):
         if self._new_files is None:
             make_folder(self.folder)
             attributes = _attributes_of(self._sources)
-            names = _places(timeline.rows), _texts(timeline.labels, attributes), attributes
+            names = _places(timeline.rows), _texts(timeline.labels, attributes.values()), attributes
             self._new_files = partial(_EventFiles, self.folder, *names)
         surveys = [survey for survey in opened.surveys if survey.source in self._sources]
         return [Request(survey, partial(self._new_files, survey.source), by_lane=False) for survey in surveys]
@@ -235,61 +218,54 @@ class _WrittenEvents(Collected["_EventFiles"]):
         self._new_files = None
 
 
+@dataclass
 class _EventFiles:
     """Writes the events of one part of a table: a sink of the reader."""
 
-    def __init__(
-        self,
-        folder: Path,
-        rows: pl.DataFrame,
-        texts: Mapping[int, pl.DataFrame],
-        attributes: Sequence[_AttributeColumn],
-        source: Source,
-    ) -> None:
-        self._folder = folder
-        self._rows = rows
-        self._texts = texts
-        self._columns = attributes
-        self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
-        self._labels = {event_type.number: _label(event_type) or source.title for event_type in source.types}
-        self._scales = {event_type.number: 10.0**-event_type.precision for event_type in source.types}
-        self._added = {event_type.number: _added(event_type) for event_type in source.types}
-        self.files: list[Path] = []
-        self.attributes: set[str] = set()
+    folder: Path
+    places: pl.DataFrame
+    texts: Mapping[int, pl.DataFrame]
+    columns: Mapping[str, EventType]
+    source: Source
+    files: list[Path] = field(default_factory=list)
+    attributes: set[str] = field(default_factory=set)
 
     def add(self, placed: pl.DataFrame) -> None:
+        types = self.source.types
+        labels = {event_type.number: _label(event_type) or self.source.title for event_type in types}
+        scales = {event_type.number: 10.0**-event_type.precision for event_type in types}
+        added = {event_type.number: _added(event_type) for event_type in types}
+        kind = pl.col("type")
+        value = pl.col("value") - kind.replace_strict(added, return_dtype=pl.Int64)
         events = placed.select(
             "start",
             "series",
-            end=self._end,
-            event_type=pl.col("type").replace_strict(self._labels, return_dtype=pl.String),
+            end=pl.col("end") if gives_intervals(self.source) else pl.lit(None, pl.Int64),
+            event_type=kind.replace_strict(labels, return_dtype=pl.String),
             name="label",
-            value=pl.when(pl.col("label").is_null()).then(
-                (pl.col("value") - pl.col("type").replace_strict(self._added, return_dtype=pl.Int64))
-                * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
-            ),
+            value=pl.when(pl.col("label").is_null()).then(value * kind.replace_strict(scales, return_dtype=pl.Float64)),
         )
-        columns = [self._column(placed, attribute) for attribute in self._columns]
-        frame = pl.DataFrame([*self._rows[placed["row"]].get_columns(), *events.get_columns(), *columns])
+        columns = [self._column(placed, column, attribute) for column, attribute in self.columns.items()]
+        frame = pl.DataFrame([*self.places[placed["row"]].get_columns(), *events.get_columns(), *columns])
         self.attributes |= {column.name for column in columns if column.null_count() < len(column)}
-        path = self._folder / f"{secrets.token_hex(8)}.parquet"
-        frame.select(*EVENT_SCHEMA, *(attribute.column for attribute in self._columns)).write_parquet(path, compression="lz4")
-        self.files.append(path)
+        self.files.append(self.folder / f"{secrets.token_hex(8)}.parquet")
+        frame.select(*EVENT_SCHEMA, *self.columns).write_parquet(self.files[-1], compression="lz4")
 
-    def _column(self, placed: pl.DataFrame, attribute: _AttributeColumn) -> pl.Series:
+    def _column(self, placed: pl.DataFrame, column: str, attribute: EventType) -> pl.Series:
         number = str(attribute.number)
+        dtype = pl.String if attribute.values else pl.Float64 if attribute.precision else pl.Int64
         if number not in placed.columns:
-            return pl.repeat(None, placed.height, dtype=attribute.dtype, eager=True).alias(attribute.column)
+            return pl.repeat(None, placed.height, dtype=dtype, eager=True).alias(column)
         values = placed[number].alias("value")
-        if attribute.has_texts:
-            texts = self._texts[attribute.number]
+        if attribute.values:
+            texts = self.texts[attribute.number]
             values = values.to_frame().join(texts, on="value", how="left", maintain_order="left")["text"]
-        elif attribute.decimals:
-            values = values * 10.0**-attribute.decimals
-        elif attribute.added:
-            values = (values - attribute.added).set(values < attribute.added, None)
-        column: pl.Series = values.cast(attribute.dtype).alias(attribute.column)
-        return column
+        elif attribute.precision:
+            values = values * 10.0**-attribute.precision
+        elif added := _added(attribute):
+            values = (values - added).set(values < added, None)
+        of_events: pl.Series = values.cast(dtype).alias(column)
+        return of_events
 
 
 def _added(event_type: EventType) -> int:
@@ -302,14 +278,14 @@ def _label(event_type: EventType) -> str:
     return re.sub(r":? *\{\}( domain)?", "", event_type.label).strip()
 
 
-def _texts(labels: Labels, attributes: Sequence[_AttributeColumn]) -> dict[int, pl.DataFrame]:
+def _texts(labels: Labels, attributes: Iterable[EventType]) -> dict[int, pl.DataFrame]:
     """Columns `value`, `text` of the attributes with texts, by number."""
     used = {used_type.number: used_type.values or {} for used_type in labels.used_with()}
     schema = {"value": pl.Int64, "text": pl.String}
     return {
         attribute.number: pl.DataFrame(list(used.get(attribute.number, {}).items()), schema=schema, orient="row")
         for attribute in attributes
-        if attribute.has_texts
+        if attribute.values
     }
 
 

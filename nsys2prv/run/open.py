@@ -29,7 +29,7 @@ from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import RowKind, Source
-from nsys2prv.timeline.survey import Extent, Survey, apart, joined, measures, survey, whole_survey
+from nsys2prv.timeline.survey import Extent, Survey, apart, measures, survey, whole_survey
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
 
 T = TypeVar("T")
@@ -272,8 +272,7 @@ class _GroupSurvey:
 
     def _described(self, report: Report, results: _Results, folder: Path) -> _Surveyed:
         surveys = [
-            _without_error(surveyed).within(joined([_without_error(extent) for extent in extents]))
-            for surveyed, extents in results
+            _without_error(surveyed).within([_without_error(extent) for extent in extents]) for surveyed, extents in results
         ]
         surveys = [survey for survey in surveys if not survey.is_empty]
         view = self._view(report)

@@ -1,7 +1,8 @@
 """Options, each declared once (its name, type, default, text), and how values are read: from text or from Python values.
 
 A field of an `OptionSet` is an option of the command line, `--fold-streams`, and a keyword of the Python API, `fold_streams`.
-Imported at each start of the program, so it needs nothing heavy."""
+Imported at each start of the program, so it needs nothing heavy.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Ranks of all reports, and whether the reports are those of one run.
 
-Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user."""
+Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user.
+"""
 
 from __future__ import annotations
 

@@ -141,14 +141,14 @@ def _of_one_process(*frames: pl.DataFrame) -> bool:
 
 
 def side_by_side(first: ExternalSort, second: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
+    """Rows of two collections with the same first sort column, window by window, but those without rows of the first.
 
     Inside a window rows come in any order. A collection without rows gives frames without columns.
     """
     for window in plan_windows([(first, 1), (second, 1)]):
-        of_left, of_right = first.load(window), second.load(window)
-        if of_left:
-            yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
+        of_first, of_second = first.load(window), second.load(window)
+        if of_first:
+            yield pl.concat(of_first), pl.concat(of_second) if of_second else pl.DataFrame()
         first.drop_before(window.end)
         second.drop_before(window.end)
 

@@ -42,17 +42,8 @@ class RowKind(enum.Enum):
         return dict.fromkeys(self.key, pl.String if self is RowKind.COMPONENT else pl.Int64)
 
 
-@dataclass(frozen=True)
-class Launch:
-    """How events of a source take part in lines from API calls to what they start.
-
-    Attributes
-    ----------
-    tag
-        Tag of the message that ends here; None for the calls, where messages begin.
-    """
-
-    tag: int | None
+CALL = 0
+"""`Source.launch` of API calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +79,7 @@ class Source(ABC):
     outer_first
         Its events nest; of those that are equal in row and time it gives the outer one first.
     launch
-        Its part in lines from API calls to what they start, if any.
+        Its part in lines from API calls to what they start, if any: `CALL`, or the tag of the messages that end here.
     derived
         Its events are made of rows that other sources have: the account of rows counts none for it.
     assumption
@@ -110,7 +101,7 @@ class Source(ABC):
     types: tuple[EventType, ...]
     in_order: Callable[[], Step] | None = None
     outer_first: bool = False
-    launch: Launch | None = None
+    launch: int | None = None
     derived: bool = False
     assumption: str = ""
     since: str = ""

@@ -31,52 +31,37 @@ NAMES_OF_NVTX = "names of threads, domains and categories, not events"
 _TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
 
 
-@dataclass(frozen=True)
-class OtherTables:
-    """Tables that no source reads as events: a regular expression for their whole names, and why (what they hold)."""
-
-    pattern: str
-    what: str
-
-
-# Their rows are no events: labels of numbers, the machine, what events refer to.
-NO_EVENTS: tuple[OtherTables, ...] = (
-    OtherTables(r"ENUM_.*|UnwindMethodType", "labels of numbers"),
-    OtherTables(r"META_DATA_.*|EXPORT_META_DATA", "about the recording and the export"),
-    OtherTables(r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*", "about the machine, and names of metrics"),
-    OtherTables(
-        r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE", "texts and names; output and files of processes"
+NO_EVENTS: dict[str, str] = {
+    r"ENUM_.*|UnwindMethodType": "labels of numbers",
+    r"META_DATA_.*|EXPORT_META_DATA": "about the recording and the export",
+    r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*": "about the machine, and names of metrics",
+    r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE": "texts and names; output and files of processes",
+    r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT": "about the recording: source of warnings",
+    r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS": "details of events that refer to them",
+    r"MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS": "ranks, communicators and workers",
+    r"NVTX_PAYLOAD_.*|NVTX_EVENTS_PAYLOAD_SCHEMAS|NVTX_EXPORT_.*|NVTX_SCOPES": "schemas of NVTX payloads, and scopes",
+    r"DYNAMIC_NVTXPAYLOAD_.*": "NVTX payloads that are in NVTX_EVENTS too",
+    r"GENERIC_EVENT_(TYPES|SOURCES|TYPE_FIELDS|TYPE_FIELD_MAP)|ETW_(PROVIDERS|TASKS)": "types of events of plugins",
+    r"GENERIC_EVENT_DATA|PMU_EVENT_COUNTERS|PMU_EVENT_REQUESTS|UNCORE_PMU_EVENT_VALUES|BANDWIDTH_USAGE_VALUES": (
+        "values of the events of another table"
     ),
-    OtherTables(r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT", "about the recording: source of warnings"),
-    OtherTables(r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS", "details of events that refer to them"),
-    OtherTables(r"MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS", "ranks, communicators and workers"),
-    OtherTables(
-        r"NVTX_PAYLOAD_.*|NVTX_EVENTS_PAYLOAD_SCHEMAS|NVTX_EXPORT_.*|NVTX_SCOPES", "schemas of NVTX payloads, and scopes"
-    ),
-    OtherTables(r"DYNAMIC_NVTXPAYLOAD_.*", "NVTX payloads that are in NVTX_EVENTS too"),
-    OtherTables(
-        r"GENERIC_EVENT_(TYPES|SOURCES|TYPE_FIELDS|TYPE_FIELD_MAP)|ETW_(PROVIDERS|TASKS)", "types of events of plugins"
-    ),
-    OtherTables(
-        r"GENERIC_EVENT_DATA|PMU_EVENT_COUNTERS|PMU_EVENT_REQUESTS|UNCORE_PMU_EVENT_VALUES|BANDWIDTH_USAGE_VALUES",
-        "values of the events of another table",
-    ),
-    OtherTables(r"sqlite_.*", "SQLite internals"),
-)
+    r"sqlite_.*": "SQLite internals",
+}
+"""Tables that no source reads as events: what they hold, by a regular expression for their whole names. Their rows are no
+events: labels of numbers, the machine, what events refer to."""
 
-# Their rows are events that have no place in a trace of computation.
-LEFT_OUT_TABLES: tuple[OtherTables, ...] = (
-    OtherTables(r"OPENGL_.*|KHR_DEBUG_EVENTS", "OpenGL, a graphics API"),
-    OtherTables(r"VULKAN_.*", "Vulkan, a graphics API"),
-    OtherTables(r"DX1[12]_.*|DXGI_.*|D3D1[12]_.*|SLI_.*|NVAPI_.*", "Direct3D, a graphics API"),
-    OtherTables(
+LEFT_OUT_TABLES: dict[str, str] = {
+    r"OPENGL_.*|KHR_DEBUG_EVENTS": "OpenGL, a graphics API",
+    r"VULKAN_.*": "Vulkan, a graphics API",
+    r"DX1[12]_.*|DXGI_.*|D3D1[12]_.*|SLI_.*|NVAPI_.*": "Direct3D, a graphics API",
+    (
         r"WDDM_.*|ETW_EVENTS.*|MEMORY_TRANSFER_EVENTS|GPU_MEMORY_(BUDGET|USAGE)_EVENTS|DEMOTED_BYTES_EVENTS"
-        r"|TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS|NV_LOAD_BALANCE_.*",
-        "Windows' display driver",
-    ),
-    OtherTables(r"NVVIDEO_.*|GPU_VIDEO_ENGINE_.*|TRACE_PROCESS_EVENT_NVMEDIA", "coding of video"),
-    OtherTables(r"TEGRA_INTERNAL_API_CALLS", "calls inside the driver of an embedded chip"),
-)
+        r"|TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS|NV_LOAD_BALANCE_.*"
+    ): "Windows' display driver",
+    r"NVVIDEO_.*|GPU_VIDEO_ENGINE_.*|TRACE_PROCESS_EVENT_NVMEDIA": "coding of video",
+    r"TEGRA_INTERNAL_API_CALLS": "calls inside the driver of an embedded chip",
+}
+"""The same of tables whose rows are events that have no place in a trace of computation."""
 
 GPU_METRICS_ROWS = "metrics of GPUs, whose samples are in GPU_METRICS"
 NO_FIELDS = "events without a field that can be shown"
@@ -88,7 +73,7 @@ def reason_of(table: str) -> str | None:
     >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
     ('Vulkan, a graphics API', None)
     """
-    return next((tables.what for tables in LEFT_OUT_TABLES if re.fullmatch(tables.pattern, table)), None)
+    return next((what for pattern, what in LEFT_OUT_TABLES.items() if re.fullmatch(pattern, table)), None)
 
 
 def has_events(table: str) -> bool:
@@ -97,7 +82,7 @@ def has_events(table: str) -> bool:
     >>> has_events("OSRT_API"), has_events("OSRT_CALLCHAINS"), has_events("ENUM_OPENMP_WORK")
     (True, False, False)
     """
-    return not any(re.fullmatch(tables.pattern, table) for tables in NO_EVENTS)
+    return not any(re.fullmatch(pattern, table) for pattern in NO_EVENTS)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -92,10 +93,12 @@ class Labels:
             by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(names, by_attribute)
         self._members = self._number_series(names)
-        self._texts = _texts_by_type(names)
-        self._values = self._number_values(by_attribute)
+        labels = names.drop_nulls("label").group_by("type").agg("label")
+        self._texts = {number: set(texts) for number, texts in labels.iter_rows()}
+        for number, texts in by_attribute.items():
+            self._texts[number] = texts.union(self._texts.get(number, ()))
+        self._values = self._number_values()
         self._used = self._collect_used(names, by_attribute)
-        self._attribute_texts = by_attribute
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
         """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`; for names
@@ -142,7 +145,7 @@ class Labels:
 
     def texts_of(self, attribute: EventType) -> AbstractSet[str]:
         """Texts of an attribute in all reports."""
-        return self._attribute_texts.get(attribute.number, set())
+        return self._texts.get(attribute.number, set())
 
     def value_of(self, event_type: EventType, text: str) -> int | None:
         """Value of a text; None where no event has it."""
@@ -161,42 +164,31 @@ class Labels:
             if not event_type.is_series:
                 numbers |= {(event_type.number, series): event_type.number for series in members["series"]}
                 continue
-            members_by_name = sorted(members["series"].to_list(), key=_default_first)
-            labels = {name: readable_type(event_type.label.format(name)) for name in members_by_name}
-            numbers_kept = {name: self._earlier.types[label] for name, label in labels.items() if label in self._earlier.types}
-            numbers_taken = set(self._earlier.types.values())
-            index = 0
-            for name in members_by_name:
-                if name in numbers_kept:
-                    numbers[event_type.number, name] = numbers_kept[name]
-                    continue
-                while event_type.member(index) in numbers_taken:
-                    index += 1
-                numbers[event_type.number, name] = event_type.member(index)
-                index += 1
+            used = set(self._earlier.types.values())
+            free = (number for number in map(event_type.member, itertools.count()) if number not in used)
+            # The default domain comes first.
+            for name in sorted(members["series"].to_list(), key=lambda name: (name != "default", name)):
+                earlier = self._earlier.types.get(readable_type(event_type.label.format(name)))
+                numbers[event_type.number, name] = next(free) if earlier is None else earlier
         return numbers
 
-    def _number_values(self, by_attribute: Mapping[int, set[str]]) -> dict[str, dict[str, int]]:
+    def _number_values(self) -> dict[str, dict[str, int]]:
         sets = {event_type.values.name: event_type.values for event_type in EVENT_TYPES if event_type.values}
         # In the order of EVENT_TYPES and of the alphabet: the same names get the same numbers whatever the order of reports.
         labels: dict[str, list[str]] = {name: [] for name in sets}
         for event_type in EVENT_TYPES:
-            if event_type.values is None:
-                continue
-            texts = self._texts.get(event_type.number, set()) | by_attribute.get(event_type.number, set())
-            labels[event_type.values.name] += sorted({self._readable[text] for text in texts})
+            if event_type.values is not None:
+                texts = self._texts.get(event_type.number, ())
+                labels[event_type.values.name] += sorted({self._readable[text] for text in texts})
         numbers: dict[str, dict[str, int]] = {}
         for name, value_set in sets.items():
             # A label that is fixed today may have had another number in an earlier version.
             fixed = set(value_set.fixed.values())
             earlier = {label: value for label, value in self._kept_values(name).items() if value not in fixed}
             numbering = {**earlier, **value_set.fixed}
-            free = max([value_set.first - 1, *earlier.values()]) + 1
-            for label in dict.fromkeys(labels[name]):
-                if label not in numbering:
-                    numbering[label] = free
-                    free += 1
-            numbers[name] = numbering
+            free = itertools.count(max([value_set.first - 1, *earlier.values()]) + 1)
+            new = (label for label in dict.fromkeys(labels[name]) if label not in numbering)
+            numbers[name] = {**numbering, **dict(zip(new, free, strict=False))}
         return numbers
 
     def _kept_values(self, value_set: str) -> dict[str, int]:
@@ -207,17 +199,16 @@ class Labels:
                 numbers |= {label: value for label, value in values.items() if value != 0}
         return numbers
 
-    def _collect_used(self, names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
+    def _collect_used(self, names: pl.DataFrame, attributes: Iterable[int]) -> dict[int, UsedType]:
         used = {}
         for kind, series, texts in names.group_by("type", "series").agg(pl.col("label").drop_nulls()).iter_rows():
             event_type = TYPES[kind]
             number = self._members[event_type.number, series]
             label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
             used[number] = UsedType(number, label, event_type, self._used_values(event_type, texts))
-        for number, of_attribute in by_attribute.items():
+        for number in attributes:
             event_type = TYPES[number]
-            values = self._used_values(event_type, of_attribute | self._texts.get(number, set()))
-            used[number] = UsedType(number, event_type.label, event_type, values)
+            used[number] = UsedType(number, event_type.label, event_type, self._used_values(event_type, self._texts[number]))
         return used
 
     def _used_values(self, event_type: EventType, labels: Iterable[str]) -> dict[int, str] | None:
@@ -246,11 +237,6 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 
-def _texts_by_type(names: pl.DataFrame) -> dict[int, set[str]]:
-    texts = names.drop_nulls("label").group_by("type").agg("label")
-    return {number: set(labels) for number, labels in texts.iter_rows()}
-
-
 def _families(all_names: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
     """The family of each name whose type has families, by the type of the family and the name."""
     names = all_names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
@@ -271,7 +257,3 @@ def _readable_labels(names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) 
         if values is not None and values.renamed is not None:
             labels |= {text: readable(label) for text, label in values.renamed(of_attribute).items()}
     return labels
-
-
-def _default_first(name: str) -> tuple[bool, str]:
-    return name != "default", name

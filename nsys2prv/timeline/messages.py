@@ -17,7 +17,7 @@ from nsys2prv.execution.row_order import Merging
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
 from nsys2prv.sources.correlate import places_of_calls, side_by_side
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import CALL, RowKind, Source
 from nsys2prv.timeline.time_axis import TimeSelection
 
 _OUTSIDE = -1
@@ -64,7 +64,7 @@ class Launches:
         """Add events of a source (its columns, with `row` and `start` in ns of the trace); `held`: inside the selected time."""
         if source.launch is None:
             return
-        is_call = source.launch.tag is None
+        is_call = source.launch == CALL
         if not held.all():
             # A call outside still counts as the outer one of another call with its id.
             outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
@@ -74,7 +74,7 @@ class Launches:
         if is_call:
             self._calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())
         else:
-            tag = pl.lit(source.launch.tag, pl.Int64)
+            tag = pl.lit(source.launch, pl.Int64)
             ends = correlated.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
             self._started.add(ends.collect())
 

@@ -119,11 +119,7 @@ class _Process:
     global_pid: int
 
 
-def arrange(
-    identities: Sequence[Identity],
-    surveys: Sequence[Sequence[Survey]],
-    ranks: frozenset[int] | None = None,
-) -> Rows:
+def arrange(identities: Sequence[Identity], surveys: Sequence[Sequence[Survey]], ranks: frozenset[int] | None = None) -> Rows:
     """Arrange the rows of all reports; `ranks` are those to keep, None: all. Rows of nodes are kept with a rank of the node."""
     keys = [_keys_by_kind(of_report) for of_report in surveys]
     for of_report in keys:
@@ -206,9 +202,7 @@ def _rank(process: _Process) -> int | None:
 
 
 def _device_numbers(
-    identities: Sequence[Identity],
-    keys: Sequence[dict[RowKind, pl.DataFrame]],
-    sampled: set[tuple[str, str, int, int]],
+    identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]], sampled: set[tuple[str, str, int, int]]
 ) -> dict[tuple[str, str], int]:
     """Number of each physical GPU on its node, by host and key of the GPU.
 
@@ -276,7 +270,8 @@ class _Builder:
         for (tid,) in sorted(tids, key=lambda key: (tid_of(key[0]) != process.pid, key)):
             name = row_names.thread_name(self._names[report].get(tid, ""), tid_of(tid))
             rows.append((Thread(name, "thread"), [(report, RowKind.THREAD, (tid,))]))
-        devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in (*streams, *of_devices)}
+        gpu_keys = {key[1]: identity.gpu_key(process.global_pid, key[1]) for key in (*streams, *of_devices)}
+        devices = {device: self._numbers[host, key] for device, key in gpu_keys.items()}
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             name = row_names.stream_name(devices[key[1]], key[3], host)
             thread = Thread(name, "stream", _given_names(identity, process.pid, *key[1:]))
@@ -350,9 +345,6 @@ class _Builder:
                 cpus[host] = max(cpus[host], identity.cpus, of_events)
                 with_events[host] = max(with_events[host], of_events)
         return tuple(Node(host, cpus[host], with_events[host]) for host in self._node)
-
-    def _device(self, identity: Identity, global_pid: int, device: int) -> int:
-        return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
 
 
 def _put(rows: list[_Row], thread: Thread, report: int, kind: RowKind, key: tuple[Any, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -101,18 +102,12 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     windows_of_trace = TimeSelection(
         tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
-    for window, behind in _with_ends(all_edges.windows(any_ties=True)):
-        yield windows_of_trace.clip(sweeper.advance(window, behind), shift=False)
+    windows: Iterator[pl.DataFrame | None] = itertools.chain(all_edges.windows(any_ties=True), [None])
+    for window, following in itertools.pairwise(windows):
+        if window is not None:
+            behind = _NEVER if following is None else int(following["start"][0])
+            yield windows_of_trace.clip(sweeper.advance(window, behind), shift=False)
     yield windows_of_trace.clip(sweeper.finish(selection.length), shift=False)
-
-
-def _with_ends(windows: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int]]:
-    """Windows, each with the time where the next one starts."""
-    former = next(windows, None)
-    while former is not None:
-        following = next(windows, None)
-        yield former, _NEVER if following is None else int(following["start"][0])
-        former = following
 
 
 class _Rows:

@@ -1,7 +1,8 @@
 """The survey of a report: which rows, event types and names its events have, how many there are, and when.
 
 After it all that is numbered over all reports (rows, event types, values) is known, so that events can be read once, piece by
-piece."""
+piece.
+"""
 
 from __future__ import annotations
 
@@ -123,12 +124,7 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
     covered_streams = [pl.DataFrame(schema={_STREAM: pl.Int64})]
     of_second = pl.col("is_second") == 1
     for window in ordered.windows(any_ties=True):
-        ends = window.select(
-            "start",
-            _STREAM,
-            first=pl.when(~of_second).then("reach"),
-            second=pl.when(of_second).then("reach"),
-        )
+        ends = window.select("start", _STREAM, first=pl.when(~of_second).then("reach"), second=pl.when(of_second).then("reach"))
         reaches = pl.concat([reached, ends]).sort(_STREAM, "start", maintain_order=True)
         before = {name: pl.col(name).cum_max().forward_fill().shift(1).over(_STREAM) for name in ("first", "second")}
         covered = reaches.with_columns(
@@ -174,12 +170,12 @@ class Survey:
         """Whether the source has no events."""
         return self.groups.is_empty()
 
-    def within(self, extent: Extent) -> Survey:
-        """The same survey with an extent."""
-        span = None
-        if extent.first is not None and extent.last is not None and not self.is_empty:
-            span = extent.first, extent.last
-        return replace(self, rows=extent.rows, span=span)
+    def within(self, extents: Sequence[Extent]) -> Survey:
+        """The same survey with the rows of the first of its `measures`, and the times of all."""
+        firsts = [extent.first for extent in extents if extent.first is not None]
+        lasts = [extent.last for extent in extents if extent.last is not None]
+        span = (min(firsts), max(lasts)) if firsts and lasts and not self.is_empty else None
+        return replace(self, rows=extents[0].rows, span=span)
 
     @cached_property
     def keys(self) -> pl.DataFrame:
@@ -233,20 +229,6 @@ def measures(source: Source, report: Report) -> list[Measure]:
     return [of_table, *(Measure(table, ("start", "end")) for table in filter(report.has, extra))]
 
 
-def joined(extents: Sequence[Extent]) -> Extent:
-    """The extent of a source from those of its measures: rows of the first, times of all."""
-    firsts = [extent.first for extent in extents if extent.first is not None]
-    lasts = [extent.last for extent in extents if extent.last is not None]
-    return Extent(extents[0].rows, min(firsts, default=None), max(lasts, default=None))
-
-
-def extent(report: Report, source: Source) -> Extent:
-    """Rows and times of a source; raises ReportError when the table can't be read or misses a column."""
-    # The scan raises when a column is missing.
-    source.scan(report)
-    return joined([measure.of(report) for measure in measures(source, report)])
-
-
 def count_events(report: Report, surveyed: Survey) -> int:
     """Rows of the table that the events of a source are made of; raises ReportError when it breaks off."""
     source = surveyed.source
@@ -293,7 +275,8 @@ def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Surve
     placed: list[Survey] = []
     for second in surveys:
         for first in list(placed):
-            if first.lanes is None or second.lanes is None or not _share_intervals(first.source, second.source):
+            common = {*first.source.types}.intersection(second.source.types)
+            if first.lanes is None or second.lanes is None or all(kind.role is not Role.INTERVAL for kind in common):
                 continue
             keys = second.keys.join(first.keys, on=list(RowKind.STREAM.key), how="semi", maintain_order="left")
             if keys.is_empty():
@@ -305,10 +288,8 @@ def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Surve
     return placed
 
 
-def _share_intervals(first: Source, second: Source) -> bool:
-    return any(event_type.role is Role.INTERVAL for event_type in {*first.types}.intersection(second.types))
-
-
 def whole_survey(report: Report, source: Source) -> Survey:
     """A survey with its extent; raises ReportError when a table can't be read or misses a column."""
-    return survey(report, source).within(extent(report, source))
+    # The scan raises when a column is missing.
+    source.scan(report)
+    return survey(report, source).within([measure.of(report) for measure in measures(source, report)])

@@ -19,8 +19,7 @@ from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline import coverage, states
 from nsys2prv.timeline.coverage import SourceCoverage
-from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
+from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan, gives_intervals
 from nsys2prv.timeline.records import RecordKind, RowsOfTypes
 from nsys2prv.timeline.survey import CPU, Survey
 from nsys2prv.trace.translate_options import TranslateOptions

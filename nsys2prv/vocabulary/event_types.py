@@ -162,45 +162,24 @@ class EventType(int):
         return (0 <= index < self.members and remainder == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
 
 
-COPY_KINDS: dict[int, str] = {
-    1: "CUDA memcpy Host-to-Device",
-    2: "CUDA memcpy Device-to-Host",
-    3: "CUDA memcpy Host-to-Array",
-    4: "CUDA memcpy Array-to-Host",
-    5: "CUDA memcpy Array-to-Array",
-    6: "CUDA memcpy Array-to-Device",
-    7: "CUDA memcpy Device-to-Array",
-    8: "CUDA memcpy Device-to-Device",
-    9: "CUDA memcpy Host-to-Host",
-    10: "CUDA memcpy Peer-to-Peer",
-    11: "CUDA memcpy Unified Host-to-Device",
-    12: "CUDA memcpy Unified Device-to-Host",
-    13: "CUDA memcpy Unified Device-to-Device",
-}
+_KINDS_OF_COPIES = (
+    "Host-to-Device, Device-to-Host, Host-to-Array, Array-to-Host, Array-to-Array, Array-to-Device, Device-to-Array, "
+    "Device-to-Device, Host-to-Host, Peer-to-Peer, Unified Host-to-Device, Unified Device-to-Host, Unified Device-to-Device"
+)
+COPY_KINDS = {number: f"CUDA memcpy {kind}" for number, kind in enumerate(_KINDS_OF_COPIES.split(", "), start=1)}
 """Label of each `copyKind` of nsys."""
 MEMSET_LABEL = "CUDA memset"
 OTHER_COPY_LABEL = "CUDA memcpy other"
 
-_MEMORY_OPERATIONS = {
-    "CUDA memcpy Device-to-Device": 3,
-    "CUDA memcpy Device-to-Host": 4,
-    "CUDA memcpy Host-to-Device": 5,
-    MEMSET_LABEL: 6,
-    "CUDA memcpy Peer-to-Peer": 7,
-    "CUDA memcpy Host-to-Host": 8,
-    "CUDA memcpy Unified Host-to-Device": 9,
-    "CUDA memcpy Unified Device-to-Host": 10,
-    "CUDA memcpy Unified Device-to-Device": 11,
-    "CUDA memcpy Host-to-Array": 12,
-    "CUDA memcpy Array-to-Host": 13,
-    "CUDA memcpy Array-to-Array": 14,
-    "CUDA memcpy Array-to-Device": 15,
-    "CUDA memcpy Device-to-Array": 16,
-    OTHER_COPY_LABEL: 17,
-}
+_MEMORY_OPERATIONS = (
+    *(COPY_KINDS[kind] for kind in (8, 2, 1)),
+    MEMSET_LABEL,
+    *(COPY_KINDS[kind] for kind in (10, 9, 11, 12, 13, 3, 4, 5, 6, 7)),
+    OTHER_COPY_LABEL,
+)
+"""Labels of values 3, 4, ... in traces."""
 
-
-CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
+CUDA_VALUES = ValueSet("cuda", {label: value for value, label in enumerate(_MEMORY_OPERATIONS, start=3)}, first=18)
 """Everything that a timeline of CUDA shows at once: calls, memory operations, kernels and their families, graphs."""
 CUDA_CALL = EventType(63000000, "CUDA library call", Role.INTERVAL, CUDA_VALUES)
 MEMORY_OPERATION = EventType(63000001, "CUDA memcpy kernel", Role.INTERVAL, CUDA_VALUES)
@@ -213,16 +192,8 @@ FAMILIES: dict[int, EventType] = {KERNEL: KERNEL_FAMILY, NCCL_KERNEL: KERNEL_FAM
 """Type whose values group those of a type, on the same lines."""
 CORRELATION_ID = EventType(9200, "Correlation ID", Role.ATTRIBUTE, unit="id")
 
-MEMORY_KINDS: dict[int, str] = {
-    0: "Pageable",
-    1: "Pinned",
-    2: "Device",
-    3: "Array",
-    4: "Managed",
-    5: "Device static",
-    6: "Managed static",
-    7: "Unknown",
-}
+_KINDS_OF_MEMORY = "Pageable, Pinned, Device, Array, Managed, Device static, Managed static, Unknown"
+MEMORY_KINDS = dict(enumerate(_KINDS_OF_MEMORY.split(", ")))
 """Label of each kind of memory of nsys."""
 _MEMORY_KIND_VALUES = ValueSet("memory kinds", numbered(MEMORY_KINDS), first=20)
 SOURCE_MEMORY = EventType(63000500, "Memcopy source memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
@@ -296,19 +267,11 @@ PTHREAD_CALL = EventType(
 )
 IO_CALL = EventType(40000004, "I/O call", Role.INTERVAL, ValueSet("input and output", {"read": 1, "write": 2}, first=3))
 
-THREAD_STATES: dict[int, str] = {
-    0: "Unknown",
-    1: "Running",
-    2: "Interruptible",
-    3: "Uninterruptible",
-    4: "Stopped",
-    5: "Terminated",
-    6: "Unscheduled",
-    7: "Waiting",
-    8: "OS runtime",
-    9: "Initialized",
-    10: "Transition",
-}
+_THREAD_STATES = (
+    "Unknown, Running, Interruptible, Uninterruptible, Stopped, Terminated, Unscheduled, Waiting, OS runtime, Initialized, "
+    "Transition"
+)
+THREAD_STATES = dict(enumerate(_THREAD_STATES.split(", ")))
 """Label of each `threadState` of nsys; exports before ENUM tables have the same numbers."""
 
 THREAD_STATE_VALUES = ValueSet("thread states", numbered(THREAD_STATES), first=max(THREAD_STATES) + 2)
@@ -319,31 +282,13 @@ GPU_METRIC = EventType(
     9400, "{}", Role.SAMPLE, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100
 )
 
-CRITICAL_PATH_PARTS = (
-    "kernel",
-    "graph",
-    "copy",
-    "collective whose members are not known",
-    "transfer of a collective",
-    "launch latency",
-    "synchronization latency",
-    "stream order",
-    "event wait",
-    "wait for a late rank",
-    "message",
-    "wake-up of a thread",
-    "full launch queue",
-    "before the path",
-    "after the path",
-    "host: launching",
-    "host: synchronizing",
-    "host: copying",
-    "host: allocating",
-    "host: other CUDA calls",
-    "host: MPI",
-    "host: OS",
-    "host: in no call",
+_CRITICAL_PATH_PARTS = (
+    "kernel, graph, copy, collective whose members are not known, transfer of a collective, launch latency, "
+    "synchronization latency, stream order, event wait, wait for a late rank, message, wake-up of a thread, full launch queue, "
+    "before the path, after the path, host: launching, host: synchronizing, host: copying, host: allocating, "
+    "host: other CUDA calls, host: MPI, host: OS, host: in no call"
 )
+CRITICAL_PATH_PARTS = tuple(_CRITICAL_PATH_PARTS.split(", "))
 """What the critical path can be in; their values are 1, 2, ..."""
 CRITICAL_PATH = EventType(
     63000800, "Critical path", Role.INTERVAL, ValueSet("critical path", numbered(dict(enumerate(CRITICAL_PATH_PARTS))))

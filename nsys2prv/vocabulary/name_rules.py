@@ -284,15 +284,12 @@ def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise _no_rules(path, f"can't be read ({why})", "give a CSV file with the columns what, value, pattern") from error
-    numbered = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    numbered = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
-    if not numbered or _cells(path, *numbered[0]) != list(COLUMNS):
-        line = numbered[0][0] if numbered else 1
-        raise _no_rules(path, f"line {line}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
-    rules = [(number, _rule(path, number, _cells(path, number, line))) for number, line in numbered[1:]]
-    for number, rule in rules if check else []:
-        _check_pattern(path, number, rule)
-    return tuple(rule for _, rule in rules)
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
+    if not lines or _cells(path, *lines[0]) != list(COLUMNS):
+        number = lines[0][0] if lines else 1
+        raise _no_rules(path, f"line {number}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
+    return tuple(_rule(path, number, _cells(path, number, line), check=check) for number, line in lines[1:])
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
@@ -303,7 +300,7 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
         raise _no_rules(path, why, 'put " around a pattern with commas, and write "" for a quote in it') from error
 
 
-def _rule(path: Path, number: int, cells: list[str]) -> Rule:
+def _rule(path: Path, number: int, cells: list[str], *, check: bool) -> Rule:
     if len(cells) != len(COLUMNS):
         why = f"line {number}: {len(cells)} cells and not the three {', '.join(COLUMNS)}"
         raise _no_rules(path, why, 'put " around a pattern with commas')
@@ -313,10 +310,8 @@ def _rule(path: Path, number: int, cells: list[str]) -> Rule:
         raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
     if not rule.value:
         raise _no_rules(path, f"line {number}: no value", "give a name for kernels that match the pattern")
-    return rule
-
-
-def _check_pattern(path: Path, number: int, rule: Rule) -> None:
+    if not check:
+        return rule
     try:
         groups = count_groups(rule.pattern)
     except ValueError as error:
@@ -326,6 +321,7 @@ def _check_pattern(path: Path, number: int, rule: Rule) -> None:
     if highest > groups:
         why = f"line {number}: {{{highest}}} is used and the pattern has {groups} groups"
         raise _no_rules(path, why, "put ( ) around the part to use")
+    return rule
 
 
 def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:

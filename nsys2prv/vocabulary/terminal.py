@@ -95,11 +95,11 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset
         Headings.
     rows
         Cells, as many as headings in each.
-    left
-        Places of the columns that are aligned to the left.
+    texts
+        Places of the columns with texts, which are aligned to the left.
     width
-        Of the terminal, characters: where the table is wider, headings have several lines, and texts in the columns `left` are
-        shortened in the middle. Numbers never are, so that it can still be wider. None: as wide as it is.
+        Of the terminal, characters: where the table is wider, headings have several lines, and texts are shortened in the
+        middle. Numbers never are, so that it can still be wider. None: as wide as it is.
 
     >>> grid(["name", "count"], [["a", "7"], ["long", "12"]], frozenset({0}))
     ['  name  count', '  a         7', '  long     12']

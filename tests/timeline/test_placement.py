@@ -6,7 +6,7 @@ import itertools
 
 import polars as pl
 
-from nsys2prv.timeline.placement import look_up
+from nsys2prv.timeline.reader import look_up
 
 
 def test_what_is_looked_up_does_not_depend_on_what_all_events_have_in_common() -> None:

@@ -52,7 +52,7 @@ def efficiency_as_text(
     colors
         Whether a terminal shows it that takes colors.
     width
-        Characters in a line of the terminal: longer ones are broken, tables are made narrower as `text_grid.grid` does it, and
+        Characters in a line of the terminal: longer ones are broken, tables are made narrower as `terminal.grid` does it, and
         some leave out columns. None: nothing of that.
     """
     prose: list[Line] = [

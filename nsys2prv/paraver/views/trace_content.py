@@ -27,7 +27,7 @@ _UNQUOTED = re.compile(f'["*{ACTING}]')
 
 @dataclass(frozen=True)
 class Occurring:
-    """What occurs in a trace, and where: rows of each event type, as `timeline/rows_of_types.py` counts them, and rows that
+    """What occurs in a trace, and where: rows of each event type, as `timeline/records.py` counts them, and rows that
     send messages to other ranks (none: there are no such messages).
     """
 

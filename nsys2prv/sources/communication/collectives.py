@@ -180,7 +180,7 @@ def _with_calls(ends: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataF
     has_root = pl.col("rule").is_in([FROM_ROOT, TO_ROOT])
     with_calls = ends.join(calls, on=kernel, how="left", maintain_order="left").with_columns(
         # Sends and receives have a rule by their call only; a group of several calls by its kernel only.
-        rule=pl.coalesce("rule_of_call", "rule"),
+        rule=pl.coalesce("rule_of_call", "rule")
     )
     key = pl.col("which").hash().reinterpret(signed=True)
     return with_calls.with_columns(

@@ -61,10 +61,8 @@ _ATTRIBUTES: dict[str, dict[EventType, pl.Expr]] = {
 _COLUMNS = {
     "MPI_P2P_EVENTS": ("size", "remoteRank", "tag", "commHandle"),
     "MPI_COLLECTIVES_EVENTS": ("size", "recvSize", "rootRank", "commHandle"),
-    "MPI_START_WAIT_EVENTS": (),
-    "MPI_OTHER_EVENTS": (),
 }
-
+"""Columns that attributes are made of; tables with some have the communicator of each call, too."""
 
 # A call that has no name that is known is one of the others.
 _OF_EACH_CALL = (
@@ -75,25 +73,23 @@ _OF_EACH_CALL = (
 
 
 def _table_source(table: str) -> TableSource:
+    columns = _COLUMNS.get(table, ())
+    communicator = (event_types.MPI_COMMUNICATOR,) if columns else ()
+
     def frame(report: Report) -> pl.LazyFrame:
         calls = _calls(report.strings["value"])
         names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
         called = named(source.scan(report), "textId", names)
-        if "commHandle" in _COLUMNS[table]:
-            called = called.join(
-                names_of_handles(report).lazy(),
-                on="commHandle",
-                how="left",
-                maintain_order="left",
-            ).with_columns(
-                pl.when(pl.col("commHandle").is_not_null())
-                .then(pl.coalesce("communicator", pl.lit(event_types.UNKNOWN_COMMUNICATOR)))
-                .alias(str(event_types.MPI_COMMUNICATOR))
+        if columns:
+            handles = names_of_handles(report).lazy()
+            name = pl.coalesce("communicator", pl.lit(event_types.UNKNOWN_COMMUNICATOR))
+            called = called.join(handles, on="commHandle", how="left", maintain_order="left").with_columns(
+                pl.when(pl.col("commHandle").is_not_null()).then(name).alias(str(event_types.MPI_COMMUNICATOR))
             )
         return called.select(
             *_OF_EACH_CALL,
             *(expression.cast(pl.Int64).alias(str(number)) for number, expression in _ATTRIBUTES[table].items()),
-            *([str(event_types.MPI_COMMUNICATOR)] if "commHandle" in _COLUMNS[table] else []),
+            *map(str, communicator),
         )
 
     source = TableSource(
@@ -101,14 +97,10 @@ def _table_source(table: str) -> TableSource:
         title="MPI calls",
         table=table,
         required=("start", "globalTid", "textId"),
-        optional=("end", *_COLUMNS[table]),
+        optional=("end", *columns),
         extra=message_ends.TABLES.get(table, ()),
         row=RowKind.THREAD,
-        types=(
-            *event_types.MPI_TYPES.values(),
-            *_ATTRIBUTES[table],
-            *((event_types.MPI_COMMUNICATOR,) if _ATTRIBUTES[table] else ()),
-        ),
+        types=(*event_types.MPI_TYPES.values(), *_ATTRIBUTES[table], *communicator),
         frame=frame,
         in_order=_one_row_per_call,
         since="3.7",

@@ -333,11 +333,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
         )
     )
     joined = kernels.sort("callStart").join_asof(
-        units.sort("callStart", maintain_order=True),
-        on="callStart",
-        by="callTid",
-        strategy="backward",
-        check_sortedness=False,
+        units.sort("callStart", maintain_order=True), on="callStart", by="callTid", strategy="backward", check_sortedness=False
     )
     inside = joined.filter(pl.col("label").is_not_null() & ((pl.col("callStart") <= pl.col("until")).fill_null(True)))
     kernels_of_unit = pl.len().over("callTid", "unit")

@@ -144,11 +144,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
     )
     common = ("component", "start", "end")
     mark = reported.select(
-        *common,
-        "label",
-        type=pl.lit(IB_CONGESTION, pl.Int64),
-        value=pl.lit(None, pl.Int64),
-        **{CONTINUATION: pl.lit(False)},
+        *common, "label", type=pl.lit(IB_CONGESTION, pl.Int64), value=pl.lit(None, pl.Int64), **{CONTINUATION: pl.lit(False)}
     )
     facts = [
         reported.filter(pl.col(column).is_not_null()).select(
@@ -171,11 +167,7 @@ ADAPTERS = _samples(
     "Adapters are named through NIC_ID_MAP; port 0 is an adapter as a whole.",
 )
 SWITCHES = _samples(
-    "InfiniBand switch counters",
-    "NET_IB_SWITCH_METRIC",
-    _switches,
-    row_names.SWITCH,
-    "globalId is the GUID of the switch.",
+    "InfiniBand switch counters", "NET_IB_SWITCH_METRIC", _switches, row_names.SWITCH, "globalId is the GUID of the switch."
 )
 
 CONGESTION = TableSource(

@@ -84,10 +84,7 @@ class EndsOfSamples:
 
 
 def with_values(
-    report: Report,
-    folder: Path,
-    events: Callable[[Report], pl.LazyFrame],
-    values: Callable[[Report], pl.LazyFrame],
+    report: Report, folder: Path, events: Callable[[Report], pl.LazyFrame], values: Callable[[Report], pl.LazyFrame]
 ) -> Iterator[pl.DataFrame]:
     """Events of one table with their values out of another, a row per value, in bounded memory.
 

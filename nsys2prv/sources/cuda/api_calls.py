@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, call_source, named
+from nsys2prv.sources.source import CALL, RowKind, TableSource, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -52,7 +52,7 @@ CALLS = TableSource(
     row=RowKind.THREAD,
     types=(event_types.CUDA_CALL, event_types.CORRELATION_ID),
     frame=_frame,
-    launch=Launch(tag=None),
+    launch=CALL,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, call_source, named
+from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -46,7 +46,7 @@ GRAPH_EXECUTIONS = TableSource(
     types=(event_types.GRAPH_EXECUTION, *_OF_EXECUTION),
     frame=_executions,
     since="3.11",
-    launch=Launch(event_types.TAG_KERNEL_LAUNCH),
+    launch=event_types.TAG_KERNEL_LAUNCH,
 )
 
 
@@ -139,5 +139,5 @@ KERNELS = TableSource(
     row=RowKind.STREAM,
     types=(event_types.KERNEL, event_types.NCCL_KERNEL, event_types.KERNEL_FAMILY, *_ATTRIBUTES, *_IDS_OR_ZERO),
     frame=_frame,
-    launch=Launch(event_types.TAG_KERNEL_LAUNCH),
+    launch=event_types.TAG_KERNEL_LAUNCH,
 )

@@ -6,18 +6,12 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.cuda.kernels import GRAPH_NODE_ID, GREEN_CONTEXT
-from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, enumerated
+from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
-MIGRATION_CAUSES: dict[int, str] = {
-    0: "Unknown",
-    1: "Prefetch by the user",
-    2: "Page fault",
-    3: "Speculative prefetch",
-    4: "Eviction",
-    5: "Access counters",
-}
+_CAUSES = "Unknown, Prefetch by the user, Page fault, Speculative prefetch, Eviction, Access counters"
+MIGRATION_CAUSES = dict(enumerate(_CAUSES.split(", ")))
 SOURCE_DEVICE = EventType(63000502, "Memcopy source device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
 DESTINATION_DEVICE = EventType(63000503, "Memcopy destination device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
 THROUGHPUT = EventType(63000504, "Memcopy throughput", Role.ATTRIBUTE, unit="bytes/s")
@@ -100,7 +94,7 @@ COPIES = TableSource(
     row=RowKind.STREAM,
     types=(*_TYPES, event_types.SOURCE_MEMORY, *_DEVICES, THROUGHPUT, MIGRATION_CAUSE, VIRTUAL_ADDRESS, COPY_COUNT),
     frame=_copies,
-    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+    launch=event_types.TAG_MEMORY_LAUNCH,
 )
 
 MEMSETS = TableSource(
@@ -112,5 +106,5 @@ MEMSETS = TableSource(
     row=RowKind.STREAM,
     types=(*_TYPES, MEMSET_VALUE),
     frame=_memsets,
-    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+    launch=event_types.TAG_MEMORY_LAUNCH,
 )

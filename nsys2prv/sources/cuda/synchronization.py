@@ -205,11 +205,7 @@ def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 
 
 ON_THREADS = StreamedSource(
-    **_WAITS,
-    title="CUDA synchronization",
-    row=RowKind.THREAD,
-    names=_waits_of_threads,
-    stream=_on_threads,
+    **_WAITS, title="CUDA synchronization", row=RowKind.THREAD, names=_waits_of_threads, stream=_on_threads
 )
 
 ON_DEVICES = StreamedSource(

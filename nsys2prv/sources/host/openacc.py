@@ -10,24 +10,11 @@ from nsys2prv.sources.source import UNNAMED, RowKind, TableSource, attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
-OPENACC_KINDS: dict[int, str] = {
-    1: "Device init",
-    2: "Device shutdown",
-    3: "Runtime shutdown",
-    4: "Enqueue launch",
-    5: "Enqueue upload",
-    6: "Enqueue download",
-    7: "Wait",
-    8: "Implicit wait",
-    9: "Compute construct",
-    10: "Update",
-    11: "Enter data",
-    12: "Exit data",
-    13: "Create",
-    14: "Delete",
-    15: "Alloc",
-    16: "Free",
-}
+_KINDS = (
+    "Device init, Device shutdown, Runtime shutdown, Enqueue launch, Enqueue upload, Enqueue download, Wait, Implicit wait, "
+    "Compute construct, Update, Enter data, Exit data, Create, Delete, Alloc, Free"
+)
+OPENACC_KINDS = dict(enumerate(_KINDS.split(", "), start=1))
 _OPENACC_VALUES = ValueSet("openacc", numbered(OPENACC_KINDS), first=max(OPENACC_KINDS) + 2)
 OPENACC_OTHER = EventType(66000000, "OpenACC other constructs", Role.INTERVAL, _OPENACC_VALUES)
 OPENACC_DATA = EventType(66000001, "OpenACC data constructs", Role.INTERVAL, _OPENACC_VALUES)

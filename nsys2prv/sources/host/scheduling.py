@@ -72,10 +72,7 @@ def _alternating(switches: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
         return switches.sort("start", maintain_order=True)
     step = pl.when(_IS_IN).then(1).otherwise(-1)
     moments = pl.concat(
-        [
-            before.select(*moment, isOn=step.cast(pl.Int32)),
-            switches.group_by(moment).agg(isOn=step.sum().sign().cast(pl.Int32)),
-        ]
+        [before.select(*moment, isOn=step.cast(pl.Int32)), switches.group_by(moment).agg(isOn=step.sum().sign().cast(pl.Int32))]
     ).sort(moment, maintain_order=True)
     # Where as many switches go on as off the thread stays what it was; one of which nothing is known was off.
     is_on = pl.when(pl.col("isOn") != 0).then("isOn").forward_fill().over(_THREAD)
