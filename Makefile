@@ -27,6 +27,10 @@ demo: .venv/.with-nothing
 # A test that hangs ends its worker, and with it the run: a new worker would begin with that test again.
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
+# A worker runs thousands of tests: the allocator of the C library gives back what it would keep for the next ones.
+test: export MALLOC_ARENA_MAX = 2
+test: export MALLOC_MMAP_THRESHOLD_ = 1000000
+test: export MALLOC_TRIM_THRESHOLD_ = 1000000
 test: .venv/.with-test
 	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)
 
