@@ -30,19 +30,19 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
-    "vocabulary": (1_710, 16),
-    "execution": (2_870, 20),
-    "exports": (3_500, 20),
-    "sources": (6_540, 44),
-    "timeline": (2_980, 17),
-    "clocks": (3_120, 22),
-    "run": (2_910, 15),
-    "trace": (1_070, 9),
-    "paraver": (4_790, 29),
-    "efficiency": (21_180, 82),
-    "demo": (2_070, 14),
-    "cli": (1_280, 17),
-    "api": (330, 3),
+    "vocabulary": (1_620, 11),
+    "execution": (2_080, 9),
+    "exports": (3_000, 12),
+    "sources": (6_460, 40),
+    "timeline": (2_770, 10),
+    "clocks": (2_540, 9),
+    "run": (2_580, 9),
+    "trace": (980, 6),
+    "paraver": (3_770, 18),
+    "efficiency": (19_030, 72),
+    "demo": (1_990, 9),
+    "cli": (1_060, 12),
+    "api": (330, 2),
 }
 
 # The places where one of `trace`, `paraver` and `efficiency` may know another.

@@ -207,9 +207,9 @@ def staging_folder(base: Path) -> Iterator[Path]:
         with temporary_folder(_utf8(base.parent), base.name) as folder:
             yield folder
     except _library_errors() as error:
-        if (told := _disk_error(error, base)) is None:
+        if (output_error := _disk_error(error, base)) is None:
             raise
-        raise told from error
+        raise output_error from error
 
 
 @contextlib.contextmanager

@@ -165,7 +165,20 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     report.api_call("cudaDeviceSynchronize_v3020", 220, 450)
     found = tables(report, folder=tmp_path)
 
-    assert parts_of(found) == {"start_up_ns": 100, "copy_ns": 200, "starved_ended_ns": 100, "shut_down_ns": 50}
+    assert parts_of(found) == {
+        "start_up_ns": 100, "copy_ns": 200, "starved_host_ns": 10, "queued_ns": 90, "shut_down_ns": 50
+    }  # fmt: skip
+
+
+def test_without_kernels_what_the_thread_did_before_it_launched_other_work_counts(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel(NCCL, 100, 200, launch=(0, 10))
+    report.on_cpu(0, 250).on_cpu(750, 1000)
+    report.kernel(NCCL, 850, 900, launch=(800, 810))
+    found = measure([report.write(tmp_path / "report.sqlite")], UTC).tables
+
+    row = found["absent_time"].row(0, named=True)
+    assert (row["starved_host_ns"], row["off_cpu_ns"], row["queued_ns"], row["starved_ended_ns"]) == (600, 500, 50, 0)
 
 
 def test_of_kernels_that_start_at_once_the_one_of_the_last_known_thread_ends_the_gap(tmp_path: Path) -> None:

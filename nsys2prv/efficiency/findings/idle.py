@@ -61,7 +61,7 @@ class IdleDevices(
         worst = max(losses, key=lambda loss: loss.longest)
         longest = Number("longest gap", worst.longest, "ns")
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
-        # As all moments that are told: of the trace, not of the window.
+        # Of the trace, as all moments in texts, not of the window.
         begin, end = (at + evidence.run.events.offset for at in worst.worst)
         alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
         text = (

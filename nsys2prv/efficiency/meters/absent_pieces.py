@@ -32,7 +32,7 @@ from nsys2prv.efficiency.intervals import (
 )
 from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -317,6 +317,9 @@ class PiecesOfGaps:
         off_cpu = run.frame(OFF_CPU_TIMES)
         self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
         self._on_devices = Timeline(on_devices, {"work": _work(on_devices)})
+        self._idle = gaps_between(run, on_devices.where(on_devices.mask > 0)).select(
+            "device", "begin", "end", "thread", "launched"
+        )
         # Where devices and tasks are pairs, one search serves both.
         is_paired = run.only_task is not None
         self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": _work(run.on_tasks)})
@@ -351,7 +354,10 @@ class PiecesOfGaps:
         ready = np.clip(self._first_work, begin, end)
         issued = np.where(is_launched, np.clip(gaps["launched"].fill_null(0).to_numpy(), ready, end), ready)
         last = np.clip(self._last_work, ready, end)
-        starved = self._starved(gaps, ready, issued, is_launched & (thread != UNKNOWN))
+        device_of = gaps.select("device", "thread")
+        by_thread = _pieces(is_launched & (thread != UNKNOWN), ready, issued, parts.PART_HOST)
+        ended, of_others = self._before_others(gaps.filter(is_last), np.flatnonzero(is_last), ready[is_last], last[is_last])
+        starved = self._starved(pl.concat([by_thread.hstack(device_of[by_thread["gap"]]), of_others], how="diagonal"))
         of_no_thread = pl.concat(
             [
                 _pieces(is_last, ready, last, parts.PART_ENDED),
@@ -360,14 +366,47 @@ class PiecesOfGaps:
             ]
         )
         located = of_no_thread.with_columns(gaps["device"].gather(of_no_thread["gap"]))
+        of_running = self._running_first(self._with_running(self._on_devices.cut(located, "device")))
         pieces = [
             _pieces(begin < ready, begin, ready, parts.PART_START_UP),
             _pieces(is_last, last, end, parts.PART_SHUT_DOWN),
-            *self._running_first(self._with_running(self._on_devices.cut(located, "device"))),
+            *of_running[:-1],
+            of_running[-1].filter(pl.col("part") != parts.PART_ENDED),
+            ended,
             *self._running_first(starved.with_columns(detail=pl.lit(None, pl.Int32))),
             *self._waits(gaps, issued, is_launched),
         ]
         return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
+
+    def _before_others(
+        self, gaps: pl.DataFrame, gap: Numbers, ready: Numbers, last: Numbers
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Idle pieces of gaps that no compute kernel ends, from `ready` to `last`: other work may follow each of them.
+
+        Returns
+        -------
+        Those of which no thread is known that launches what follows, with what is after its launch; and windows of threads
+        until the launch, with `device` and `thread`.
+        """
+        of_device = gaps.select("device", gap=pl.Series(gap, dtype=pl.Int32), ready=pl.Series(ready), last=pl.Series(last))
+        idle = self._idle.join(of_device, on="device", how="inner", maintain_order="left")
+        begin, end = (
+            np.clip(idle[edge].to_numpy(), idle["ready"].to_numpy(), idle["last"].to_numpy()) for edge in ("begin", "end")
+        )
+        is_launched, has_thread = idle["launched"].is_not_null().to_numpy(), (idle["thread"] != UNKNOWN).to_numpy()
+        issued = np.where(is_launched, np.clip(idle["launched"].fill_null(0).to_numpy(), begin, end), end)
+        pieces = pl.concat(
+            [
+                _pieces(~is_launched, begin, issued, parts.PART_ENDED),
+                _pieces(is_launched & ~has_thread, begin, issued, parts.PART_UNKNOWN),
+                _pieces(is_launched, issued, end, parts.PART_QUEUED, 0),
+            ]
+        )
+        windows = _pieces(is_launched & has_thread, begin, issued, parts.PART_HOST)
+        windows = windows.hstack(idle.select("device", "thread")[windows["gap"]])
+        # Of the gaps, not of these rows.
+        of_gaps, windows = (frame.with_columns(idle["gap"].gather(frame["gap"])) for frame in (pieces, windows))
+        return of_gaps, windows
 
     def _with_running(self, pieces: pl.DataFrame) -> pl.DataFrame:
         """Pieces that are cut where anything begins or ends on their device, with `nccl` and `copy`."""
@@ -386,10 +425,9 @@ class PiecesOfGaps:
             pieces.filter(~in_nccl & ~in_copy).select(*edges, "part", "detail"),
         ]
 
-    def _starved(self, gaps: pl.DataFrame, ready: Numbers, issued: Numbers, is_by_thread: Mask) -> pl.DataFrame:
-        windows = _pieces(is_by_thread, ready, issued, parts.PART_HOST).drop("detail")
-        windows = windows.with_columns(gaps.select("device", "thread")[windows["gap"]])
-        cut = self._ranges.cut(self._calls.cut(windows, "thread"), "thread")
+    def _starved(self, windows: pl.DataFrame) -> pl.DataFrame:
+        """Windows of threads (`gap`, `device`, `thread`, `begin`, `end`), cut by what these did and what ran on the device."""
+        cut = self._ranges.cut(self._calls.cut(windows.drop("detail"), "thread"), "thread")
         # The thread is in no call while its access to memory that is on the device makes that memory move.
         cut = self._off_cpu.cut(self._unified.cut(cut, "device"), "thread")
         part = pl.Series(_PART_OF_ACTIVITY[cut["activity"].to_numpy()])

@@ -75,7 +75,7 @@ PARTS: tuple[Part, ...] = (
             ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
              "device"),
             ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
-            ("ended", "no compute kernel follows", "no compute kernel follows on this device, while others still work"),
+            ("ended", "no work follows", "no work follows on this device while others work, or its launch is not known"),
         )
     ),
     Part("late_rank", "waiting for a late rank", COMMUNICATION, "an NCCL kernel ran before the next compute kernel was "

@@ -61,8 +61,17 @@ def _pieces(run: SimulatedRun, rank: int, first_work: int, last_work: int) -> It
                 yield from _kinds(running, start, stop) if running else _starved(calls[kernel.call.thread], start, stop)
             yield from _waits(kernel, launched)
         begin = max(begin, kernel.end.time)
-    for start, stop, running in _running(run.operations_of(rank), begin, max(begin, last_work)):
-        yield from _kinds(running, start, stop) if running else [(start, stop, "starved_ended")]
+    operations = run.operations_of(rank)
+    for start, stop, running in _running(operations, begin, max(begin, last_work)):
+        following = min((one for one in operations if one.start.time >= stop), key=lambda one: one.start.time, default=None)
+        if running:
+            yield from _kinds(running, start, stop)
+        elif following is None:
+            yield start, stop, "starved_ended"
+        else:
+            launched = min(max(following.call.start, start), stop)
+            yield from _starved(calls[following.call.thread], start, launched)
+            yield launched, stop, "queued"
     yield max(begin, last_work), window_end, "shut_down"
 
 
