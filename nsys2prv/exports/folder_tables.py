@@ -50,7 +50,8 @@ class FolderTables(Tables):
         if not is_utf8(path.absolute()):
             raise NotAReport(path, "its path is not UTF-8, which only databases may have")
         self._files: dict[str, Path] = {}
-        for file in sorted(path.iterdir()):
+        # Absolute: libraries take some names, such as file:x, for addresses.
+        for file in sorted(path.absolute().iterdir()):
             if file.suffix in self.suffixes and self._files.setdefault(file.stem, file) != file:
                 raise NotAReport(path, f"{self._files[file.stem].name} and {file.name} are two files of one table")
         odd = next((file for file in self._files.values() if file.exists() and not file.is_file()), None)

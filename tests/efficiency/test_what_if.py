@@ -165,10 +165,22 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
     assert tree["progress_efficiency"]["reason"] is None
 
 
+def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(tmp_path: Path) -> None:
+    run = np.open_run([rank(tmp_path, number) for number in range(2)])
+
+    result = run.whatif()
+    scenarios = {row["scenario"]: row for row in result.what_if_scenarios.iter_rows(named=True)}
+
+    assert list(scenarios) == ["--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading 0", "--scale *=0.5"]
+    alone = run.whatif(ideal_network=True).what_if.row(0, named=True)
+    columns = ("measured_ns", "replayed_ns", "least_ns", "most_ns", "reason", "difference_ns", "speedup")
+    assert {name: scenarios["--ideal-network"][name] for name in columns} == {name: alone[name] for name in columns}
+    assert all(name in result.as_text() for name in scenarios)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({}, "nothing is changed"),
         ({"scale": ["no such kernel=0.5"]}, "no kernel, kernel family or copy"),
         ({"scale": ["c[o]mpute*=0.5"]}, "no kernel, kernel family or copy"),
         ({"scale": [f"{'?' * 60_000}=0.5"]}, "at most 2,000 wildcards"),
