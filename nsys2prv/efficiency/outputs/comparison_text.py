@@ -21,7 +21,7 @@ from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _ROWS = 10
-_LONGEST_PATH, _LETTER = 200, 4
+_LONGEST_PATH, _INDENT = 200, 4
 _LONGEST_TEXT = 200
 _VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"}
 """Results of a gate, the worst first."""
@@ -208,7 +208,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them.
     """
-    longest = min(_LONGEST_PATH, max((width or _LONGEST_PATH) - _LETTER, _LETTER))
+    longest = _LONGEST_PATH if width is None else max(min(_LONGEST_PATH, width - _INDENT), _INDENT)
     runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
     lines = wrapped_lines([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
     if GPU in tables["runs"]["per"]:
