@@ -1,14 +1,14 @@
 """nsys2prv reads NVIDIA Nsight Systems reports of one or thousands of ranks: Paraver traces, efficiency, events as frames.
 
-    import nsys2prv as np
+    import nsys2prv
 
-    run = np.open_run("run/")               # reports, ranks, hosts, clocks; lazy
+    run = nsys2prv.open_run("run/")               # reports, ranks, hosts, clocks; lazy
     run.ranks, run.devices, run.clocks      # DataFrames
     kernels = run.events("kernels")         # LazyFrame on the common time axis
     result = run.efficiency()               # result.tree, result.devices, result.findings, ...: DataFrames
     result.to_html("page.html")
     run.translate("OUT")                    # a Paraver trace
-    np.compare(["before/", "after/"])
+    nsys2prv.compare(["before/", "after/"])
 
 Options have the names that they have on the command line. Errors are `Nsys2prvError`. docs/api.md describes everything.
 """
