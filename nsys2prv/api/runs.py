@@ -17,11 +17,14 @@ import polars as pl
 
 from nsys2prv.efficiency.comparison import compare as compare_results
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.event_input import check_size, events_of_session
+from nsys2prv.efficiency.measure import measure, measure_events
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
-from nsys2prv.efficiency.what_if import WhatIfResult, what_if
+from nsys2prv.efficiency.run_events import COLLECTIONS, RunEvents
+from nsys2prv.efficiency.what_if import WhatIfResult, replayed_events
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
+from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import full_disk_named, scratch_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_are_reports
@@ -61,8 +64,8 @@ class NsysRun:
     """A run of one or several reports; `open_run` makes it.
 
     Nothing is read before it is needed: `reports`, `ranks`, `devices`, `clocks` and `span` look through the reports once,
-    `events` reads the events of one source. Intermediate files are removed by `close`, at the end of a `with` block, or with
-    the object.
+    `events` reads the events of one source; `efficiency` and `whatif` read the run once, however often they are called.
+    Intermediate files are removed by `close`, at the end of a `with` block, or with the object.
 
     Attributes
     ----------
@@ -112,6 +115,14 @@ class NsysRun:
         pool = self._resources.enter_context(workers(options.workers, options.scheduler, options.memory, [folder]))
         with full_disk_named(folder.parent):
             return RunSession(self.inputs, SOURCES, options, folder, pool)
+
+    @cached_property
+    def _run_events(self) -> RunEvents:
+        """Events of the run for measurements: they are read once."""
+        session = self._session
+        check_size(session.plan, COLLECTIONS, memory.left(self.options.memory))
+        with full_disk_named(self._folder.parent):
+            return events_of_session(session, self.inputs, COLLECTIONS)
 
     @property
     def _plan(self) -> RunPlan:
@@ -216,7 +227,12 @@ class NsysRun:
         NoDevices
             When no process uses a GPU.
         """
-        return measure(self.inputs, EfficiencyOptions(**self._read_options(), **options))
+        requested = EfficiencyOptions(**self._read_options(), **options)
+        if requested.no_critical_path:
+            # It is measured as by the command, which does not read what waits for what.
+            return measure(self.inputs, requested)
+        with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
+            return measure_events(self._run_events, requested)
 
     @keywords(WhatIfOptions, WhatIfOptions.__annotations__)
     def whatif(self, **options: Any) -> WhatIfResult:
@@ -238,7 +254,9 @@ class NsysRun:
         NoDevices
             When no process uses a GPU.
         """
-        return what_if(self.inputs, WhatIfOptions(**self._read_options(), **options))
+        requested = WhatIfOptions(**self._read_options(), **options)
+        with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
+            return replayed_events(self._run_events, requested)
 
     @keywords(TranslateOptions, TranslateOptions.__annotations__)
     def translate(self, out: str | Path, **options: Any) -> Summary:

@@ -192,14 +192,18 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
     limit = memory.bytes_of_process(options.memory, 0)
     with memory.limited(limit), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
-        if not events.rows.devices:
-            raise NoDevices(events.inputs)
-        with progress_bar("replaying", shown=options.progress):
-            return replayed_events(events, options)
+        return replayed_events(events, options)
 
 
 def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
-    """The run of some events with changes; its collections are used up."""
+    """The run of some events with changes; errors as of `what_if`."""
+    if not events.rows.devices:
+        raise NoDevices(events.inputs)
+    with progress_bar("replaying", shown=options.progress):
+        return _replayed_window(events, options)
+
+
+def _replayed_window(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     # As for `efficiency`: not what the profiler does before and after the program.
     window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
     recorded, interval = events.length, length_interval(events)

@@ -236,6 +236,17 @@ def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
     assert result.bins["bin"].n_unique() == 10
 
 
+def test_a_run_is_read_once_and_measured_as_often_as_it_is_asked(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run.efficiency()
+    monkeypatch.setattr("nsys2prv.api.runs.events_of_session", None)
+
+    again, half = run.efficiency(), run.efficiency(window="200ns:400ns")
+
+    assert all(again.tables[name].equals(table) for name, table in first.tables.items())
+    assert half.head["window"]["length_ns"] == 200
+    assert run.whatif(ideal_network=True).what_if.row(0, named=True)["measured_ns"] == first.head["window"]["length_ns"]
+
+
 def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -> None:
     result = run.efficiency()
     result.to_json(tmp_path / "run.json")
