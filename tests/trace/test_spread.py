@@ -161,7 +161,7 @@ def test_a_trace_of_many_windows_is_joined_of_parts(
         assert spread.prv.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") > 1
 
 
-MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
+MOMENTS = {"surveying": "**/columns*", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
 
 
 @pytest.mark.thorough
@@ -296,7 +296,8 @@ def most_open_files(done: threading.Event) -> int:
 def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) -> None:
     found: dict[int, int] = {}
     every = sorted(reports.glob("*.sqlite"))
-    for count in (2, len(every)):
+    assert len(every) > 1
+    for count in (1, len(every)):
         done = threading.Event()
         counted: list[int] = []
         watch = threading.Thread(target=lambda done=done, counted=counted: counted.append(most_open_files(done)))
@@ -305,7 +306,7 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
         done.set()
         watch.join()
         found[count] = counted[0]
-    assert found[len(every)] <= found[2] + 8, found
+    assert found[len(every)] <= found[1] + 8, found
     assert found[len(every)] < 128
 
 
