@@ -200,21 +200,17 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
     if not events.rows.devices:
         raise NoDevices(events.inputs)
     with progress_bar("replaying", shown=options.progress):
-        return _replayed_window(events, options)
-
-
-def _replayed_window(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
-    # As for `efficiency`: not what the profiler does before and after the program.
-    window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
-    recorded, interval = events.length, length_interval(events)
-    events = window.cut(events)
-    built = graph_of_events(events)
-    interval = interval.of_part(events.length, recorded)
-    if options.changes:
-        replayed, parts, lengths = _replayed(built, window.iterations, interval, options)
-        tables = {LENGTHS: lengths, ITERATIONS: parts.drop_nulls("iteration"), **_path_tables(built, replayed)}
-    else:
-        tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
+        # As for `efficiency`: not what the profiler does before and after the program.
+        window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
+        recorded, interval = events.length, length_interval(events)
+        events = window.cut(events)
+        built = graph_of_events(events)
+        interval = interval.of_part(events.length, recorded)
+        if options.changes:
+            replayed, parts, lengths = _replayed(built, window.iterations, interval, options)
+            tables = {LENGTHS: lengths, ITERATIONS: parts.drop_nulls("iteration"), **_path_tables(built, replayed)}
+        else:
+            tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
     frames = frames_by_name(tables, TABLES)
     head = {
         "format": FORMAT,

@@ -30,7 +30,7 @@ from nsys2prv.efficiency.intervals import (
     expanded,
     segments,
 )
-from nsys2prv.efficiency.measured_run import MEMORY, NCCL, NO_CALL, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL, MEMORY, NCCL, NO_CALL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
@@ -282,8 +282,8 @@ class Running:
         place = place[np.argsort(device[place], kind="stable")]
         self._moments = Moments.of(device[place], run.operations["start"].gather(place).to_numpy())
         started = pl.DataFrame({"device": device[place], "end": run.operations["end"].gather(place), "place": place})
-        last, is_last = pl.col("end").cum_max().over("device"), pl.col("end") == pl.col("end").cum_max().over("device")
-        open_ = started.select(last, pl.when(is_last).then("place").forward_fill().over("device").alias("place"))
+        last = pl.col("end").cum_max().over("device")
+        open_ = started.select(last, pl.when(last == pl.col("end")).then("place").forward_fill().over("device").alias("place"))
         self._end, self._place = open_["end"].to_numpy(), open_["place"].to_numpy()
 
     def at(self, pieces: pl.DataFrame) -> Numbers:
@@ -310,16 +310,14 @@ class PiecesOfGaps:
     def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
         self._run = run
         on_devices = run.on_devices
-        works = _work(on_devices) > 0
-        self._first_work = int(on_devices.begin.min(where=works, initial=run.events.length))
-        self._last_work = int(on_devices.end.max(where=works, initial=0))
+        work = _work(on_devices)
+        self._first_work = int(on_devices.begin.min(where=work > 0, initial=run.events.length))
+        self._last_work = int(on_devices.end.max(where=work > 0, initial=0))
         self._calls, self._ranges = calls_of_threads(run), ranges_of_threads(run)
         off_cpu = run.frame(OFF_CPU_TIMES)
         self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
-        self._on_devices = Timeline(on_devices, {"work": _work(on_devices)})
-        self._idle = gaps_between(run, on_devices.where(on_devices.mask > 0)).select(
-            "device", "begin", "end", "thread", "launched"
-        )
+        self._on_devices = Timeline(on_devices, {"work": work})
+        self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
         # Where devices and tasks are pairs, one search serves both.
         is_paired = run.only_task is not None
         self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": _work(run.on_tasks)})
@@ -498,6 +496,16 @@ class PiecesOfGaps:
             .filter(pl.col("end") > pl.col("begin"))
             for is_such, first, last, part, reason in cuts
         ]
+
+
+def _after_computing(run: MeasuredRun) -> Intervals:
+    """When devices are busy from the end of their last compute kernel on: only gaps after it are asked for."""
+    on_devices = run.on_devices
+    busy, computing = on_devices.where(on_devices.mask > 0), on_devices.where(on_devices.counts[KERNEL] > 0)
+    last: Numbers = np.zeros(len(run.events.rows.devices), dtype=np.int64)
+    # The last assignment counts.
+    last[computing.group] = computing.end
+    return busy.only(busy.end >= last[busy.group])
 
 
 def _work(edges: Segments) -> npt.NDArray[np.int8]:
