@@ -322,17 +322,17 @@ def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
     """Means of sampled metrics over the window: of percentages and clocks, those of devices that were sampled."""
     if bins.is_empty():
         return []
-    counted_samples = pl.col("samples").cast(pl.Float64)
-    means = bins.filter(pl.col("samples") > 0).group_by("metric", maintain_order=True).agg(
-        mean=(pl.col("mean") * counted_samples).sum() / counted_samples.sum(),
-        smallest=pl.col("minimum").min(),
-        largest=pl.col("maximum").max(),
-        samples=pl.col("samples").sum(),
-        devices=pl.col("device").n_unique(),
+    samples = pl.col("samples")
+    means = bins.filter(samples > 0).group_by("metric", maintain_order=True).agg(
+        (pl.col("mean") * samples).sum() / samples.sum(),
+        pl.col("minimum").min(),
+        pl.col("maximum").max(),
+        samples.sum(),
+        pl.col("device").n_unique(),
     )  # fmt: skip
     cells = [
-        [short(metric), *(metric_value(metric, value) for value in (mean, smallest, largest)), f"{samples:,}", f"{devices}"]
-        for metric, mean, smallest, largest, samples, devices in means.head(most).iter_rows()
+        [short(metric), *(metric_value(metric, value) for value in values), f"{count:,}", f"{devices}"]
+        for metric, *values, count, devices in means.head(most).iter_rows()
     ]
     title = f"GPU metrics: {int(means['samples'].sum()):,} samples of {counted(means.height, 'metric')}"
     more = f" ({means.height - most} more metrics)" if means.height > most else ""
