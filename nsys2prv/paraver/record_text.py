@@ -287,7 +287,8 @@ class RecordText:
 
     def _shapes(self, batch: RecordBatch) -> Iterator[_Lines]:
         if batch.ended is not None:
-            ended = batch.ended.filter(_has_end_line(batch.behind))
+            has_line = _has_end_line(batch.ended, batch.behind)
+            ended = batch.ended if has_line.all() else batch.ended.filter(has_line)
             if ended.height:
                 length = (ended["end"] - ended["start"]).to_numpy()
                 yield self._lines(ended, EVENT, "end", _ENDS, _closing(ended), length)
@@ -353,10 +354,10 @@ class RecordText:
         return self._lines(messages, MESSAGE, "time", _MESSAGES, cells)
 
 
-def _has_end_line(behind: int | None) -> pl.Expr:
+def _has_end_line(intervals: pl.DataFrame, behind: int | None) -> pl.Series:
     """Which intervals have a line where they end, before a time; not those without length."""
-    has_length = pl.col("end") > pl.col("start")
-    return has_length if behind is None else has_length & (pl.col("end") < behind)
+    has_length = intervals["end"] > intervals["start"]
+    return has_length if behind is None else has_length & (intervals["end"] < behind)
 
 
 def _attributes(events: pl.DataFrame) -> list[str]:
