@@ -160,8 +160,8 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     row = edges.row.astype(np.int64)
     key = samples["row"].to_numpy().astype(np.int64) * stride + samples["start"].to_numpy()
     count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
-    seen: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
-    return unseen - seen
+    sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
+    return unseen - sampled
 
 
 # -- replays ------------------------------------------------------------------------------------------------------------

@@ -46,38 +46,26 @@ class EdgeKind(IntEnum):
     """What takes the time by which a moment must be before another one, or what it is that the second one waits for.
 
     Where several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
+
+    - ARRIVAL: from the start of each member of a collective to that of the last one: none ends before all have arrived. In a
+      replay another one may be the last.
+    - BLOCKED_CALL: from start to end of a call of a host thread that waits for something else: what it takes without the wait.
+    - HOST: between two moments of a host thread, one after the other.
+    - STREAM_ORDER: from the end of an operation to the start of the next one of its stream, or copy engine.
+    - LAUNCH: from the start of a call to the start of what it launched.
+    - STAGING: from the start of a copy to the end of the call that hands its data over: it takes the time of the copy.
+    - SYNCHRONIZATION: from the end of an operation to the end of the call that waited for it.
+    - LAUNCH_QUEUE: from the start of an operation to the end of a launch that waited for a place in the queue.
+    - COLLECTIVE: from the start of the last member of a collective to the end of each: what it takes once all are there.
+    - EVENT_WAIT: from the end of an operation before a recorded event to the start of one on a stream that waits for the event.
+    - MESSAGE: from the start of a send to the end of what receives it, or the other way round.
+    - WAKE_UP: from what a thread does to the end of the wait of another one that it wakes.
+    - TRANSFER: from start to end of a member of a collective: what it takes once all members are there.
+    - DEVICE_WORK: from start to end of an interval on a device: it takes its duration.
     """
 
-    ARRIVAL = 0
-    """From the start of each member of a collective to that of the last one: none ends before all have arrived. In a replay
-    another one may be the last."""
-    BLOCKED_CALL = 1
-    """From the start to the end of a call of a host thread that waits for something else: what it takes without the wait."""
-    HOST = 2
-    """Between two moments of a host thread, one after the other."""
-    STREAM_ORDER = 3
-    """From the end of an operation to the start of the next one of its stream, and of a copy to that of the next one of its
-    copy engine."""
-    LAUNCH = 4
-    """From the start of a call to the start of what it launched."""
-    STAGING = 5
-    """From the start of a copy to the end of the call that hands its data over while it runs: it takes the time of the copy."""
-    SYNCHRONIZATION = 6
-    """From the end of an operation to the end of the call that waited for it."""
-    LAUNCH_QUEUE = 7
-    """From the start of an operation to the end of a launch that waited for a place in the queue."""
-    COLLECTIVE = 8
-    """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
-    EVENT_WAIT = 9
-    """From the end of an operation before a recorded event to the start of one on a stream that waits for the event."""
-    MESSAGE = 10
-    """From the start of a send to the end of what receives it, or the other way round."""
-    WAKE_UP = 11
-    """From what a thread does to the end of the wait of another one that it wakes."""
-    TRANSFER = 12
-    """From start to end of a member of a collective: what it takes once all members are there."""
-    DEVICE_WORK = 13
-    """From start to end of an interval on a device: it takes its duration."""
+    ARRIVAL, BLOCKED_CALL, HOST, STREAM_ORDER, LAUNCH, STAGING, SYNCHRONIZATION = range(7)
+    LAUNCH_QUEUE, COLLECTIVE, EVENT_WAIT, MESSAGE, WAKE_UP, TRANSFER, DEVICE_WORK = range(7, 14)
 
     @property
     def text(self) -> str:
@@ -171,7 +159,7 @@ def _slack(first: Any, source: Any, weight: Any, time: Any, slack: Any) -> None:
 
 def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
     moment = last
-    while edge[moment] >= 0:
+    while moment >= 0 and edge[moment] >= 0:
         on_path[moment] = 1
         moment = source[edge[moment]]
 
@@ -187,8 +175,7 @@ def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
 def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
     """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
     latest = np.full(len(group), -1, dtype=np.int32)
-    if len(group):
-        run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
+    run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
     return latest
 
 
@@ -245,9 +232,8 @@ class RunGraph:
         Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
-        if len(self.moments):
-            inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
-            run_loop(_settle, inputs, (self.weight,))
+        inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
+        run_loop(_settle, inputs, (self.weight,))
         return self
 
     def has(self, *kinds: EdgeKind) -> bool:
@@ -270,12 +256,8 @@ class RunGraph:
 class Edges:
     """Edges of a graph: columns of equal length, made when they are asked for.
 
-    Attributes
-    ----------
-    number
-        Their numbers in the graph.
-    moments
-        If these are all edges of moments that follow each other: from which one to before which.
+    `number` is that in the graph; `moments`, of all edges of moments that follow each other, the first of these and the
+    moment behind the last.
     """
 
     graph: RunGraph
@@ -375,8 +357,7 @@ class Replay:
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
-        if last >= 0:
-            run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
+        run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
         return Edges(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
 
 
@@ -434,7 +415,6 @@ def slacks(graph: RunGraph) -> Numbers:
     It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
     """
     time = graph.moments.time
-    slack = time[-1] - time if len(time) else time
-    if len(time):
-        run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
+    slack = time.max(initial=0) - time
+    run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
     return slack
