@@ -297,7 +297,7 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
     key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (as_measured(built.graph), replayed)]
     measured, new = (
-        PathTotals(path).rows(built).select(*key, pl.col("total_ns").alias(name))
+        PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
         for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
     )
     of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")

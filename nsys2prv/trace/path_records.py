@@ -46,17 +46,8 @@ _PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(f"host: {_OF_CAUSE[cause]}") for cau
 
 @dataclass(frozen=True)
 class CriticalPathRecords:
-    """The critical path in a trace.
-
-    Attributes
-    ----------
-    intervals, lines
-        Records: where it is, and where it goes to another row.
-    total_ns
-        Time in each part, ns, by its place in CRITICAL_PATH_PARTS.
-    on_rows
-        Rows that it is on.
-    """
+    """The critical path in a trace: records of where it is (`intervals`), and of where it goes to another row (`lines`); the
+    time in each part, ns, by its place in CRITICAL_PATH_PARTS; and the rows that it is on."""
 
     intervals: ExternalSort
     lines: ExternalSort
@@ -90,9 +81,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     Parameters
     ----------
     session
-        Whose events have been collected.
-    arguments
-        Reports, as they were named.
+        Whose events have been collected, from reports that were named so (`arguments`).
     folder
         For intermediate files.
 
