@@ -41,6 +41,7 @@ class Gpu:
     """One GPU as a report names it; `id` is nsys' index of it on this machine, which GPU_METRICS uses.
 
     `key` identifies it on the node: uuid, else bus location, else its index. Slices of a GPU (MIG) have the key of the GPU.
+    `sizes` are those of _SIZES, 0 where one is not known.
     """
 
     id: int
@@ -48,6 +49,7 @@ class Gpu:
     key: str
     bus: str = ""
     uuid: str = ""
+    sizes: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -324,16 +326,22 @@ def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
     return {process_of(tid): rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
 
 
+_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm")
+"""Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
+
+
 def _gpus(report: Report) -> tuple[Gpu, ...]:
-    gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid")).drop_nulls("id")
+    texts = Text("name"), Text("busLocation"), Text("uuid")
+    gpus = _read(report, "TARGET_INFO_GPU", "id", *texts, *_SIZES).drop_nulls("id")
     if gpus.is_empty():
         older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
-        gpus = older.with_columns(uuid=pl.lit(""))
-    texts = gpus.with_columns(pl.col(pl.String).fill_null("")).with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
+        gpus = older.with_columns(uuid=pl.lit(""), **dict.fromkeys(_SIZES, 0))
+    known = gpus.with_columns(pl.col(_SIZES).fill_null(0).clip(lower_bound=0))
+    known = known.with_columns(pl.col(pl.String).fill_null("")).with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
     return tuple(
         # Without a place on the bus, nothing says of which GPU a slice is.
-        Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid)
-        for index, name, bus, uuid in texts.iter_rows()
+        Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid, tuple(sizes))
+        for index, name, bus, uuid, *sizes in known.iter_rows()
     )
 
 

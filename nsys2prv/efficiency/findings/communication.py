@@ -91,9 +91,8 @@ class ExposedCommunication(
             alone=pl.col("transfer").is_null(),
         )
         # NCCL kernels that run at the same time are alone at the same time.
-        most = evidence.tables["devices"]["nccl_alone_ns"]
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.with_costs(lambda loss: min(loss.cost, most[loss.index]))
+        return losses.at_most(evidence.tables["devices"]["nccl_alone_ns"])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]

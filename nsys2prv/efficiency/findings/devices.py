@@ -136,7 +136,9 @@ class _Differing(FindingRule):
         usual = Number("the same at the median of the others", worst["usual"], "ns")
         text, (number, *numbers) = self.compared(worst, devices.height, evidence)
         text = f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as {text}"
-        excess = round(worst["excess"])
+        # Kernels that run at the same time take their time once.
+        running = evidence.tables["devices"]["kernels_ns"][worst["device"]]
+        excess = round(min(worst["excess"], running * worst["excess"] / worst["total"]))
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
@@ -380,7 +382,7 @@ class IdleTensorCores(
         )
         by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
         losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
-        losses = self.costly(losses, evidence)
+        losses = self.costly(losses.at_most(evidence.tables["devices"]["kernels_ns"]), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)

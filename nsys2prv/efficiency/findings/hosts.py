@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -47,7 +48,8 @@ class HostBound(
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
             f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
         )
-        return Finding(text, losses, (gaps, mean, longest, computing, in_os))
+        finding = Finding(text, losses, (gaps, mean, longest, computing, in_os))
+        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
 
 
 class DataLoading(
@@ -86,7 +88,8 @@ class DataLoading(
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
             f"of new data to the device; meanwhile the launching thread is in no CUDA call"
         )
-        return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+        finding = Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""

@@ -9,7 +9,16 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Loss,
+    Losses,
+    Number,
+    Threshold,
+    covered,
+    least_share,
+    part_of,
+)
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
@@ -205,7 +214,7 @@ class FullLaunchQueue(
     def losses(self, evidence: Evidence) -> Losses:
         """A device that has always work loses nothing."""
         busy = evidence.tables["devices"]["active_ns"]
-        return self.blocked(evidence).with_costs(lambda loss: min(loss.cost, evidence.active(loss.index) - busy[loss.index]))
+        return self.blocked(evidence).at_most([evidence.active(device) - busy[device] for device in range(evidence.devices)])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         calls = Number("blocked calls", losses.occurrences)
@@ -259,13 +268,15 @@ def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
         (start - default_end).is_between(0, DefaultStream.near.value)
         & (pl.col("ready") <= default_end - DefaultStream.waiting.value)
     ).select(
-        "device", "row", "end",
+        "device", "row", "start", "end",
         part=part_of(start, run.events.length),
         cost=pl.min_horizontal(start - pl.col("ready"), pl.col("end") - start),
         begin="ready",
     )  # fmt: skip
     beside = (start < default_end).sum().alias("beside")
-    return DefaultStreamWaits(Losses.of(run, waits).with_sums(work, pl.len().alias("work"), beside))
+    # Streams that wait at the same time could have run at the same time.
+    losses = Losses.of(run, waits).at_most(covered(run, waits.with_columns(end="start")))
+    return DefaultStreamWaits(losses.with_sums(work, pl.len().alias("work"), beside))
 
 
 def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:

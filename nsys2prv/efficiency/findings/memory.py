@@ -49,8 +49,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        losses = Losses.of(self.run, occurrences, ("length", "bytes"))
-        return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
+        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(most)
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -124,6 +123,37 @@ class SmallCopies(
         return Finding(text, losses, (number, mean, between))
 
 
+class PagesPulledBack(
+    GapRule,
+    kind="pages-pulled-back",
+    title="Pages pulled back: the host touches pages of unified memory one after the other",
+    sees="gaps that end with the migration of a page to the host, again and again",
+    needs=(rule.UNIFIED_MEMORY,),
+    cost="sum of the gaps: the migrations themselves count for `unified-memory`",
+    view="7-memory/copies",
+    advice="cudaMemPrefetchAsync to the host before it reads; cudaMemAdvise (preferred location, accessed by); let the device "
+    "do what the host does with these data.",
+):
+    longest = Threshold(
+        "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
+    )
+    fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
+    least = least_share(0.02, "less is not worth a prefetch")
+    gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the migration of a page to the host: it "
+            "handles a fault, or works on the pages before the next one, and nothing runs"
+        )
+        return Finding(text, losses, (gaps, mean, longest))
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """No launch ends these gaps: the graph does not know them."""
+        return None
+
+
 class SynchronousCopies(
     GapRule,
     kind="synchronous-copies",
@@ -181,9 +211,12 @@ class _LargeCopies(FindingRule):
         Which they are.
     of_memory
         The same for the text.
+    can_be_faster
+        Whether the memory makes them slow.
     """
 
     copies: pl.Expr
+    can_be_faster = True
     of_memory = ""
     recurring = or_large = True
 
@@ -201,10 +234,18 @@ class _LargeCopies(FindingRule):
             f"during {exposed} of that no kernel runs"
         )
         numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
+        speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
+        kernels = evidence.tables["devices"]["kernels_ns"]
+        saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
+        if saved < Finding("", losses).saved:
+            hiding = Number("kernels that they can run beside", max(kernels[loss.index] for loss in losses), "ns")
+            text += f"; kernels run for {hiding}, and can hide no more of them"
+            numbers.append(hiding)
         if factor is not None:
             text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
             numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
-        return Finding(text, losses, numbers)
+        return Finding(text, losses, numbers, wall=saved)
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -258,21 +299,11 @@ class ExposedCopies(
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
     fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
+    can_be_faster = False
     copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """Kernels can hide no more than the time that they take."""
-        finding, table = super().describe(losses, evidence), evidence.tables["devices"]
-        names = [evidence.name(loss.index) for loss in losses]
-        hiding = int(table.filter(pl.col("device").is_in(names))["kernels_ns"].to_numpy().max())
-        if hiding >= finding.saved:
-            return finding
-        number = Number("kernels that they can run beside", hiding, "ns")
-        text = f"{finding.text}; kernels run for {number}, and can hide no more of them"
-        return replace(finding, text=text, numbers=[*finding.numbers, number], wall=hiding)
 
 
 class Allocations(

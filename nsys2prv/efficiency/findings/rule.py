@@ -230,6 +230,15 @@ def _graphs(evidence: Evidence) -> str | None:
     return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
+def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
+    sizes = evidence.run.events.gpu_sizes
+    if not any(size.multiprocessors for size in sizes):
+        return "not recorded: multiprocessors of GPUs"
+    if of_one_kind and len(sizes) > 1:
+        return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
+    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size for size in sizes) else None
+
+
 CUDA_CALLS = Need("CUDA API calls", _launches)
 FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
 LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
@@ -264,6 +273,8 @@ PARTNERS = Need(
         None if evidence.run.measured(LateProcesses).calls else "no collective or message is known with both of its processes"
     ),
 )
+GPU_SIZE = Need("multiprocessors of the GPUs", _gpu_size)
+EQUAL_GPUS = Need("GPUs of one kind, and what their multiprocessors hold", partial(_gpu_size, of_one_kind=True))
 ANY_WORK = Need("kernels or copies", lambda _: None)
 NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 """Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
