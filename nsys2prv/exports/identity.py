@@ -32,6 +32,8 @@ _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
+_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm")
+"""Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
 
@@ -326,18 +328,13 @@ def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
     return {process_of(tid): rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
 
 
-_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm")
-"""Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
-
-
 def _gpus(report: Report) -> tuple[Gpu, ...]:
-    texts = Text("name"), Text("busLocation"), Text("uuid")
-    gpus = _read(report, "TARGET_INFO_GPU", "id", *texts, *_SIZES).drop_nulls("id")
+    gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid"), *_SIZES).drop_nulls("id")
     if gpus.is_empty():
         older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
         gpus = older.with_columns(uuid=pl.lit(""), **dict.fromkeys(_SIZES, 0))
-    known = gpus.with_columns(pl.col(_SIZES).fill_null(0).clip(lower_bound=0))
-    known = known.with_columns(pl.col(pl.String).fill_null("")).with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
+    known = gpus.with_columns(pl.col(pl.String).fill_null(""), pl.col(_SIZES).fill_null(0).clip(lower_bound=0))
+    known = known.with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
     return tuple(
         # Without a place on the bus, nothing says of which GPU a slice is.
         Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid, tuple(sizes))
