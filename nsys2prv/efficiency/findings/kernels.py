@@ -89,15 +89,7 @@ def _by_kernel(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
     return of_devices.group_by(_NAME, maintain_order=True).agg(*sums, *sizes)
 
 
-class LayoutChanges(
-    _KernelRule,
-    kind="layout-changes",
-    title="Layouts and conversions: kernels only move or convert data",
-    sees="kernels that transpose, change the layout (NCHW, NHWC), cast or quantize",
-    cost="time of these kernels: data that are made in the right layout need none",
-    advice="Keep one layout through the model (channels_last), and one precision from layer to layer; fuse conversions into "
-    "the kernels that make or use the data.",
-):
+class LayoutChanges(_KernelRule, kind="layout-changes"):
     least = least_share(0.05, "some conversions are in every model")
     what = "change layouts or convert"
 
@@ -106,15 +98,7 @@ class LayoutChanges(
         return _kernels(evidence).filter(pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
-class FullPrecision(
-    _KernelRule,
-    kind="full-precision",
-    title="Full precision beside tensor cores: matrix kernels in plain fp32",
-    sees="matrix products, convolutions and attention in fp32, by their names, beside others in TF32 or half precision",
-    cost="time of these kernels: how much faster they become depends on their sizes",
-    advice="See which layers are left out of automatic mixed precision, and whether they need to be; TF32 for what stays in "
-    "fp32 (torch.backends.cuda.matmul.allow_tf32, cudnn.allow_tf32).",
-):
+class FullPrecision(_KernelRule, kind="full-precision"):
     tensor_part = Threshold(
         "least part of the time of all these kernels in TF32 or half precision", 0.1, "else the program does not mean to use it"
     )
@@ -130,14 +114,7 @@ class FullPrecision(
         return kernels.filter(is_mixed).filter(is_full)
 
 
-class UnfusedKernels(
-    _KernelRule,
-    kind="unfused-kernels",
-    title="Unfused kernels: element-wise kernels follow each other",
-    sees="element-wise kernels that are neighbours on a stream: each reads what the one before wrote",
-    cost="of each chain of neighbours all but the longest: one kernel that does all takes as long as that at least",
-    advice="torch.compile, fused optimizers and activations, XLA or JIT compilation, CUDA graphs where launches cost more.",
-):
+class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     fewest = Threshold("fewest such kernels on a device, but the longest of each chain", 100, "fewer are chance", "")
     least = least_share(0.05, "some neighbours are in every program")
     what = "follow another element-wise kernel of their stream"
@@ -154,18 +131,7 @@ class UnfusedKernels(
 # -- kernels that use a part of the GPU -------------------------------------------------------------
 
 
-class FewBlocks(
-    _KernelRule,
-    kind="few-blocks",
-    title="One thread or few blocks: kernels use a small part of the GPU",
-    sees="long kernels beside which no other runs, whose blocks are fewer than half of the multiprocessors, or smaller than "
-    "half a warp",
-    needs=(rule.GPU_SIZE,),
-    cost="their time x (1 - blocks / multiprocessors x threads of a block / 32, each 1 at most)",
-    view="1-gpu-kernels/kernels",
-    advice="More blocks and threads: a thread for each element instead of a loop over all; several independent kernels at once "
-    "on streams; a batch instead of one problem after the other.",
-):
+class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
     least = least_share(0.05, "less is not worth another kernel")
@@ -188,18 +154,7 @@ class FewBlocks(
         return f" with {counted(blocks, 'block')} of {counted(threads, 'thread')}"
 
 
-class TailWaves(
-    _KernelRule,
-    kind="tail-waves",
-    title="Tail waves: the last blocks of kernels leave most multiprocessors idle",
-    sees="kernels with a few more blocks than the GPU holds at once, or than a multiple of that",
-    needs=(rule.GPU_SIZE, rule.EQUAL_GPUS),
-    cost="their time x (1 - waves / waves rounded up), with blocks that take equally long; waves = blocks / (multiprocessors x "
-    "blocks that one holds, by its warps, registers and shared memory)",
-    view="1-gpu-kernels/kernels",
-    advice="Other sizes of tiles or blocks, so that waves are just below a whole number; loops over blocks (persistent "
-    "kernels, stream-K); another batch size; a second stream beside.",
-):
+class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):
     fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
     least = least_share(0.1, "some are in every program, and less can't be avoided")
     what = "have a last wave that leaves multiprocessors idle"

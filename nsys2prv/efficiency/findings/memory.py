@@ -81,16 +81,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
 
 
-class SmallCopies(
-    FindingRule,
-    kind="small-copies",
-    title="Small copies: latency instead of bandwidth",
-    sees="many copies that are too small for the bandwidth, in which no kernel runs",
-    needs=(rule.COPY_SIZES,),
-    cost="time of the copies in which no kernel runs, and of short gaps between two of them",
-    view="7-memory/copy_size",
-    advice="Put small pieces into one buffer and copy that, or make them on the device.",
-):
+class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
     longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
     fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
@@ -123,17 +114,7 @@ class SmallCopies(
         return Finding(text, losses, (number, mean, between))
 
 
-class PagesPulledBack(
-    GapRule,
-    kind="pages-pulled-back",
-    title="Pages pulled back: the host touches pages of unified memory one after the other",
-    sees="gaps that end with the migration of a page to the host, again and again",
-    needs=(rule.UNIFIED_MEMORY,),
-    cost="sum of the gaps: the migrations themselves count for `unified-memory`",
-    view="7-memory/copies",
-    advice="cudaMemPrefetchAsync to the host before it reads; cudaMemAdvise (preferred location, accessed by); let the device "
-    "do what the host does with these data.",
-):
+class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
     longest = Threshold(
         "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
     )
@@ -154,15 +135,7 @@ class PagesPulledBack(
         return None
 
 
-class SynchronousCopies(
-    GapRule,
-    kind="synchronous-copies",
-    title="Synchronous copies: devices wait while their host waits for copies",
-    sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
-    "yet.",
-):
+class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
@@ -259,17 +232,7 @@ class _LargeCopies(FindingRule):
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
-class PageableCopies(
-    _LargeCopies,
-    kind="pageable-copies",
-    title="Pageable copies that should be pinned",
-    sees="large copies between device and pageable memory, again and again",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/copy_source",
-    advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
-    "kernels.",
-):
+class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
@@ -284,17 +247,7 @@ class PageableCopies(
         return pinned / pageable if pageable and pinned is not None else None
 
 
-class ExposedCopies(
-    _LargeCopies,
-    kind="exposed-copies",
-    title="Exposed copies: nothing computes while copies run that could overlap",
-    sees="large copies, but those of pageable and of unified memory, beside which no kernel runs",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/overlap_of_copies",
-    advice="Copy the next batch on a separate stream while the device computes; fuse copies inside the device into kernels; "
-    "keep data on the device.",
-):
+class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
     smallest = _SMALLEST
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
     fewest = _FEWEST
@@ -306,15 +259,7 @@ class ExposedCopies(
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
 
 
-class Allocations(
-    GapRule,
-    kind="allocations",
-    title="Allocations: devices wait while memory is allocated or freed",
-    sees="gaps after work in which the launching thread allocates or frees memory, again and again",
-    cost="time of these calls in the gaps; of the whole gap where they are most of it",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-):
+class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
@@ -389,19 +334,7 @@ def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
     return covered
 
 
-class UnifiedMemory(
-    FindingRule,
-    kind="unified-memory",
-    title="Unified memory: kernels and hosts wait for pages that migrate",
-    sees="many migrations of pages, to the device when kernels touch them and to the host when it does, and whether both "
-    "happen",
-    needs=(rule.UNIFIED_MEMORY,),
-    cost="time of the migrations, and in which page faults are handled where that was recorded, also beside kernels: these, or "
-    "the host, wait for the pages",
-    view="7-memory/copies",
-    advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
-    "that the host reads in separate memory.",
-):
+class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold(
         "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"

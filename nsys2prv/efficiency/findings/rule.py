@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -282,9 +284,18 @@ NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 # -- rules ----------------------------------------------------------------------------------------
 
 
+def _read_texts() -> Mapping[str, Mapping[str, str]]:
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.read_string((resources.files(__package__) / "rules.ini").read_text(encoding="utf-8"))
+    return {kind: {name: " ".join(text.split()) for name, text in parser[kind].items()} for kind in parser.sections()}
+
+
+_TEXTS = _read_texts()
+
+
 class FindingRule:
-    """One rule, as a subclass: keywords of the class set its texts and needs, attributes the rest. Each attribute that is a
-    Threshold is one of its thresholds.
+    """One rule, as a subclass: its texts are in rules.ini under its kind, and keywords of the class set its needs. Each
+    attribute that is a Threshold is one of its thresholds.
 
     Attributes
     ----------
@@ -323,9 +334,9 @@ class FindingRule:
     unseen: str | None = None
     of_processes: bool = False
 
-    def __init_subclass__(cls, **texts: Any) -> None:
-        for name, text in texts.items():
-            setattr(cls, name, text)
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        for name, value in {**_TEXTS.get(str(attributes.get("kind")), {}), **attributes}.items():
+            setattr(cls, name, value)
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
