@@ -9,6 +9,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START
+from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -32,17 +33,12 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-class IdleDevices(
-    FindingRule,
-    kind="idle-devices",
-    title="Idle devices: no other finding explains these gaps",
-    sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
-    needs=(rule.ALL_WORK,),
-    cost="sum of these gaps",
-    view="0-start-here/gaps",
-    advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
-    "thread does; NVTX ranges, call chains and samples show where in the program.",
-):
+def _callers(evidence: Evidence, begin: int, end: int) -> pl.DataFrame:
+    """A time of all host threads that call CUDA or MPI."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=begin, end=end)
+
+
+class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
@@ -76,12 +72,17 @@ class IdleDevices(
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        finding = Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        return in_program(finding, evidence.run, self.gaps(losses, evidence))
+
+    def gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame | None:
+        """These gaps of some devices, as of `GapCauses.each`."""
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(losses.indices))
+        return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-        gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
+        gaps = self.gaps(finding.losses, evidence)
         if gaps is None:
             return None
         length = pl.col("end") - pl.col("begin")
@@ -89,17 +90,7 @@ class IdleDevices(
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
 
 
-class StartUp(
-    FindingRule,
-    kind="start-up",
-    title="Long start-up: the first work of a GPU comes late",
-    sees="a long time before the first activity of any device",
-    needs=(rule.FIRST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
-    "communicators, and just-in-time compilation. In a long run it costs nothing.",
-):
+class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
@@ -121,20 +112,10 @@ class StartUp(
             f"that launch the first work meanwhile: {doing}"
         )
         numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return Finding(text, losses, [before, *numbers], wall=first)
+        return in_program(Finding(text, losses, [before, *numbers], wall=first), evidence.run, _callers(evidence, 0, first))
 
 
-class ShutDown(
-    FindingRule,
-    kind="shut-down",
-    title="Long shut-down: nothing runs on GPUs at the end",
-    sees="a long time after the last activity of any device",
-    needs=(rule.LAST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
-    "(--capture-range). The profiler's own work at its end is in this time, too.",
-):
+class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -151,17 +132,7 @@ class ShutDown(
         return Finding(text, losses, (after,), wall=lost)
 
 
-class LittleGpuWork(
-    FindingRule,
-    kind="little-gpu-work",
-    title="Hardly any GPU work: devices are idle nearly all the time",
-    sees="devices on which nothing runs for nearly all of the window",
-    needs=(rule.ANY_WORK,),
-    cost="the idle time of each device",
-    view="0-start-here/gaps",
-    advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
-    "GPU more of the work, or use fewer GPUs.",
-):
+class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -189,4 +160,5 @@ class LittleGpuWork(
             f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
             f"activity it is {active}"
         )
-        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+        finding = Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+        return in_program(finding, evidence.run, _callers(evidence, 0, length))
