@@ -129,6 +129,8 @@ FINDING_CHECKS = Table(
 # -- rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[FindingRule, ...] = (
+    idle.CreatingCommunicators(),
+    idle.CreatingContext(),
     hosts.SynchronizationStalls(),
     hosts.DataLoading(),
     memory.SmallCopies(),
@@ -138,6 +140,7 @@ RULES: tuple[FindingRule, ...] = (
     launches.FullLaunchQueue(),
     hosts.MpiWaits(),
     memory.SynchronousCopies(),
+    idle.WaitingHosts(),
     hosts.HostBound(),
     memory.Allocations(),
     memory.PageableCopies(),

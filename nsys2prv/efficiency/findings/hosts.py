@@ -22,7 +22,8 @@ class HostBound(
     GapRule,
     kind="host-bound",
     title="Host-bound: devices wait while the host computes",
-    sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
+    sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, as far as is known neither asleep nor "
+    "waiting, and that no other rule explains",
     view="0-start-here/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
 ):
@@ -32,8 +33,8 @@ class HostBound(
     recurring = True
     worst = "occurrence"
     gap_cause = GapCause(
-        pl.col("is_late") & (pl.col("host") >= host_part.value * pl.col("length")),
-        sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},
+        pl.col("is_late") & (pl.col("host") - pl.col("waiting") >= host_part.value * pl.col("length")),
+        sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -46,6 +47,7 @@ class HostBound(
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
             f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
+            + ("; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else "")
         )
         return Finding(text, losses, (gaps, mean, longest, computing, in_os))
 
@@ -74,7 +76,7 @@ class DataLoading(
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
-        sums={"in_os": pl.col("os_ns")},
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -82,11 +84,14 @@ class DataLoading(
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         gaps, mean, longest = losses.gaps
+        waiting = losses.share("waiting", "part of the gaps in which the thread sleeps or waits")
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
             f"of new data to the device; meanwhile the launching thread is in no CUDA call"
+            + (f", and sleeps or waits for {waiting} of the time" if waiting.value else "")
         )
-        return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+        in_os = losses.share("in_os", "part of the gaps in OS calls")
+        return Finding(text, losses, (gaps, mean, longest, in_os, waiting))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""
@@ -117,7 +122,7 @@ class SynchronizationStalls(
         & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
         & (pl.col("before_kernel") | pl.col("before_upload"))
         & (pl.col("length") <= longest.value)
-        & (pl.col("os_ns") <= os_part.value * pl.col("length")),
+        & (pl.col("in_os") <= os_part.value * pl.col("length")),
         sums={"results": after_result.cast(pl.Int64)},
     )
 

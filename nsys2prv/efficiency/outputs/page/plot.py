@@ -297,8 +297,7 @@ LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8
 """Colours of lines; of more lines than colours all have the first one."""
 
 CAUSES = tuple(
-    (name, title, colour)
-    for (name, title), colour in zip(CAUSE_TITLES.items(), (*LINES[:5], LINES[7], LINES[5], LINES[6], "#8c8c8c"), strict=True)
+    (name, title, colour) for (name, title), colour in zip(CAUSE_TITLES.items(), itertools.cycle(("#8c8c8c", *LINES)))
 )
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
