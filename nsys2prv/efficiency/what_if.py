@@ -110,6 +110,7 @@ STANDARD: tuple[Mapping[str, Any], ...] = (
 )
 """Options of the scenarios of a run for which no change is requested."""
 
+NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -272,6 +273,8 @@ def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, 
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,))
+    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+        return ReplayBounds(None, None, (NO_TRANSFERS,))
     return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
 

@@ -129,6 +129,8 @@ FINDING_CHECKS = Table(
 # -- rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[FindingRule, ...] = (
+    idle.CreatingCommunicators(),
+    idle.CreatingContext(),
     hosts.SynchronizationStalls(),
     hosts.DataLoading(),
     memory.PagesPulledBack(),
@@ -139,6 +141,7 @@ RULES: tuple[FindingRule, ...] = (
     launches.FullLaunchQueue(),
     hosts.MpiWaits(),
     memory.SynchronousCopies(),
+    idle.WaitingHosts(),
     hosts.HostBound(),
     memory.Allocations(),
     memory.PageableCopies(),

@@ -26,8 +26,8 @@ class HostBound(GapRule, kind="host-bound"):
     recurring = True
     worst = "occurrence"
     gap_cause = GapCause(
-        pl.col("is_late") & (pl.col("host") >= host_part.value * pl.col("length")),
-        sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},
+        pl.col("is_late") & (pl.col("host") - pl.col("waiting") >= host_part.value * pl.col("length")),
+        sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -40,6 +40,7 @@ class HostBound(GapRule, kind="host-bound"):
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
             f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
+            + ("; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else "")
         )
         finding = Finding(text, losses, (gaps, mean, longest, computing, in_os))
         return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
@@ -59,7 +60,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
-        sums={"in_os": pl.col("os_ns")},
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -67,11 +68,14 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         gaps, mean, longest = losses.gaps
+        waiting = losses.share("waiting", "part of the gaps in which the thread sleeps or waits")
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
             f"of new data to the device; meanwhile the launching thread is in no CUDA call"
+            + (f", and sleeps or waits for {waiting} of the time" if waiting.value else "")
         )
-        finding = Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+        in_os = losses.share("in_os", "part of the gaps in OS calls")
+        finding = Finding(text, losses, (gaps, mean, longest, in_os, waiting))
         return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
@@ -94,7 +98,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
         & (pl.col("before_kernel") | pl.col("before_upload"))
         & (pl.col("length") <= longest.value)
-        & (pl.col("os_ns") <= os_part.value * pl.col("length")),
+        & (pl.col("in_os") <= os_part.value * pl.col("length")),
         sums={"results": after_result.cast(pl.Int64)},
     )
 

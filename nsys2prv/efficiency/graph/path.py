@@ -378,17 +378,18 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built, totals.length)
+    ideal_length, warnings = _with_ideal_network(built)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
     return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
 
-def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
-    """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
+def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
+    """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
+    if not built.graph.has(*changes.TRANSFERS):
+        return None, []
     if not len(built.open_ends):
-        is_changed = built.graph.has(*changes.TRANSFERS)
-        return replayed_length(built, replay(built.graph, ideal)) if is_changed else measured, []
+        return replayed_length(built, replay(built.graph, ideal)), []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""

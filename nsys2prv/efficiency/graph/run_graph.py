@@ -35,7 +35,16 @@ from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, Run
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    HOST_CALLS,
+    NCCL_REGIONS,
+    OFF_CPU_TIMES,
+    PAGE_FAULTS,
+    RANGES,
+    STREAM,
+    RunEvents,
+)
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -53,7 +62,7 @@ _TO_DEVICE = event_types.COPY_KINDS[1]
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
-_NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
+_NOT_IN_GRAPH = (NCCL_REGIONS, RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
 NEEDED = tuple(collection for collection in COLLECTIONS if collection not in _NOT_IN_GRAPH and not collection.samples)
 """Collections that the graph of a recording is made of."""
 
