@@ -255,8 +255,9 @@ class LocalWorkers(Workers):
             self._excepthook(arguments)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        # First the processes: one that still starts would miss what the pool removes.
         self.leave()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         threading.excepthook = self._excepthook
 
     def leave(self) -> None:
