@@ -59,6 +59,16 @@ def test_runs_on_disk_give_what_a_sort_by_all_columns_in_memory_gives(
     assert not list(tmp_path.glob("runs/*"))
 
 
+def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_sort, "RUN_ROWS", 2)
+    ordered = ExternalSort(["start"], tmp_path / "runs", until="end")
+    for start, end in ((0, 10), (2, 5), (10, 20), (12, 15)):
+        ordered.add(pl.DataFrame({"start": [start], "end": [end]}))
+    ordered.finish(on_disk=True)
+
+    assert pl.concat(ordered.load_open(10)).rows() == [(0, 10)]
+
+
 @given(ranges=spans, cuts=st.sets(st.integers(0, 60), max_size=4))
 def test_no_two_ranges_of_a_lane_overlap_and_there_are_as_few_lanes_as_can_be(
     ranges: list[tuple[int, int, int]], cuts: set[int]
