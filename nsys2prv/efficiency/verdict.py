@@ -106,7 +106,7 @@ class Verdict:
     Attributes
     ----------
     sentence
-        How much of the wall time was computed, in which window, and the largest loss.
+        How much of the wall time was computed, in which window, what costs most of all findings, and the largest loss.
     bar
         The wall time by cause, in the order in which it is read; shares add up to 1. Empty where nothing was measured.
     tiles
@@ -243,7 +243,17 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
     lost = max((part for part in bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
-    return f"{who} computed {percent(bar[0].share)} of {length}{loss}"
+    return f"{who} computed {percent(bar[0].share)} of {length}{_first_finding(tables['findings'])}{loss}"
+
+
+def _first_finding(findings: pl.DataFrame) -> str:
+    """The finding that costs most, with what it costs and on which device; "" where there is none."""
+    for row in findings.sort("place").head(1).iter_rows(named=True):
+        what, _, _ = row["title"].partition(":")
+        where = "" if row["device"] is None else f" on {row['device']}"
+        most = "at most " if (row["saved_how"] or "").startswith("at most") else ""
+        return f"; it would be {most}{time(row['saved_ns'])} ({percent(row['saved_share'])}) shorter without: {what}{where}"
+    return ""
 
 
 def _clocks_allow(head: Mapping[str, Any]) -> str:

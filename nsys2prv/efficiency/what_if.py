@@ -13,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.changes import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.path import (
     CRITICAL_PATH,
     CRITICAL_PATH_TOTALS,
@@ -43,9 +43,11 @@ from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")
-_REPLAYED = Column.ns("replayed_ns", "with the changes; null where nothing is known of it")
+_NEAR = 0.1
+"""Part of what was measured, at most, by which bounds differ if one number is told beside them."""
+_REPLAYED = Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured")
 _BOUNDS = (
-    Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null likewise"),
+    Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null: nothing is known"),
     Column.ns("most_ns", "the most that it can be, likewise"),
 )
 
@@ -165,12 +167,13 @@ class WhatIfResult(Results):
 
 def _interval(row: Mapping[str, Any]) -> str:
     """A replayed time, and between what it is."""
-    if row["replayed_ns"] is None:
-        return "not known"
     least, most = row["least_ns"], row["most_ns"]
+    if least is None:
+        return "not known"
     if least == most:
         return time(least)
-    return f"{time(row['replayed_ns'])} ({time(least)} to {'not known' if most is None else time(most)})"
+    between = f"{time(least)} to {'not known' if most is None else time(most)}"
+    return between if row["replayed_ns"] is None else f"{time(row['replayed_ns'])} ({between})"
 
 
 def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = None) -> WhatIfResult:
@@ -230,7 +233,8 @@ def _replayed(
 ) -> tuple[Replay, pl.DataFrame, pl.DataFrame]:
     """A run with changes: its replay, its parts with their replayed lengths, and columns of the table LENGTHS."""
     events, changed = built.context.events, steps(built, options)
-    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
+    replayed = replay(built.graph, changed)
+    bounds = _bounds(built, changed, options, replayed)
     parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
     return replayed, parts, _lengths(parts, events, interval, "; ".join(bounds.reasons) or CLOCKS)
 
@@ -249,13 +253,13 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions) -> ReplayBounds:
+def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
     """The bounds of the replay with options; what compares ranks needs all of them."""
     events = built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
-    return replay_bounds(built, changed)
+        return ReplayBounds(None, None, (NOT_TYPICAL,))
+    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
@@ -326,7 +330,7 @@ def _lengths(parts: pl.DataFrame, events: RunEvents, interval: LengthInterval, r
 def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:
     """Parts of the run with their measured lengths, those in a replay, and their bounds."""
     measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
-    if not bounds.is_known:
+    if bounds.least is None:
         return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
     begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
 
@@ -337,8 +341,15 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
 
     new = lengths(replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    most = pl.lit(None, pl.Int64) if bounds.is_open else pl.Series(all_replays.max(axis=0))
-    return measured.with_columns(replayed_ns=pl.Series(new), least_ns=pl.Series(all_replays.min(axis=0)), most_ns=most)
+    # What makes nothing longer makes no part of the run longer.
+    longest = all_replays.max(axis=0) if replayed.growth else np.minimum(all_replays.max(axis=0), end - begin)
+    least, most = (
+        pl.lit(pl.Series(all_replays.min(axis=0))),
+        pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64),
+    )
+    is_wide = (most - least).fill_null(0) > _NEAR * pl.col("measured_ns")
+    estimate = pl.when(~is_wide).then(pl.Series(new))
+    return measured.with_columns(replayed_ns=estimate, least_ns=least, most_ns=most)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_a_chosen_window_is_named(tmp_path: Path) -> None:
         "1 GPU computed 55.6 % of 900 ns (the chosen window); "
         "largest loss: launch-starved (host computing or off its CPU), 38.9 %"
     )
+
+
+def test_what_costs_most_comes_before_the_start(slow_gpu: EfficiencyResult) -> None:
+    sentence = of(slow_gpu).sentence
+
+    finding = (
+        r"\(the whole run\); it would be \S+ ms \(\d+\.\d %\) shorter without: [A-Z][^;]+ on gpu\d+:D\d; largest loss: start-up"
+    )
+    assert re.search(finding, sentence)
 
 
 def scheduled(report: ReportBuilder) -> ReportBuilder:

@@ -274,6 +274,7 @@ class EdgeCollector:
     def __init__(self, moments: Moments) -> None:
         self._moments = moments
         self.left_out: Counter[EdgeKind] = Counter()
+        self._backward: list[tuple[Numbers, Numbers]] = []
         self._keys: list[Numbers] = [np.zeros(0, dtype=np.int64)]
         self._weights: list[npt.NDArray[Any] | int] = [0]
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "bar": pl.Int16, "count": pl.Int64})]
@@ -282,7 +283,9 @@ class EdgeCollector:
         """Edges of a kind: moments (NO_MOMENT: there is no edge), and the least time between them, ns, or a class."""
         has_both = (source != NO_MOMENT) & (target != NO_MOMENT)
         is_forward = has_both & (source < target)
-        self.left_out[kind] += int(np.count_nonzero(has_both)) - int(np.count_nonzero(is_forward))
+        is_backward = has_both & ~is_forward
+        self.left_out[kind] += int(np.count_nonzero(is_backward))
+        self._backward.append((source[is_backward], target[is_backward]))
         # Target, kind and source in one number: sorted, it is all that is needed of an edge.
         of_target = target[is_forward].astype(np.int64) * len(EdgeKind) + kind
         self._keys.append(of_target * len(self._moments) + source[is_forward])
@@ -309,6 +312,13 @@ class EdgeCollector:
         bar = np.floor(np.log2(np.maximum(length, 0) + 1.0) * _BARS_PER_DOUBLING).astype(np.int16)
         lengths = pl.DataFrame({"code": np.broadcast_to(code, len(bar)), "bar": bar}, schema_overrides={"code": pl.Int64})
         self._lengths.append(lengths.group_by("code", "bar").agg(count=pl.len().cast(pl.Int64)))
+
+    def backward(self, task: Numbers) -> Numbers:
+        """Moments at which edges between rows of different tasks (`task` of each row) would end that are left out."""
+        source, target = (np.concatenate([[], *moments]).astype(np.int64) for moments in zip(*self._backward, strict=True))
+        rows = self._moments.row
+        backward: Numbers = np.unique(target[task[rows[source]] != task[rows[target]]])
+        return backward
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""

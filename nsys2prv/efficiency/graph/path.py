@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.changes import names_of_work, replay_bounds
+from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, open_waits, replay_bounds
+from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
 from nsys2prv.efficiency.graph.replay import (
     BLOCK,
+    FOLLOWS,
     REMOVED,
     EdgeKind,
     Edges,
@@ -43,8 +45,6 @@ MOST_SEGMENTS = 2_000
 """Segments that have a row each: the longest."""
 MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
-_LATENCY = 20_000
-"""ns that are usual between two operations of a stream."""
 _BETWEEN_TASKS = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
 SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -89,6 +89,7 @@ _NAME_OF_EDGE = {
     EdgeKind.LAUNCH: "launch latency",
     EdgeKind.SYNCHRONIZATION: "synchronization latency",
     EdgeKind.BLOCKED_CALL: "host",
+    EdgeKind.STAGING: "host",
 }
 """Kinds of segments that are not called as the edges are."""
 _KIND_OF_EDGE = np.array([KINDS.index(_NAME_OF_EDGE.get(kind, kind.text)) for kind in EdgeKind], dtype=np.int8)
@@ -275,7 +276,7 @@ class PathTotals:
         """Time in waits of unknown cause, ns: of streams for more than what lies between two operations, and of threads that
         neither launch work nor call MPI (`counted` rows are all others)."""
         is_uncounted = pl.Series(~counted[self._sums["row"].to_numpy()])
-        waits = (pl.col("total_ns") - _LATENCY * pl.col("segments")).clip(lower_bound=0)
+        waits = (pl.col("total_ns") - LATENCY * pl.col("segments")).clip(lower_bound=0)
         of_streams = self._sums.filter(pl.col("kind") == KINDS.index("stream order")).select(waits.sum()).item()
         on_threads = pl.col("kind").is_in([_HOST, _UNKNOWN_WAIT])
         return int(of_streams + self._sums.filter(on_threads & is_uncounted)["total_ns"].sum())
@@ -342,6 +343,11 @@ class MeasuredGraph:
     path: Edges
     totals: PathTotals
 
+    @cached_property
+    def waits(self) -> OpenWaits:
+        """Waits for what is not known."""
+        return open_waits(self.built)
+
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
@@ -380,10 +386,11 @@ class MeasuredGraph:
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
-        replayed = replay(self.built.graph, [step])
-        totals = PathTotals(path_segments(self.built, replayed))
-        saved = self.built.context.events.length - totals.length
-        return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)
+        graph, length, waits = self.built.graph, self.built.context.events.length, self.waits
+        saved = max(length - replayed_length(self.built, replay(graph, [step])), 0)
+        least = replay(graph, [step], waits.limits([step], FOLLOWS), waits.without) if len(waits.edges) else None
+        at_most = saved if least is None else length - replayed_length(self.built, least)
+        return Gain(saved, max(at_most - saved, 0), True)
 
 
 # -- the measurement ----------------------------------------------------------------------------------------------------
@@ -437,7 +444,7 @@ def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, l
     if not len(built.open_ends):
         is_changed = built.graph.has(*changes.TRANSFERS)
         return replayed_length(built, replay(built.graph, ideal)) if is_changed else measured, []
-    bounds = replay_bounds(built, ideal)
+    bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]

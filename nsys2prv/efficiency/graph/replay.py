@@ -24,11 +24,16 @@ from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
+Limits = npt.NDArray[np.int8]
+"""Of each moment: FREE, HELD or FOLLOWS."""
 
 REMOVED = -1
 """Weight of an edge that no longer is: it is the only one below 0."""
 ANCHOR = -1
 """Edge that determines a moment which no edge ends at: it happens when it was measured."""
+FREE, HELD, FOLLOWS = range(3)
+"""How early a moment can be, beside what its edges say: at any time; not before it was measured, and later by all that becomes
+longer before; earlier than measured by no more than any moment before it is."""
 WHOLE = 1 << 62
 """Least weight of an edge that takes as long as was measured, whatever else changes."""
 BLOCK = 500_000
@@ -51,24 +56,27 @@ class EdgeKind(IntEnum):
     HOST = 2
     """Between two moments of a host thread, one after the other."""
     STREAM_ORDER = 3
-    """From the end of an operation to the start of the next one of its stream."""
+    """From the end of an operation to the start of the next one of its stream, and of a copy to that of the next one of its
+    copy engine."""
     LAUNCH = 4
     """From the start of a call to the start of what it launched."""
-    SYNCHRONIZATION = 5
+    STAGING = 5
+    """From the start of a copy to the end of the call that hands its data over while it runs: it takes the time of the copy."""
+    SYNCHRONIZATION = 6
     """From the end of an operation to the end of the call that waited for it."""
-    LAUNCH_QUEUE = 6
+    LAUNCH_QUEUE = 7
     """From the start of an operation to the end of a launch that waited for a place in the queue."""
-    COLLECTIVE = 7
+    COLLECTIVE = 8
     """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
-    EVENT_WAIT = 8
+    EVENT_WAIT = 9
     """From the end of an operation before a recorded event to the start of one on a stream that waits for the event."""
-    MESSAGE = 9
+    MESSAGE = 10
     """From the start of a send to the end of what receives it, or the other way round."""
-    WAKE_UP = 10
+    WAKE_UP = 11
     """From what a thread does to the end of the wait of another one that it wakes."""
-    TRANSFER = 11
+    TRANSFER = 12
     """From start to end of a member of a collective: what it takes once all members are there."""
-    DEVICE_WORK = 12
+    DEVICE_WORK = 13
     """From start to end of an interval on a device: it takes its duration."""
 
     @property
@@ -127,25 +135,27 @@ def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) ->
 
 
 def _replay(
-    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, is_held: Any, growth: Any, time: Any,
+    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, limit: Any, sums: Any, time: Any,
     edge: Any,
 ) -> None:  # fmt: skip
     before = first[low]
     for moment in range(low, high):
-        latest, last, holds = -1, ANCHOR, False
+        latest, last = -1, ANCHOR
         for place in range(first[moment], first[moment + 1]):
-            growth[0] += grown[place - before]
-            holds = holds or is_held[place - before]
+            sums[0] += grown[place - before]
             if weight[place - before] != REMOVED:
                 allowed = time[source[place]] + weight[place - before]
                 # Of several the last one counts.
                 if allowed >= latest:
                     latest, last = allowed, place
-        if holds:
-            if latest != measured[moment] + growth[0]:
-                latest, last = measured[moment] + growth[0], ANCHOR
-        elif last == ANCHOR:
-            latest = measured[moment]
+        earliest = measured[moment]
+        if limit[moment - low] == HELD:
+            earliest += sums[0]
+        elif limit[moment - low] == FOLLOWS:
+            earliest -= sums[1]
+        if last == ANCHOR or (limit[moment - low] != FREE and latest < earliest):
+            latest, last = earliest, ANCHOR
+        sums[1] = max(sums[1], measured[moment] - latest)
         time[moment] = latest
         edge[moment] = last
 
@@ -323,6 +333,11 @@ class Edges:
         """Label of the target."""
         return self.graph.moments.label[self.target]
 
+    @cached_property
+    def work(self) -> Places:
+        """Label of what takes the time: of the target, and of a call that hands over data of the copy."""
+        return self.graph.moments.label[np.where(self.kind == EdgeKind.STAGING, self.source, self.target)]
+
 
 # -- replays ------------------------------------------------------------------------------------------------------------
 
@@ -348,11 +363,14 @@ class Replay:
         Of each moment, ns.
     edge
         The edge that determines each moment; ANCHOR: none.
+    growth
+        Sum of what edges take longer than measured, ns.
     """
 
     graph: RunGraph
     time: Numbers
     edge: Places
+    growth: int = 0
 
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
@@ -378,16 +396,17 @@ def as_measured(graph: RunGraph) -> Replay:
     return Replay(graph, graph.moments.time, replay(graph).edge)
 
 
-def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], Mask] | None = None) -> Replay:
+def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = None, margins: Step | None = None) -> Replay:
     """Replay a settled graph.
 
     Parameters
     ----------
     steps
         What changes weights, one after the other.
-    held
-        Which edges end at moments that become no earlier than measured, whatever becomes shorter, and later by what becomes
-        longer before them.
+    limits
+        Of each moment how early it can be: FREE, HELD, FOLLOWS; None: all are free.
+    margins
+        A change of weights after these that makes nothing longer: by how much they can be wrong.
 
     Raises
     ------
@@ -396,16 +415,17 @@ def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], 
     """
     measured = graph.moments.time
     time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
-    growth = np.zeros(1, dtype=np.int64)
+    sums = np.zeros(2, dtype=np.int64)
     for edges in graph.blocks():
         weight = changed(edges, steps)
         grown = np.maximum(weight - edges.weight, 0)
-        if growth[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+        if sums[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
-        is_held = np.zeros(len(edges), dtype=bool) if held is None else held(edges)
-        inputs = (*edges.moments, graph.first, graph.source, measured, weight, grown, is_held)
-        run_loop(_replay, inputs, (growth, time, edge))
-    return Replay(graph, time, edge)
+        low, high = edges.moments
+        limit = np.full(high - low, FREE, dtype=np.int8) if limits is None else limits[low:high]
+        weight = weight if margins is None else margins(edges, weight)
+        run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, grown, limit), (sums, time, edge))
+    return Replay(graph, time, edge, int(sums[0]))
 
 
 def slacks(graph: RunGraph) -> Numbers:

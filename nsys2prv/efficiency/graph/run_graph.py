@@ -47,6 +47,8 @@ LEAST_LOADING_NS = 1_000_000
 """Shortest time in no call that can be loading of data: a batch that is ready is copied within some 100 us."""
 LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
+_MOST_OVERLAPS = 0.01
+"""Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
@@ -84,6 +86,8 @@ class BuiltGraph:
         matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
     open_collectives
         How many of these are of collectives, and not of sends and receives of NCCL.
+    backward
+        Moments, in order, at which an edge from another clock would end that goes back in time.
     """
 
     graph: RunGraph
@@ -94,6 +98,7 @@ class BuiltGraph:
     loading: pl.DataFrame
     open_ends: Numbers
     open_collectives: int
+    backward: Numbers
 
     @property
     def warnings(self) -> list[str]:
@@ -139,7 +144,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     # What is inferred where no events were recorded, too: without it streams would be independent.
-    _add_device_edges(parts, before, _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])))
+    is_held = _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])) | _add_copy_engines(parts)
+    _add_device_edges(parts, before, is_held)
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts, alone)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
@@ -149,7 +155,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     edges = parts.edges
     # The edges are put in order when nothing else takes memory.
     del points, parts, before
-    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives)
+    backward = edges.backward(run.events.rows.task)
+    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
 
 
 def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
@@ -230,10 +237,38 @@ def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
     moments are their starts."""
     row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
-    source, target = parts.points.ends(awaited_row, awaited_end), parts.points.starts(row, start)
-    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, start - awaited_end)
-    is_held = np.zeros(len(parts.points.moments), dtype=bool)
-    is_held[target[(source != NO_MOMENT) & (target != NO_MOMENT)]] = True
+    points, is_held = parts.points, np.zeros(len(parts.points.moments), dtype=bool)
+    source, target = points.ends(awaited_row, awaited_end), points.starts(row, start)
+    is_complete = (source != NO_MOMENT) & (target != NO_MOMENT)
+    source, target, length = source[is_complete], target[is_complete], (start - awaited_end)[is_complete]
+    # What was launched after the event had ended did not wait for it.
+    shows = parts.launched[points.interval(target)] < points.moments.time[source]
+    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, length, shows=shows)
+    is_held[target] = True
+    return is_held
+
+
+def _add_copy_engines(parts: GraphParts) -> Mask:
+    """Edges between copies of one direction and device, where they never run at the same time: a device has one copy engine for
+    each direction. Which moments are their starts on other streams."""
+    points, rows = parts.points, parts.run.events.rows
+    directions = {event_types.COPY_KINDS[kind]: kind for kind in (1, 2)}
+    direction = parts.labels.by_name(pl.col("name").replace_strict(directions, default=0))
+    direction = direction * parts.labels.is_of(event_types.MEMORY_OPERATION)
+    copies = np.flatnonzero(direction[points.label[: points.devices]])
+    start, (begin, end) = points.start[copies], points.times(copies)
+    row = points.moments.row[start]
+    columns = {"start": start, "ended": points.end[copies], "row": row, "begin": begin, "end": end}
+    device, of_copy = rows.device[row], direction[points.label[copies]]
+    former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
+    in_order = pl.DataFrame({**columns, "device": device, "direction": of_copy}).sort("start").with_columns(former)
+    overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
+    waits = in_order.filter(
+        overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
+    )
+    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_ended"].to_numpy(), waits["start"].to_numpy(), 0)
+    is_held = np.zeros(len(points.moments), dtype=bool)
+    is_held[waits["start"].to_numpy()] = True
     return is_held
 
 
