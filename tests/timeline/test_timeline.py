@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsys2prv.clocks.sync_points import place_sessions, report_clocks
@@ -230,6 +230,8 @@ def _place(line: str) -> list[str]:
     return line.split(":")[:6]
 
 
+# Each range ends where the next begins, and windows begin.
+@example(ranges=[(0, time, 10) for time in range(0, 200, 10)], marks=[], limits=(6, 5, 2), cut=1)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
     marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),
