@@ -68,6 +68,7 @@ def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
     assert inside.to_series().all()
 
 
+@pytest.mark.thorough
 def test_gpus_with_more_particles_are_not_told_to_be_broken() -> None:
     """Three kernels of equal grids take 2.5 to 6.1 ms, spread over all 8 ranks, while copies and memsets take as long."""
     if "v100x8" not in REPORTS:
