@@ -310,9 +310,9 @@ GREY = "#8c8c8c"
 
 _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": (ACTIVITIES[0][2],),
-    parts.START_UP: ("#b9bec6",),
+    parts.START_UP: ("#b9bec6", "#d4b106", "#7a5c00"),
     parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#f0b6c8",
-                    "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1"),
+                    "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1", "#c2185b", "#ffb4a2", "#4a148c", "#bc8f4f"),
     parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
     parts.COPIES: ("#12a37f", "#7cc9b3"),
     parts.OTHER_KERNELS: ("#0f8ea8",),
@@ -323,8 +323,7 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
 _PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
-_DIVIDED = {"starved_computing": parts.STARVED, "starved_off_cpu": parts.STARVED,
-            **{f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}}  # fmt: skip
+_DIVIDED = {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
 """Names of parts that divide one of them, as `verdict` names them, and their groups."""
 
 
