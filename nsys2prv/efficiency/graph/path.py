@@ -116,9 +116,8 @@ CRITICAL_PATH_TOTALS = Table(
         Column.count("segments", "its segments"),
     ),
     when="the critical path",
-    order=600,
     page=OnPage("path", cells=4_000),
-    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share"), place=80),
+    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share")),
 )
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",

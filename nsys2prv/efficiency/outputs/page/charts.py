@@ -279,7 +279,7 @@ def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Legend,
     pieces = tuple(
         Piece(share, colour, f"{name}: {title} {time(row[column])} ({percent(share)})")
         for column, title, colour in kinds
-        if (share := row[column] / (longest or 1)) > _LEAST_SHARE
+        if (share := (row[column] or 0) / (longest or 1)) > _LEAST_SHARE
     )
     return BarRow(name, pieces, number, note)
 

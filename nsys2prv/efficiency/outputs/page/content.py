@@ -195,9 +195,9 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
 def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
     """Tables by the ids of their sections, in their order."""
     of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
-    places = [(shown.table.page, shown) for shown in packed.values() if shown.table.page is not None]
-    for place, shown in sorted(places, key=lambda pair: pair[0].place):
-        of_sections.setdefault(place.section, []).append(shown)
+    for shown in packed.values():
+        if shown.table.page is not None:
+            of_sections.setdefault(shown.table.page.section, []).append(shown)
     return of_sections
 
 
