@@ -391,7 +391,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return replayed_length(built, replay(built.graph, ideal)), []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
-    between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
+    between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
 
 

@@ -269,7 +269,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
     hosts = frames["nodes"]["node"].to_list()
     numbers = frames["tasks"]["rank"].drop_nulls().unique().sort().to_list()
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
-    allowed = f" (clocks allow {wording.time(least)} to {'more' if most is None else wording.time(most)})"
+    allowed = dict.fromkeys((wording.time(least), "more" if most is None else wording.time(most)))
     edges = [wording.time(at) for at in (window["offset_ns"], window["offset_ns"] + window["length_ns"])]
     options = {
         name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
@@ -281,7 +281,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("devices", [f"{run['devices']:,}", *_some(head.get("gpus", ()))]),
         ("processes that use a GPU" if run["devices"] else "processes", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI" if run["devices"] else "their threads", [f"{run['threads']:,}"]),
-        ("time", [wording.time(window["length_ns"]) + (allowed if least != most else "")]),
+        ("time", [wording.time(window["length_ns"]) + (f" (clocks allow {' to '.join(allowed)})" if len(allowed) > 1 else "")]),
         ("measured", [f"{WINDOW_TITLES[window['name']]}, {' to '.join(edges)} of the trace"]),
         ("iterations", [iterations_line(head, frames["iterations"])]),
         # A trace has it to the minute.
