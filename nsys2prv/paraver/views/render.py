@@ -213,11 +213,11 @@ def _placed(body: str, place: int, height: int) -> str:
     'window_position_x 990\\nwindow_position_y 50\\nAnalyzer2D.X: 960\\nAnalyzer2D.Y: 20'
     """
     steps = itertools.count(len(_POSITION.findall(body)) - 1 + place // 6, -1)
-    left, top = 20 + place % 2 * _COLUMN, 20 + place // 2 % 3 * _ROW
+    x, y = 20 + place % 2 * _COLUMN, 20 + place // 2 % 3 * _ROW
 
     def position(match: re.Match[str]) -> str:
         step = _STEP * next(steps)
-        return f"{match[1]} {left + step}\n{match[2]} {max(min(top + step, _SCREEN - height), 0)}"
+        return f"{match[1]} {x + step}\n{match[2]} {max(min(y + step, _SCREEN - height), 0)}"
 
     return _POSITION.sub(position, body)
 
