@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsys2prv.efficiency.findings.communication import nccl_contention
 from nsys2prv.efficiency.findings.engine import gaps_by_rule
-from nsys2prv.efficiency.findings.in_program import unrecorded_mpi
+from nsys2prv.efficiency.findings.hosts import unrecorded_mpi
 from nsys2prv.efficiency.findings.launches import default_stream_waits
 from nsys2prv.efficiency.findings.memory import device_copies, fault_times
 from nsys2prv.efficiency.graph import path

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import communication, devices, hosts, idle, kernels, launches, memory, straggler
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
@@ -154,11 +154,11 @@ RULES: tuple[FindingRule, ...] = (
     devices.Imbalance(),
     devices.ClockThrottling(),
     devices.IdleTensorCores(),
-    kernels.FullPrecision(),
-    kernels.FewBlocks(),
-    kernels.TailWaves(),
-    kernels.LayoutChanges(),
-    kernels.UnfusedKernels(),
+    devices.FullPrecision(),
+    devices.FewBlocks(),
+    devices.TailWaves(),
+    devices.LayoutChanges(),
+    devices.UnfusedKernels(),
     idle.LittleGpuWork(),
     idle.StartUp(),
     idle.ShutDown(),
@@ -201,7 +201,11 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
     saved = _saved(findings, evidence)
-    shown = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
+    shown = {
+        rule: hosts.in_program(finding, run, rule.host_times(finding, evidence))
+        for rule, finding in findings.items()
+        if saved[rule].ns >= _least(evidence)
+    }
     # What follows from a finding that is not shown stands for itself.
     kinds = {rule.kind for rule in shown}
     follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}

@@ -169,11 +169,13 @@ class Losses(tuple[Loss, ...]):
         return Number(what, self.total(name) / self.cost, "0 to 1")
 
     @property
-    def gaps(self) -> tuple[Number, Number, Number]:
-        """Number of gaps, their mean cost and the longest one."""
-        longest = max(loss.longest for loss in self)
-        mean = self.cost / self.occurrences
-        return Number("gaps", self.occurrences), Number("mean gap", mean, "ns"), Number("longest gap", longest, "ns")
+    def gaps(self) -> dict[str, Number]:
+        """Number of `gaps`, their `mean` cost and the `longest` one."""
+        return {
+            "gaps": Number("gaps", self.occurrences),
+            "mean": Number("mean gap", self.cost / self.occurrences, "ns"),
+            "longest": Number("longest gap", max(loss.longest for loss in self), "ns"),
+        }
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""

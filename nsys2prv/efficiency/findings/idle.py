@@ -9,7 +9,6 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START
-from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -33,9 +32,9 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-def _callers(evidence: Evidence, begin: int, end: int) -> pl.DataFrame:
-    """A time of all host threads that call CUDA or MPI."""
-    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=begin, end=end)
+def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
+    """Host threads that call CUDA or MPI, from the start to a time."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
 
 
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
@@ -72,17 +71,15 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        finding = Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
-        return in_program(finding, evidence.run, self.gaps(losses, evidence))
+        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
 
-    def gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame | None:
-        """These gaps of some devices, as of `GapCauses.each`."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(losses.indices))
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
         return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        gaps = self.gaps(finding.losses, evidence)
+        gaps = self.host_times(finding, evidence)
         if gaps is None:
             return None
         length = pl.col("end") - pl.col("begin")
@@ -112,7 +109,10 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
             f"that launch the first work meanwhile: {doing}"
         )
         numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return in_program(Finding(text, losses, [before, *numbers], wall=first), evidence.run, _callers(evidence, 0, first))
+        return Finding(text, losses, [before, *numbers], wall=first)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, finding.losses[0].end)
 
 
 class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
@@ -160,5 +160,7 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
             f"activity it is {active}"
         )
-        finding = Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
-        return in_program(finding, evidence.run, _callers(evidence, 0, length))
+        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, evidence.length)

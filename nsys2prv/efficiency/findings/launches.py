@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,11 @@ _IS_LAUNCHING = (
     (pl.col("launched") >= pl.col("begin") - _AHEAD.value) | (pl.col("start") - pl.col("launched") <= _LATENCY.value)
 ) & (pl.col("launch_ns") + pl.col("other_cuda_ns") + pl.col("host") >= _LAUNCHING.value * pl.col("length"))
 """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
+_IN_LAUNCHES = {"launching": "part of the gaps in launch calls"}
+
+
+def _mean_length(losses: Losses, what: str) -> Number:
+    return Number(f"mean duration of the {what} behind them", losses.total("next_length") / losses.occurrences, "ns")
 
 
 class LaunchBound(GapRule, kind="launch-bound"):
@@ -58,19 +64,13 @@ class LaunchBound(GapRule, kind="launch-bound"):
         _IS_LAUNCHING & pl.col("before_kernel") & (pl.col("launch_ns") > 0) & (pl.col("length") <= longest.value),
         sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
     )
+    shares = _IN_LAUNCHES
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        kernel = Number("mean duration of the kernels behind them", losses.total("next_length") / gaps.value, "ns")
-        launching = losses.share("launching", "part of the gaps in launch calls")
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, before kernels of {kernel}: meanwhile the "
-            f"launching thread is in launch calls ({launching} of the gaps) or on the way to the next one"
-        )
-        return Finding(text, losses, (gaps, mean, kernel, launching))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+        return {"kernel": _mean_length(losses, "kernels")}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
@@ -101,16 +101,9 @@ class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHO
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        graph = Number("mean duration of the graphs behind them", losses.total("next_length") / gaps.value, "ns")
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
         late = Number("gaps in which the launch comes too late", losses.total("late"))
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, before executions of CUDA graphs that take "
-            f"{graph}: in {late} of them the launch of the next graph comes too late, in the others it is what the device "
-            "takes from one graph to the next"
-        )
-        return Finding(text, losses, (gaps, late, mean, graph))
+        return {"graph": _mean_length(losses, "graphs"), "late": late}
 
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
@@ -132,18 +125,13 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         sums={"launching": pl.col("launch_ns")},
         counts_names=True,
     )
+    shares = _IN_LAUNCHES
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        launching = losses.share("launching", "part of the gaps in launch calls")
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
         different = Number("different kernels after them", evidence.gaps.names(self.kind, losses.indices))
-        is_first = different.value >= self.first_launches.value * gaps.value
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-            f"thread is in calls that launch ({launching} of the gaps); {different} different kernels follow"
-            + (": each is launched for the first time, and its code is loaded then" if is_first else "")
-        )
-        return Finding(text, losses, (gaps, mean, longest, launching, different))
+        is_first = different.value >= self.first_launches.value * losses.occurrences
+        first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
+        return {"different": different, "first": first}
 
 
 class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):
@@ -180,12 +168,8 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         calls = Number("blocked calls", losses.occurrences)
         spent = Number("time in which they are blocked", self.blocked(evidence).cost, "ns")
         pending = losses.total("pending") / calls.value
-        text = (
-            f"{calls} launch calls {losses} are blocked for {spent} together: {pending:,.0f} operations of "
-            f"their stream are launched and have not started. What the host does afterwards comes late, and devices are idle"
-        )
         of_pending = Number("operations that are launched and have not started, on average", pending)
-        return Finding(text, losses, (calls, spent, of_pending))
+        return self.finding(losses, [of_pending], calls=calls, spent=spent, pending=f"{pending:,.0f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Queues have places enough."""
@@ -276,14 +260,13 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         return super().counts(loss, evidence) and is_serial
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        number = Number("waits", losses.occurrences)
-        work, beside = Number("work on other streams", losses.total("work")), losses.total("beside")
-        beside_part = Number("part of it that begins beside the default stream", beside / work.value, "0 to 1")
-        mean = Number("mean time that it could have run meanwhile", losses.cost / number.value, "ns")
-        text = (
-            f"{number} of {work} pieces of work {losses} on other streams are launched in time and start only when "
-            f"the default stream ends; {beside:,} start beside it ({beside_part}). They wait {mean} on "
-            f"average in which they could have run"
+        work, beside = losses.total("work"), losses.total("beside")
+        return self.finding(
+            losses,
+            [Number("part of it that waits", losses.occurrences / work, "0 to 1")],
+            waits=Number("waits", losses.occurrences),
+            work=Number("work on other streams", work),
+            beside=f"{beside:,}",
+            part=Number("part of it that begins beside the default stream", beside / work, "0 to 1"),
+            mean=Number("mean time that it could have run meanwhile", losses.cost / losses.occurrences, "ns"),
         )
-        waiting = Number("part of it that waits", number.value / work.value, "0 to 1")
-        return Finding(text, losses, (number, work, waiting, beside_part, mean))

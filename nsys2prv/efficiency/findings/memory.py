@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -104,14 +105,13 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
         )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        number = Number("copies", losses.occurrences)
-        mean = Number("mean size", losses.total("bytes") / losses.occurrences, "bytes")
-        between = Number("time in gaps between them", losses.total("between"), "ns")
-        text = (
-            f"{number} copies {losses} of {mean} on average take {time(losses.cost)} in which no kernel "
-            f"runs, {between} of it in gaps between two of them"
+        return self.finding(
+            losses,
+            copies=Number("copies", losses.occurrences),
+            mean=Number("mean size", losses.total("bytes") / losses.occurrences, "bytes"),
+            spent=time(losses.cost),
+            between=Number("time in gaps between them", losses.total("between"), "ns"),
         )
-        return Finding(text, losses, (number, mean, between))
 
 
 class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
@@ -122,20 +122,12 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
     least = least_share(0.02, "less is not worth a prefetch")
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the migration of a page to the host: it "
-            "handles a fault, or works on the pages before the next one, and nothing runs"
-        )
-        return Finding(text, losses, (gaps, mean, longest))
-
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """No launch ends these gaps: the graph does not know them."""
         return None
 
 
-class SynchronousCopies(GapRule, kind="synchronous-copies"):
+class SynchronousCopies(GapRule, kind="synchronous-copies", shares={"copying": "part of the gaps in these calls"}):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
@@ -152,18 +144,13 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        copying = losses.share("copying", "part of the gaps in these calls")
-        calls = evidence.tables["cuda_calls"]
-        waiting = calls.filter((pl.col("category") == "memory") & ~pl.col("call").str.contains("Async"))
-        synchronous = Number("calls of synchronous functions", int(waiting["count"].sum()))
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, while the launching thread is in calls that "
-            f"copy or set memory ({copying} of the gaps); {synchronous} calls are of synchronous functions"
-        )
-        in_them = Number("time in them", int(waiting["total_ns"].sum()), "ns")
-        return Finding(text, losses, (gaps, mean, copying, synchronous, in_them))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+        is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
+        calls = evidence.tables["cuda_calls"].filter(is_synchronous)
+        return {
+            "synchronous": Number("calls of synchronous functions", int(calls["count"].sum())),
+            "spent": Number("time in them", int(calls["total_ns"].sum()), "ns"),
+        }
 
 
 # -- copies during which nothing computes ---------------------------------------------------------
@@ -277,14 +264,9 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        text = (
-            f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
-            f"{mean} on average and {longest} at most"
-        )
-        mean, longest = replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")
-        return Finding(text, losses, (gaps, mean, longest))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+        mean, longest = losses.gaps["mean"], losses.gaps["longest"]
+        return {"mean": replace(mean, what="mean time lost in a gap"), "longest": replace(longest, what="longest time")}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""

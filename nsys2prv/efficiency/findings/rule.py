@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
+from string import Formatter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold, Worst
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, Worst
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
@@ -303,6 +305,8 @@ class FindingRule:
         Its name for programs and for people, and what it looks for.
     needs
         What must be recorded; without it the rule can't decide.
+    seen
+        The text of a finding, with names of numbers in braces.
     cost
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
@@ -322,6 +326,7 @@ class FindingRule:
     kind: str
     title: str
     sees: str
+    seen: str
     needs: Sequence[Need]
     cost: str = "sum of the gaps, without the time in allocation calls"
     view: str
@@ -367,6 +372,16 @@ class FindingRule:
         """The finding of devices whose losses count."""
         raise NotImplementedError
 
+    def finding(self, losses: Losses, also: Iterable[Number] = (), **values: Number | str) -> Finding:
+        """A finding with the text `seen` of the rule: `values` are filled in, and the numbers among them are those that it is
+        based on, with `also` behind them."""
+        shown = dict.fromkeys(name for _, name, _, _ in Formatter().parse(self.seen) if name)
+        numbers = [value for name in shown if isinstance(value := values.get(name), Number)]
+        return Finding(self.seen.format(devices=losses, **values), losses, [*numbers, *also])
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+        """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""
+
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """What the graph of the run is without the finding, for the time by which the run would be shorter; None: that is not
         known, and the critical path bounds it."""
@@ -379,6 +394,10 @@ class GapRule(FindingRule):
     ----------
     worst
         Which gaps to look at.
+    shares
+        Sums of the cause that are shown as parts of the gaps, and what they are.
+    of_host
+        The launching thread does something of its own in the gaps: where in the program that is.
     removed
         The graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for devices
         that end in them; what the thread does after them stays.
@@ -386,11 +405,26 @@ class GapRule(FindingRule):
 
     needs = (CUDA_CALLS,)
     worst: Worst = "part"
+    shares: Mapping[str, str] = MappingProxyType({})
+    of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
 
     def losses(self, evidence: Evidence) -> Losses:
         """What its gaps cost on each device."""
         return evidence.gaps.losses(self.kind, worst=self.worst)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """The text with number, mean and longest of the gaps, `shares` and `values`."""
+        shares = {name: losses.share(name, what) for name, what in self.shares.items()}
+        return self.finding(losses, (), **{**losses.gaps, **shares, **self.values(losses, evidence)})
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+        """Its gaps, where the launching thread does something of its own."""
+        return evidence.gaps.of_kind(self.kind, finding.losses.indices) if self.of_host else None
+
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+        """Further numbers and texts that are filled into the text of the finding."""
+        return {}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without the gaps of the devices of the finding."""
