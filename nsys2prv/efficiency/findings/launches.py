@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from nsys2prv.efficiency.findings.finding import (
     Losses,
     Number,
     Threshold,
-    covered,
     least_share,
     part_of,
 )
@@ -25,9 +23,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Wi
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.efficiency.run_events import STREAM, RunRows
 from nsys2prv.vocabulary import event_types, row_names
 
 # -- gaps before kernels --------------------------------------------------------------------------
@@ -182,54 +178,15 @@ DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
 
 
-@dataclass(frozen=True)
-class DefaultStreamWaits(Measurement):
-    """Waits for the default stream on each device, with the sums `work`, operations on other streams, and `beside`, how many of
-    them start beside the default stream."""
-
-    losses: Losses
-
-
-def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
-    """Of work on other streams what was launched in time, and starts when the default stream ends."""
-    rows = run.events.rows
+def _default_streams(rows: RunRows) -> npt.NDArray[np.bool_]:
+    """Which rows are default streams."""
     streams = [row_names.parse_stream_name(name) for name in rows.names]
-    is_default = np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
-    # NO_LAUNCH is the last one.
-    launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
-    operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
-    operations = operations.filter(pl.col("device").is_in(_suitable_devices(run, is_default)))
-    operations = operations.with_columns(is_default=pl.Series(is_default[operations["row"].to_numpy()]))
-    on_default = pl.when("is_default").then("end").otherwise(0)
-    former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
-    operations = operations.sort("device", "start", "end", "row").with_columns(
-        default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
-        ready=pl.max_horizontal("launched", former_end),
-    )
-    work = operations.filter(~pl.col("is_default"))
-    start, default_end = pl.col("start"), pl.col("default_end")
-    waits = work.filter(
-        (start - default_end).is_between(0, DefaultStream.near.value)
-        & (pl.col("ready") <= default_end - DefaultStream.waiting.value)
-    ).select(
-        "device", "row", "start", "end",
-        part=part_of(start, run.events.length),
-        cost=pl.min_horizontal(start - pl.col("ready"), pl.col("end") - start),
-        begin="ready",
-    )  # fmt: skip
-    beside = (start < default_end).sum().alias("beside")
-    # Streams that wait at the same time could have run at the same time.
-    losses = Losses.of(run, waits).at_most(covered(run, waits.with_columns(end="start")))
-    return DefaultStreamWaits(losses.with_sums(work, pl.len().alias("work"), beside))
+    return np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
 
 
-def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:
-    """Devices of one process with work on the default stream and on others, which wait for nothing else."""
-    rows, names = run.events.rows, run.events.types.get(event_types.CUDA_CALL)
-    calls = (names.values or {}).values() if names is not None else ()
-    if any(call.startswith(("cudaStreamWaitEvent", "cuStreamWaitEvent")) for call in calls):
-        return []
-    is_stream = rows.of_kind(STREAM)
+def _suitable_devices(rows: RunRows) -> list[int]:
+    """Devices of one process with work on the default stream and on others."""
+    is_stream, is_default = rows.of_kind(STREAM), _default_streams(rows)
     with_default, with_streams = (set(rows.device[is_stream & which].tolist()) for which in (is_default, ~is_default))
     of_one_task = {device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1}
     return sorted(with_default & with_streams & of_one_task)
@@ -252,7 +209,29 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
     least = least_share(0.02, "less is not worth a change of the program")
 
     def losses(self, evidence: Evidence) -> Losses:
-        return evidence.run.measured(DefaultStreamWaits).losses
+        """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
+        operations on other streams, and `beside`, how many of them start beside the default stream."""
+        run, rows = evidence.run, evidence.rows
+        # NO_LAUNCH is the last one.
+        launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
+        operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
+        operations = operations.filter(pl.col("device").is_in(_suitable_devices(rows)))
+        operations = operations.with_columns(is_default=pl.Series(_default_streams(rows)[operations["row"].to_numpy()]))
+        on_default = pl.when("is_default").then("end").otherwise(0)
+        former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
+        operations = operations.sort("device", "start", "end", "row").with_columns(
+            default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
+            begin=pl.max_horizontal("launched", former_end),
+        )
+        work = operations.filter(~pl.col("is_default"))
+        start, default_end, ready = (pl.col(name) for name in ("start", "default_end", "begin"))
+        follows = (start - default_end).is_between(0, self.near.value)
+        waits = work.filter(follows, ready <= default_end - self.waiting.value).with_columns(
+            part=part_of(start, run.events.length), cost=pl.min_horizontal(start - ready, pl.col("end") - start)
+        )
+        # Streams that wait at the same time could have run at the same time.
+        losses = Losses.of(run, waits).within(waits.with_columns(end="start"))
+        return losses.with_sums(work, pl.len().alias("work"), (start < default_end).sum().alias("beside"))
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         work, beside = loss.sums["work"], loss.sums["beside"]

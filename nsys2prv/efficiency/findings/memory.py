@@ -11,12 +11,11 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
@@ -274,48 +273,6 @@ class Allocations(GapRule, kind="allocations"):
         return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
 
 
-@dataclass(frozen=True)
-class FaultTimes(Measurement):
-    """Times in which page faults of devices are handled, or pages migrate.
-
-    Attributes
-    ----------
-    faults
-        Of each device, faults that were recorded, in groups of neighbours.
-    handled
-        Of each device, ns: faults are handled.
-    waited
-        Of each part of the run (PARTS) and device, ns: that, or pages migrate.
-    """
-
-    faults: Numbers
-    handled: Numbers
-    waited: Numbers
-
-
-def fault_times(run: MeasuredRun) -> FaultTimes:
-    """Page faults and migrations of a run."""
-    rows, edges = run.events.rows, ("row", "start", "end")
-    labels = [event_types.COPY_KINDS[kind] for kind in OF_UNIFIED_MEMORY]
-    migrations = [value_of(run, event_types.MEMORY_OPERATION, label) for label in labels]
-    is_migration = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(migrations)
-    faults = run.frame(PAGE_FAULTS).select(pl.col(edges).cast(pl.Int64))
-    moved = run.operations.filter(is_migration).select(pl.col(edges).cast(pl.Int64))
-    of_faults, of_both = (rows.located(events).filter(pl.col("device") >= 0) for events in (faults, pl.concat([faults, moved])))
-    counts = np.bincount(of_faults["device"].to_numpy(), minlength=len(rows.devices))
-    return FaultTimes(counts, _covered(run, of_faults).sum(axis=0), _covered(run, of_both))
-
-
-def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
-    """Time that events cover, by the part of the run that they begin in, and device, ns."""
-    open_times = segments(Intervals.of(*(events[name].to_numpy() for name in ("device", "start", "end"))))
-    is_open = open_times.counts[0] > 0
-    part = pl.select(part_of(pl.lit(pl.Series(open_times.begin[is_open])), run.events.length)).to_series().to_numpy()
-    covered: Numbers = np.zeros((PARTS, len(run.events.rows.devices)), dtype=np.int64)
-    np.add.at(covered, (part, open_times.group[is_open]), open_times.length[is_open])
-    return covered
-
-
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold(
@@ -341,23 +298,29 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         to_device = Number("time of migrations to the device", there.cost, "ns")
         to_host = Number("time of migrations to the host", back.cost, "ns")
         total = moved.value + returned.value
-        less = Number(
-            "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(total, 1), "0 to 1"
+        fewer = min(moved.value, returned.value) / max(total, 1)
+        of_devices = pl.col("device").is_in(devices)
+        faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
+        faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
+        number = Number("groups of page faults of kernels", faults.height)
+        handled = Number("time in which these are handled", int(together(faults)["cost"].sum()), "ns")
+        finding = self.finding(
+            losses,
+            [Number("part of the bytes in the direction with fewer", fewer, "0 to 1"), number, handled],
+            number=Number("migrations", losses.occurrences),
+            moved=moved,
+            to_device=to_device,
+            returned=returned,
+            to_host=to_host,
+            size=str(Number("", total / losses.occurrences, "bytes")),
+            turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
         )
-        number = Number("migrations", losses.occurrences)
-        text = (
-            f"{number} migrations {losses} bring {moved} of unified memory to the device in {to_device}, and {returned} to the "
-            f"host in {to_host}, {Number('', total / number.value, 'bytes')} each"
-            + (": pages migrate back and forth" if less.value >= self.both_ways.value else "")
-        )
-        waits = evidence.run.measured(FaultTimes)
-        faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
-        handled = Number("time in which these are handled", int(waits.handled[devices].sum()), "ns")
-        numbers = (number, moved, returned, less, to_device, to_host, faults, handled)
-        if not faults.value:
-            text += "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
-            return Finding(text, losses, numbers, is_bound=False)
-        waiting = losses.with_costs(lambda loss: int(waits.waited[:, loss.index].sum()))
-        # Devices that wait in the same part of the run wait together.
-        together = int(waits.waited[:, devices].max(axis=1).sum())
-        return Finding(f"{text}; page faults of kernels are handled for {handled}", waiting, numbers, wall=together)
+        if faults.is_empty():
+            unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+            return replace(finding, text=finding.text + unknown, is_bound=False)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(of_devices & pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        edges = pl.col(faults.columns).cast(pl.Int64)
+        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
+        waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
+        text = f"{finding.text}; page faults of kernels are handled for {handled}"
+        return replace(finding, text=text, losses=waiting)
