@@ -88,19 +88,20 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         return super().counts(loss, evidence) and is_exposed and loss.sums["events"] >= self.fewest_kernels.value
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        moving = Number("their time, waits for the last rank left out", losses.total("length"), "ns")
-        exposed = Number("part of it beside no other kernel", losses.cost / moving.value, "0 to 1")
+        moving = losses.total("length")
         of_last = losses.total("of_last")
         active = sum(map(evidence.active, losses.indices))
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= self.exposed_part.value * moving.value and of_last >= self.least.value * active
-        also = [
-            Number("NCCL kernels", losses.total("events")),
-            Number("their waits for the last rank", losses.total("waits"), "ns"),
-            Number("of the exposed time, also exposed on the rank that arrives last", of_last, "ns"),
-        ]
-        alone = "; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else ""
-        finding = self.finding(losses, also, moving=moving, exposed=exposed, alone=alone)
+        is_cause = of_last >= self.exposed_part.value * moving and of_last >= self.least.value * active
+        finding = self.finding(
+            losses,
+            kernels=losses.total("events"),
+            moving=moving,
+            exposed=losses.cost / moving,
+            waits=losses.total("waits"),
+            of_last=of_last,
+            alone="; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "",
+        )
         return replace(finding, follows=None if is_cause else "straggler")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
@@ -136,9 +137,8 @@ class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         kernels = _on_devices(self.kernels(evidence), losses)
         of_collectives, numbers = _by_collective(kernels, "nothing is launched beside it")
-        beside = Number("NCCL kernels run, and nothing computes", losses.total("exposed"), "ns")
-        part = Number("of it, nothing is launched", losses.cost / beside.value, "0 to 1")
-        return self.finding(losses, numbers, beside=beside, lost=time(losses.cost), part=part, collectives=of_collectives)
+        beside, lost = losses.total("exposed"), time(losses.cost)
+        return self.finding(losses, numbers, beside=beside, lost=lost, part=losses.cost / beside, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time while devices are starved."""
@@ -161,8 +161,8 @@ class HiddenCommunication(FindingRule, kind="hidden-communication", needs=(rule.
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
-        lost = Number("launched kernels wait for hidden NCCL kernels", losses.cost, "ns")
-        return self.finding(losses, numbers, kernels=f"{losses.occurrences:,}", lost=lost, collectives=of_collectives)
+        kernels = f"{losses.occurrences:,}"
+        return self.finding(losses, numbers, kernels=kernels, lost=losses.cost, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """These collectives take no time once all ranks are there."""
@@ -277,15 +277,15 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         slowed = evidence.run.measured(NcclContention).slowed
         first = slowed.row(0, named=True)
         kernels = slowed["value"].n_unique()
-        also = [Number("kernels with a slowdown", kernels), Number("executions beside NCCL kernels", losses.occurrences)]
         return self.finding(
             losses,
-            also,
-            kernels=counted(kernels, "kernel"),
+            which=counted(kernels, "kernel"),
+            kernels=kernels,
+            count=losses.occurrences,
             name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
-            beside=Number("mean duration beside NCCL kernels", first["beside_mean"], "ns"),
-            alone=Number("mean duration alone, of the kernel that loses most", first["alone_mean"], "ns"),
-            part=Number("part of its executions beside NCCL kernels", first["beside"] / first["executions"], "0 to 1"),
+            beside=first["beside_mean"],
+            alone=first["alone_mean"],
+            part=first["beside"] / first["executions"],
             executions=f"{first['executions']:,}",
         )
 

@@ -20,6 +20,8 @@ from nsys2prv.vocabulary.wording import quantity
 
 PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
+SHARE = "0 to 1"
+"""Unit of shares."""
 NONE = -1
 """No row, or no thread."""
 _OCCURRENCE = ("cost", "begin", "end", "row", "thread")
@@ -167,19 +169,6 @@ class Losses(tuple[Loss, ...]):
     def total(self, name: str) -> int:
         """One of the further sums, over devices."""
         return sum(loss.sums[name] for loss in self)
-
-    def share(self, name: str, what: str) -> Number:
-        """One of the further sums against the cost."""
-        return Number(what, self.total(name) / self.cost, "0 to 1")
-
-    @property
-    def gaps(self) -> dict[str, Number]:
-        """Number of `gaps`, their `mean` cost and the `longest` one."""
-        return {
-            "gaps": Number("gaps", self.occurrences),
-            "mean": Number("mean gap", self.cost / self.occurrences, "ns"),
-            "longest": Number("longest gap", max(loss.longest for loss in self), "ns"),
-        }
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""

@@ -27,12 +27,8 @@ from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
-_IN_OS = {"in_os": "part of the gaps in OS calls"}
-_IN_NO_CALL = {"computing": "part of the gaps in no call", **_IN_OS}
-_IN_MPI = {"in_mpi": "part of the gaps in MPI calls"}
 
-
-class HostBound(GapRule, kind="host-bound", shares=_IN_NO_CALL, of_host=True):
+class HostBound(GapRule, kind="host-bound", of_host=True):
     host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
     fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
     least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
@@ -47,7 +43,7 @@ class HostBound(GapRule, kind="host-bound", shares=_IN_NO_CALL, of_host=True):
         return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
 
 
-class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), shares=_IN_OS, of_host=True):
+class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):
     shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
@@ -91,12 +87,8 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         sums={"results": after_result.cast(pl.Int64)},
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
-        results = Number("stalls after a small copy to the host", losses.total("results"))
-        return {"stalls": Number("stalls", losses.occurrences), "results": results}
 
-
-class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS), shares=_IN_MPI):
+class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):
     mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
     late_part = Threshold(
         "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
@@ -116,7 +108,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
         return replace(finding, text=finding.text + late, follows=kind)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
         calls = evidence.tables["mpi_calls"]
         return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
@@ -174,15 +166,9 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
     def judge(self, evidence: Evidence) -> Finding | None:
         """Processes start MPI at the same time: the one that takes longest counts."""
         times = _process_times(evidence).with_columns(both=pl.col("start_up") + pl.col("shut_down"))
-        longest = Number("longest time in both", int(times["both"].to_numpy().max(initial=0)), "ns")
-        if longest.value < max(self.shortest.value, self.least.value * evidence.length):
+        longest = int(times["both"].to_numpy().max(initial=0))
+        if longest < max(self.shortest.value, self.least.value * evidence.length):
             return None
-        start = Number("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()), "ns")
-        stop = Number("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()), "ns")
-        text = (
-            f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
-            f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
-        )
         phases = mpi_phases(evidence.run)
         begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
         calls = phases.sort(pl.col("start") - pl.col("end"), "start").unique("task", keep="first", maintain_order=True)
@@ -191,7 +177,8 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
             Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
             for task, lost in times.select("task", "both").iter_rows()
         )
-        return Finding(text, losses, (start, stop, longest))
+        start, stop = (float(times[name].to_numpy().mean()) for name in ("start_up", "shut_down"))
+        return self.finding(losses, start=start, stop=stop, longest=longest, share=percent(longest / evidence.length))
 
 
 _UNEQUAL = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES)
@@ -206,21 +193,25 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_process
         """With equal work the busiest process would be outside of MPI for as long as the mean; no wait is negative."""
         times = _process_times(evidence)
         outside, in_mpi = times["outside"].to_numpy(), times["mpi"].to_numpy()
-        most = Number("longest time outside of MPI", int(outside.max()), "ns")
-        mean = Number("mean time outside of MPI", float(outside.mean()), "ns")
-        saved = int(min(most.value - mean.value, in_mpi.mean()))
+        most, mean = int(outside.max()), float(outside.mean())
+        saved = int(min(most - mean, in_mpi.mean()))
         if saved < self.least.value * evidence.length:
             return None
         busiest = times.row(int(outside.argmax()), named=True)
         task, span = busiest["task"], (busiest["begin"], busiest["end"])
-        text = (
-            f"between MPI_Init and MPI_Finalize {evidence.name(task)} is outside of MPI calls for {most}, the mean of "
-            f"{len(outside)} processes is {mean} and the least {time(int(outside.min()))}; on average they are in MPI calls "
-            f"for {time(float(in_mpi.mean()))}"
-        )
-        balance = Number("mean over longest", mean.value / most.value if most.value else 1.0, "0 to 1")
         loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
-        return Finding(text, Losses([loss]), (most, mean, balance), wall=saved, is_bound=False)
+        finding = self.finding(
+            Losses([loss]),
+            wall=saved,
+            name=evidence.name(task),
+            most=most,
+            mean=mean,
+            processes=str(len(outside)),
+            least=time(int(outside.min())),
+            in_mpi=time(float(in_mpi.mean())),
+            balance=mean / most if most else 1.0,
+        )
+        return replace(finding, is_bound=False)
 
 
 class LateProcess(
@@ -234,31 +225,29 @@ class LateProcess(
         if late.waits.is_empty():
             return None
         worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
-        task, saved = worst["late"], Number("waits of the process that waits most", worst["waited"], "ns")
-        if saved.value < self.least.value * evidence.length:
+        task, saved = worst["late"], int(worst["waited"])
+        if saved < self.least.value * evidence.length:
             return None
         waits = late.waits.filter(pl.col("late") == task)
-        number = Number("waits", int(waits["count"].sum()))
-        spent = Number("sum of the waits of all processes", int(waits["waited"].sum()), "ns")
+        number, spent = int(waits["count"].sum()), int(waits["waited"].sum())
         waiting, begin, end = late.longest(task)
-        longest = Number("longest wait", end - begin, "ns")
-        undecided = Number("waits that are not decidable", late.undecided, "ns")
-        text = (
-            f"others wait {number} times in collectives and receives until {evidence.name(task)} calls, {spent} together; "
-            f"{evidence.name(worst['task'])} most, {saved}, and the longest wait is {longest}, of {evidence.name(waiting)}"
-            + (f"; of waits of {undecided} clocks leave open who was late" if undecided.value else "")
-        )
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
         first, last = int(waits["first"].to_numpy().min()), int(waits["last"].to_numpy().max())
-        loss = Loss(task, int(number.value), int(spent.value), first, last, (begin, end), _threads(evidence, task))
-        return Finding(
-            text,
+        loss = Loss(task, number, spent, first, last, (begin, end), _threads(evidence, task))
+        finding = self.finding(
             Losses([loss]),
-            (number, spent, saved, longest, undecided),
-            wall=int(saved.value),
-            follows="mpi-imbalance" if task in busiest.head(1) else None,
-            is_bound=False,
+            wall=saved,
+            number=number,
+            name=evidence.name(task),
+            spent=spent,
+            most=evidence.name(worst["task"]),
+            saved=saved,
+            longest=end - begin,
+            waiting=evidence.name(waiting),
+            undecided=late.undecided,
+            open=f"; of waits of {time(late.undecided)} clocks leave open who was late" if late.undecided else "",
         )
+        return replace(finding, follows="mpi-imbalance" if task in busiest.head(1) else None, is_bound=False)
 
 
 # -- where in the program ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -54,24 +55,27 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = max(losses, key=lambda loss: loss.longest)
-        longest = Number("longest gap", worst.longest, "ns")
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (at + evidence.run.events.offset for at in worst.worst)
         alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
-        text = (
-            f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
-            f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
-            + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
-            + f". The launching threads meanwhile: {doing}"
+        finding = self.finding(
+            losses,
+            [Number(what, spent, "ns") for what, spent in activities.items()],
+            gaps=losses.occurrences,
+            spent=time(losses.cost),
+            longest=worst.longest,
+            begin=f"{begin / 1e9:.3f}",
+            end=f"{end / 1e9:.3f}",
+            name=evidence.name(worst.index),
+            alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            doing=doing,
         )
-        numbers = [Number("gaps", losses.occurrences), longest]
-        numbers += [Number(what, spent, "ns") for what, spent in activities.items()]
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        return replace(finding, follows="full-launch-queue" if is_late else None)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
@@ -98,18 +102,13 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
         if first < self.shortest.value or first < self.least.value * evidence.length:
             return None
-        before = Number("time before the first activity", first, "ns")
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
         losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in devices)
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
-        text = (
-            f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
-            f"that launch the first work meanwhile: {doing}"
-        )
-        numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return Finding(text, losses, [before, *numbers], wall=first)
+        also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        return self.finding(losses, also, first, before=first, share=percent(first / evidence.length), doing=doing)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         return _callers(evidence, finding.losses[0].end)
@@ -125,11 +124,9 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
         lost, place = evidence.length - last, (last, evidence.length)
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        after = Number("time after the last activity", lost, "ns")
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
         losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
-        return Finding(text, losses, (after,), wall=lost)
+        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
 class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
@@ -142,12 +139,9 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
         running = table["active_ns"].to_list()
-        busiest = Number("time in which anything runs on it", max(running), "ns")
-        part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), "0 to 1")
-        if not busiest.value or part.value > self.largest.value:
+        busiest, part = max(running), max(running) / max(length, 1)
+        if not busiest or part > self.largest.value:
             return None
-        computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), "ns")
-        active = Number("time from the first to the last activity", evidence.active_time, "ns")
         places = [
             (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
         ]
@@ -155,12 +149,16 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             Loss(device, 1, length - busy, 0, length, place)
             for device, (busy, place) in enumerate(zip(running, places, strict=True))
         )
-        text = (
-            f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
-            f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
-            f"activity it is {active}"
+        return self.finding(
+            losses,
+            wall=length - busiest,
+            part=part,
+            busiest=busiest,
+            length=time(length),
+            which=counted(evidence.devices, "GPU"),
+            computing=int(table["kernels_ns"].to_numpy().max()),
+            active=evidence.active_time,
         )
-        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         return _callers(evidence, evidence.length)

@@ -43,11 +43,6 @@ _IS_LAUNCHING = (
     (pl.col("launched") >= pl.col("begin") - _AHEAD.value) | (pl.col("start") - pl.col("launched") <= _LATENCY.value)
 ) & (pl.col("launch_ns") + pl.col("other_cuda_ns") + pl.col("host") >= _LAUNCHING.value * pl.col("length"))
 """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
-_IN_LAUNCHES = {"launching": "part of the gaps in launch calls"}
-
-
-def _mean_length(losses: Losses, what: str) -> Number:
-    return Number(f"mean duration of the {what} behind them", losses.total("next_length") / losses.occurrences, "ns")
 
 
 class LaunchBound(GapRule, kind="launch-bound"):
@@ -60,13 +55,12 @@ class LaunchBound(GapRule, kind="launch-bound"):
         _IS_LAUNCHING & pl.col("before_kernel") & (pl.col("launch_ns") > 0) & (pl.col("length") <= longest.value),
         sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
     )
-    shares = _IN_LAUNCHES
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
-        return {"kernel": _mean_length(losses, "kernels")}
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        return {"kernel": losses.total("next_length") / losses.occurrences}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
@@ -97,9 +91,8 @@ class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHO
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
-        late = Number("gaps in which the launch comes too late", losses.total("late"))
-        return {"graph": _mean_length(losses, "graphs"), "late": late}
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        return {"graph": losses.total("next_length") / losses.occurrences}
 
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
@@ -121,11 +114,10 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         sums={"launching": pl.col("launch_ns")},
         counts_names=True,
     )
-    shares = _IN_LAUNCHES
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
-        different = Number("different kernels after them", evidence.gaps.names(self.kind, losses.indices))
-        is_first = different.value >= self.first_launches.value * losses.occurrences
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        different = evidence.gaps.names(self.kind, losses.indices)
+        is_first = different >= self.first_launches.value * losses.occurrences
         first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
         return {"different": different, "first": first}
 
@@ -161,11 +153,10 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         return self.blocked(evidence).at_most([evidence.active(device) - busy[device] for device in range(evidence.devices)])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        calls = Number("blocked calls", losses.occurrences)
-        spent = Number("time in which they are blocked", self.blocked(evidence).cost, "ns")
-        pending = losses.total("pending") / calls.value
-        of_pending = Number("operations that are launched and have not started, on average", pending)
-        return self.finding(losses, [of_pending], calls=calls, spent=spent, pending=f"{pending:,.0f}")
+        pending = losses.total("pending") / losses.occurrences
+        also = [Number("operations that are launched and have not started, on average", pending)]
+        spent = self.blocked(evidence).cost
+        return self.finding(losses, also, calls=losses.occurrences, spent=spent, pending=f"{pending:,.0f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Queues have places enough."""
@@ -242,10 +233,10 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         work, beside = losses.total("work"), losses.total("beside")
         return self.finding(
             losses,
-            [Number("part of it that waits", losses.occurrences / work, "0 to 1")],
-            waits=Number("waits", losses.occurrences),
-            work=Number("work on other streams", work),
+            waits=losses.occurrences,
+            work=work,
+            waiting=losses.occurrences / work,
             beside=f"{beside:,}",
-            part=Number("part of it that begins beside the default stream", beside / work, "0 to 1"),
-            mean=Number("mean time that it could have run meanwhile", losses.cost / losses.occurrences, "ns"),
+            part=beside / work,
+            mean=losses.cost / losses.occurrences,
         )

@@ -106,10 +106,10 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         return self.finding(
             losses,
-            copies=Number("copies", losses.occurrences),
-            mean=Number("mean size", losses.total("bytes") / losses.occurrences, "bytes"),
+            copies=losses.occurrences,
+            mean=losses.total("bytes") / losses.occurrences,
             spent=time(losses.cost),
-            between=Number("time in gaps between them", losses.total("between"), "ns"),
+            between=losses.total("between"),
         )
 
 
@@ -126,7 +126,7 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
         return None
 
 
-class SynchronousCopies(GapRule, kind="synchronous-copies", shares={"copying": "part of the gaps in these calls"}):
+class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
@@ -143,13 +143,10 @@ class SynchronousCopies(GapRule, kind="synchronous-copies", shares={"copying": "
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
         is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
         calls = evidence.tables["cuda_calls"].filter(is_synchronous)
-        return {
-            "synchronous": Number("calls of synchronous functions", int(calls["count"].sum())),
-            "spent": Number("time in them", int(calls["total_ns"].sum()), "ns"),
-        }
+        return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
 # -- copies during which nothing computes ---------------------------------------------------------
@@ -168,15 +165,12 @@ class _LargeCopies(FindingRule):
     ----------
     copies
         Which they are.
-    of_memory
-        The same for the text.
     can_be_faster
         Whether the memory makes them slow.
     """
 
     copies: pl.Expr
     can_be_faster = True
-    of_memory = ""
     recurring = or_large = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -184,27 +178,26 @@ class _LargeCopies(FindingRule):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
-        copies = Number("copies", losses.occurrences)
-        mean = Number("mean size", moved / losses.occurrences, "bytes")
-        spent = Number("their time", length, "ns")
-        exposed = Number("part of it beside no kernel", losses.cost / length, "0 to 1")
-        text = (
-            f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
-            f"during {exposed} of that no kernel runs"
-        )
-        numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        factor = self.factor(evidence)
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
         kernels = evidence.tables["devices"]["kernels_ns"]
         saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
-        if saved < Finding("", losses).saved:
-            hiding = Number("kernels that they can run beside", max(kernels[loss.index] for loss in losses), "ns")
-            text += f"; kernels run for {hiding}, and can hide no more of them"
-            numbers.append(hiding)
-        if factor is not None:
-            text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
-            numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
-        return Finding(text, losses, numbers, wall=saved)
+        hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
+        hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
+        pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
+        return self.finding(
+            losses,
+            wall=saved,
+            copies=losses.occurrences,
+            mean=moved / losses.occurrences,
+            speed=f"{moved / length:.1f}",
+            spent=length,
+            exposed=losses.cost / length,
+            hiding=hiding,
+            factor=factor,
+            further=hidden + pinned,
+        )
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -222,7 +215,6 @@ class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KI
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
-    of_memory = " between device and pageable memory"
 
     def factor(self, evidence: Evidence) -> float | None:
         """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
@@ -263,10 +255,6 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, Number | str]:
-        mean, longest = losses.gaps["mean"], losses.gaps["longest"]
-        return {"mean": replace(mean, what="mean time lost in a gap"), "longest": replace(longest, what="longest time")}
-
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
@@ -293,27 +281,24 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         there, back = (
             self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
         )
-        moved = Number("bytes to the device", there.total("bytes"), "bytes")
-        returned = Number("bytes to the host", back.total("bytes"), "bytes")
-        to_device = Number("time of migrations to the device", there.cost, "ns")
-        to_host = Number("time of migrations to the host", back.cost, "ns")
-        total = moved.value + returned.value
-        fewer = min(moved.value, returned.value) / max(total, 1)
+        moved, returned = there.total("bytes"), back.total("bytes")
+        fewer = min(moved, returned) / max(moved + returned, 1)
         of_devices = pl.col("device").is_in(devices)
         faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
         faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
-        number = Number("groups of page faults of kernels", faults.height)
-        handled = Number("time in which these are handled", int(together(faults)["cost"].sum()), "ns")
+        handled = int(together(faults)["cost"].sum())
         finding = self.finding(
             losses,
-            [Number("part of the bytes in the direction with fewer", fewer, "0 to 1"), number, handled],
-            number=Number("migrations", losses.occurrences),
+            number=losses.occurrences,
             moved=moved,
-            to_device=to_device,
             returned=returned,
-            to_host=to_host,
-            size=str(Number("", total / losses.occurrences, "bytes")),
+            fewer=fewer,
+            to_device=there.cost,
+            to_host=back.cost,
+            size=str(Number("", (moved + returned) / losses.occurrences, "bytes")),
             turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
+            faults=faults.height,
+            handled=handled,
         )
         if faults.is_empty():
             unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
@@ -322,5 +307,5 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         edges = pl.col(faults.columns).cast(pl.Int64)
         waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
         waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
-        text = f"{finding.text}; page faults of kernels are handled for {handled}"
+        text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
         return replace(finding, text=text, losses=waiting)
