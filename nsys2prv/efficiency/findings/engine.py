@@ -170,6 +170,8 @@ this order."""
 HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
 """All rules for runs without a GPU."""
 
+_MOST_OCCURRENCES = 5_000_000
+"""Occurrences that a change of the graph takes away one by one."""
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
@@ -304,7 +306,10 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
     if graph is None or not _is_explained(evidence, graph):
         return saved
     costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
-    changes = {rule: rule.without(finding, evidence, graph.built) for rule, finding in costly.items()}
+    changes = {
+        rule: rule.without(finding, evidence, graph.built) if finding.losses.occurrences <= _MOST_OCCURRENCES else None
+        for rule, finding in costly.items()
+    }
     steps = {rule: change.step for rule, change in changes.items() if change is not None}
     # What is less is not replayed.
     gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))

@@ -77,15 +77,13 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
         return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
         gaps = self.host_times(finding, evidence)
-        if gaps is None:
-            return None
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))

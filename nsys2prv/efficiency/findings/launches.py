@@ -64,11 +64,8 @@ class LaunchBound(GapRule, kind="launch-bound"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
-        gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
-        of_devices = evidence.gaps.of_all_kinds(finding.losses.indices)
-        if gaps is None or of_devices is None:
-            return None
-        in_gaps, in_launches = without_gaps(built, gaps), without_launches(built, of_devices)
+        in_gaps = without_gaps(built, evidence.gaps.of_kind(self.kind, finding.losses.indices))
+        in_launches = without_launches(built, evidence.gaps.of_all_kinds(finding.losses.indices))
         return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
 
 
@@ -112,11 +109,12 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         & (pl.col("launch_ns") >= launch_part.value * pl.col("length"))
         & (pl.col("start") - pl.col("launched") <= ahead.value * pl.col("length")),
         sums={"launching": pl.col("launch_ns")},
-        counts_names=True,
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
-        different = evidence.gaps.names(self.kind, losses.indices)
+        gaps = evidence.gaps.of_kind(self.kind, losses.indices)
+        following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
+        different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
         is_first = different >= self.first_launches.value * losses.occurrences
         first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
         return {"different": different, "first": first}

@@ -441,5 +441,4 @@ class GapRule(FindingRule):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without the gaps of the devices of the finding."""
-        gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
-        return None if gaps is None else Without(self.removed(built, gaps))
+        return Without(self.removed(built, evidence.gaps.of_kind(self.kind, finding.losses.indices)))
