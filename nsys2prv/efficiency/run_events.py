@@ -259,6 +259,8 @@ ON_HOSTS = Collection(
     {"size": (event_types.MPI_MESSAGE_SIZE, event_types.MPI_SEND_SIZE)},
     narrow={"value": pl.Int32},
 )
+NCCL_REGIONS = Collection("nccl_regions", (event_types.NCCL_REGION,))
+"""Calls of NCCL on host threads, from its NVTX ranges."""
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
 MEMORY_CHANGES = Collection(
@@ -318,6 +320,7 @@ HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 COLLECTIONS = (
     ON_DEVICES,
     NCCL_CALLS,
+    NCCL_REGIONS,
     ON_HOSTS,
     RANGES,
     SAMPLES,

@@ -129,6 +129,8 @@ FINDING_CHECKS = Table(
 # -- rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[FindingRule, ...] = (
+    idle.CreatingCommunicators(),
+    idle.CreatingContext(),
     hosts.SynchronizationStalls(),
     hosts.DataLoading(),
     memory.PagesPulledBack(),
@@ -139,6 +141,7 @@ RULES: tuple[FindingRule, ...] = (
     launches.FullLaunchQueue(),
     hosts.MpiWaits(),
     memory.SynchronousCopies(),
+    idle.WaitingHosts(),
     hosts.HostBound(),
     memory.Allocations(),
     memory.PageableCopies(),
@@ -348,4 +351,4 @@ def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     rows, devices = evidence.rows, finding.losses.indices
     is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
     is_counted = np.isin(rows.device, devices) | is_host
-    return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)
+    return graph.totals.on_rows(is_counted) + graph.totals.unexplained

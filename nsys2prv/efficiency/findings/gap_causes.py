@@ -5,7 +5,7 @@ Time in allocation calls is counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import (
@@ -60,7 +61,8 @@ class GapCause:
       `before_page`: what follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the
       host, pages those of unified memory that migrate to the host;
     - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
-    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns.
+    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns; of that `in_os`, in calls of the OS
+      runtime, and `waiting`, asleep or waiting.
     """
 
     matches: pl.Expr
@@ -242,8 +244,15 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
         "after_download": was_copy & (pl.col("former_value") == download),
         "before_page": is_copy & (pl.col("value") == page),
         "is_late": pl.col("launched") >= pl.col("begin"),
-        "host": pl.col("host_ns") + pl.col("os_ns"),
+        "host": sum_of_states(range(ASLEEP, UNSCHEDULED + 1)),
+        "in_os": sum_of_states(range(ASLEEP, OFF_CPU)),
+        "waiting": sum_of_states(WAITING),
     }
+
+
+def sum_of_states(states: Iterable[int]) -> pl.Expr:
+    """Time of gaps in which the launching thread is in some states (places in `host_states.STATES`), ns."""
+    return pl.sum_horizontal(CAUSE_COLUMNS[state] for state in states)
 
 
 def _row_of_thread(run: MeasuredRun, thread: pl.Series) -> pl.Series:

@@ -35,12 +35,16 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
     recurring = True
     worst = "occurrence"
     gap_cause = GapCause(
-        pl.col("is_late") & (pl.col("host") >= host_part.value * pl.col("length")),
-        sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},
+        pl.col("is_late") & (pl.col("host") - pl.col("waiting") >= host_part.value * pl.col("length")),
+        sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
+
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
+        return {"unknown": unknown}
 
 
 class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):
@@ -57,11 +61,15 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
-        sums={"in_os": pl.col("os_ns")},
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
+
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        waiting = losses.total("waiting") / losses.cost
+        return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""
@@ -83,7 +91,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
         & (pl.col("before_kernel") | pl.col("before_upload"))
         & (pl.col("length") <= longest.value)
-        & (pl.col("os_ns") <= os_part.value * pl.col("length")),
+        & (pl.col("in_os") <= os_part.value * pl.col("length")),
         sums={"results": after_result.cast(pl.Int64)},
     )
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
-from nsys2prv.efficiency.findings.gap_causes import AT_START
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Loss,
+    Losses,
+    Number,
+    Threshold,
+    least_share,
+    over_parts,
+    rows_of_top,
+)
+from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
+from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, time
@@ -22,6 +34,8 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_DOMINANT = 0.5
+"""Part of a gap, or of all time, from which on something dominates it."""
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
@@ -96,20 +110,113 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
     least = Threshold("least part of E", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        """Of all devices that ever do something: the run begins when the first of them does."""
+        """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
+        counted by other rules."""
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-        if first < self.shortest.value or first < self.least.value * evidence.length:
+        costs = evidence.tables["absent_time"]["start_up_ns"].to_list()
+        longest = max(costs, default=0)
+        if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-        losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in devices)
+        losses = Losses(
+            Loss(row["device"], 1, costs[row["device"]], 0, first, (0, first), rows_of_top(evidence.run, row))
+            for row in devices
+        )
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
         also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return self.finding(losses, also, first, before=first, share=percent(first / evidence.length), doing=doing)
+        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         return _callers(evidence, finding.losses[0].end)
+
+
+_SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
+_OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
+
+
+class StateRule(FindingRule):
+    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
+
+    Attributes
+    ----------
+    states
+        Places in `host_states.STATES`.
+    """
+
+    cost = "launch-starved time of devices in which their launching threads do this"
+    states: Sequence[int]
+    shortest: Threshold | None = None
+
+    def pieces(self, evidence: Evidence) -> pl.DataFrame:
+        """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
+        return evidence.run.measured(AbsentTime).of_hosts.filter(
+            pl.col("part").is_in([OF_STATES[state] for state in self.states])
+        )
+
+    def losses(self, evidence: Evidence) -> Losses:
+        pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
+        return Losses.of(evidence.run, over_parts(pieces.drop("part"), ("count",), evidence.length), worst="occurrence")
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """All devices or none: the cost is that of the wall time by cause."""
+        longest = max((loss.cost for loss in losses), default=0)
+        is_long = self.shortest is None or longest >= self.shortest.value
+        return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        longest = max(losses, key=lambda loss: loss.longest)
+        return self.finding(
+            losses,
+            each=losses.cost / len(losses),
+            share=percent(losses.cost / (evidence.length * evidence.devices)),
+            longest=longest.longest,
+            name=evidence.name(longest.index),
+        )
+
+
+class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (COMMUNICATOR,)
+    gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
+
+
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (CONTEXT,)
+    gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
+
+
+class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
+    least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
+    states = WAITING
+    gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
+        waits = sum_of_states(WAITING).sum().alias("waits")
+        for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
+            kind = evidence.gaps.kinds[cause] if cause >= 0 else self.kind
+            if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
+                return Losses()
+        return super().costly(losses, evidence)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding = super().describe(losses, evidence)
+        pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
+        length = pl.col("length")
+        half = length.filter(2 * length.cum_sum() >= length.sum()).first()
+        by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
+        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
+        listed = ", ".join(
+            f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
+            for title, total, half in kinds
+        )
+        is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        numbers = [*finding.numbers, *(Number(title, total, "ns") for title, total, _ in kinds)]
+        return Finding(text, losses, numbers)
 
 
 class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):

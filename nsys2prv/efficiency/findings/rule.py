@@ -18,10 +18,11 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import NO_LAUNCH, OS_TYPES, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
+from nsys2prv.efficiency.run_events import NCCL_REGIONS
 from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
@@ -227,6 +228,16 @@ def _has_calls(evidence: Evidence, function: str) -> bool:
     return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
 
 
+def _nccl_ranges(evidence: Evidence) -> str | None:
+    has_kernels = (evidence.run.operations["number"] == event_types.NCCL_KERNEL).any()
+    return "not recorded: NVTX ranges of NCCL" if has_kernels and evidence.run.frame(NCCL_REGIONS).is_empty() else None
+
+
+def _host_states(evidence: Evidence) -> str | None:
+    is_recorded = evidence.run.is_scheduled.any() or any(number in evidence.run.events.types for number in OS_TYPES)
+    return None if is_recorded else "not recorded: scheduling of threads, calls of the OS runtime"
+
+
 def _graphs(evidence: Evidence) -> str | None:
     has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
     in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
@@ -242,6 +253,8 @@ def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
     return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size for size in sizes) else None
 
 
+NCCL_RANGES = Need("NVTX ranges of NCCL", _nccl_ranges)
+HOST_STATES = Need("scheduling of threads or calls of the OS runtime", _host_states)
 CUDA_CALLS = Need("CUDA API calls", _launches)
 FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
 LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
