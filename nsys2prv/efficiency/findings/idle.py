@@ -151,9 +151,8 @@ class StateRule(FindingRule):
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
-        return evidence.run.measured(AbsentTime).of_hosts.filter(
-            pl.col("part").is_in([OF_STATES[state] for state in self.states])
-        )
+        parts = [OF_STATES[state] for state in self.states]
+        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
 
     def losses(self, evidence: Evidence) -> Losses:
         pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
@@ -174,6 +173,10 @@ class StateRule(FindingRule):
             longest=longest.longest,
             name=evidence.name(longest.index),
         )
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        pieces = self.pieces(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
 class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
