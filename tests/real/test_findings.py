@@ -10,7 +10,9 @@ import pytest
 from support.real_reports import REPORTS, RUNS
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, WAITING
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.options import TimeRange
 
@@ -45,7 +47,27 @@ FOUND: dict[str, list[str]] = {
 }
 """What is found in the reports; in all others nothing is."""
 
+PARTS_OF_FINDING = {
+    "creating-communicators": [OF_STATES[COMMUNICATOR]],
+    "creating-context": [OF_STATES[CONTEXT]],
+    "host-waits": [OF_STATES[state] for state in WAITING],
+    "start-up": ["start_up"],
+    "shut-down": ["shut_down"],
+}
+"""Findings that are parts of the wall time by cause."""
+
 Measured = Callable[..., EfficiencyResult]
+
+
+def test_findings_and_the_wall_time_by_cause_say_the_same(name: str, efficiency: Measured) -> None:
+    tables = efficiency(name, "communication").tables
+    devices = tables["finding_devices"].join(tables["absent_time"], on="device")
+    for row in tables["findings"].iter_rows(named=True):
+        of_devices = devices.filter(kind=row["kind"])
+        if parts := PARTS_OF_FINDING.get(row["kind"]):
+            assert row["cost_ns"] == of_devices.select(pl.col(f"{part}_ns").sum() for part in parts).sum_horizontal().item()
+        elif "gaps" in row["seen"]:
+            assert row["cost_ns"] <= of_devices["absent_ns"].sum(), row["kind"]
 
 
 def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
