@@ -28,7 +28,6 @@ from nsys2prv.efficiency.intervals import (
     Nested,
     Numbers,
     Segments,
-    expanded,
     segments,
 )
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
@@ -59,6 +58,8 @@ PIECE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
     "row": pl.Int32, "start": pl.Int64, "waited": pl.Int64, "undecided": pl.Int64, "task": pl.Int32,
 }  # fmt: skip
+IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
+"""Nothing runs on the device."""
 _PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=PART)
 
 
@@ -212,10 +213,6 @@ class Predecessors:
             self._predecessor[block] = self._waited_for(
                 self._row[block], self._start[block], awaited_row[block], awaited_end[block]
             )
-        # Where the predecessor is the row before, a run of operations is one step of the walk.
-        order = np.arange(len(place), dtype=np.int32)
-        is_jump = self._predecessor != order - 1
-        self._former_jump = np.maximum.accumulate(np.where(is_jump, order, 0)) if len(place) else order
 
     def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
         """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
@@ -254,26 +251,14 @@ class Predecessors:
         walked = [Pieces(window[:0], at[:0], at[:0], place[:0])]
         while len(window):
             lower = until[window]
-            awaited_until = np.where(place == NONE, lower, np.maximum(self._end(place), lower))
-            walked.append(Pieces(window, awaited_until, at, np.full(len(window), NONE)))
-            goes_on = awaited_until > lower
-            window, at, place, lower = window[goes_on], at[goes_on], place[goes_on], lower[goes_on]
-            # A run of operations, each of which waited for the one before; the first ends after the lower bound.
-            first_of_row = np.searchsorted(self._row, self._row[place], side="left")
-            first = np.maximum(self._ends.find(self._row[place], lower) + 1, first_of_row)
-            first = np.maximum(first, self._former_jump[place])
-            which, operation = expanded(first, place)
-            of_window = window[which]
-            walked.append(
-                Pieces(of_window, np.maximum(self._start[operation], until[of_window]), self._end(operation), operation)
-            )
-            follows = operation < place[which]
-            between = operation[follows]
-            nothing = np.full(len(between), NONE)
-            walked.append(Pieces(of_window[follows], self._end(between), self._start[between + 1], nothing))
-            at = self._start[first]
-            goes_on = at > lower
-            window, at, place = window[goes_on], at[goes_on], self._predecessor[first[goes_on]].astype(np.int64)
+            ended = np.where(place == NONE, lower, np.maximum(self._end(place), lower))
+            walked.append(Pieces(window, ended, at, np.full(len(window), NONE)))
+            goes_on = ended > lower
+            window, at, place, lower = window[goes_on], ended[goes_on], place[goes_on], lower[goes_on]
+            began = np.maximum(self._start[place], lower)
+            walked.append(Pieces(window, began, at, place))
+            goes_on = began > lower
+            window, at, place = window[goes_on], began[goes_on], self._predecessor[place[goes_on]].astype(np.int64)
         pieces = Pieces(*(np.concatenate(column) for column in zip(*walked, strict=True)))
         has_length = pieces.end > pieces.begin
         return Pieces(*(column[has_length] for column in pieces))
@@ -358,84 +343,65 @@ class PiecesOfGaps:
         `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and
         `nccl`, `copy`: what runs on the device (NONE: nothing; without both it is launch-starved).
         """
-        begin, end, thread = (gaps[name].to_numpy() for name in ("begin", "end", "thread"))
-        is_last, is_launched = (gaps["next"] == NONE).to_numpy(), gaps["launched"].is_not_null().to_numpy()
-        ready = np.clip(self._first_work, begin, end)
-        issued = np.where(is_launched, np.clip(gaps["launched"].fill_null(0).to_numpy(), ready, end), ready)
-        last = np.clip(self._last_work, ready, end)
-        first_thread = self._first_threads[gaps["device"].to_numpy()]
+        places = pl.DataFrame({"gap": pl.Series(np.arange(gaps.height), dtype=pl.Int32)})
+        located = gaps.select("device", "begin", "end", "thread", "launched", "next").hstack(places)
+        located = located.with_columns(
+            ready=pl.lit(self._first_work, pl.Int64).clip("begin", "end"),
+            is_last=pl.col("next") == NONE,
+            first_thread=pl.lit(pl.Series(self._first_threads, dtype=pl.Int32)).gather("device"),
+        ).with_columns(last=pl.lit(self._last_work, pl.Int64).clip("ready", "end"))
+        ended = located.filter("is_last")
+        others = self._idle.join(ended.select("device", "gap", "ready", "last", "is_last"), on="device", maintain_order="left")
+        others = others.with_columns(pl.col("begin", "end").clip("ready", "last"))
+        before = pl.concat([located.filter(~pl.col("is_last")).with_columns(begin="ready"), others], how="diagonal")
+        # Without a launch nothing is known of a kernel; of other work, that it follows.
+        issued = pl.coalesce(pl.col("launched").clip("begin", "end"), pl.when("is_last").then("end").otherwise("begin"))
+        before = before.with_columns(issued=issued)
+        is_launched, has_thread, is_last = pl.col("launched").is_not_null(), pl.col("thread") != UNKNOWN, pl.col("is_last")
+        has_first, of_first = pl.col("first_thread") != UNKNOWN, located.with_columns(thread="first_thread")
         no_launch = NO_LAUNCHES if self._run.events.launches is None else NO_LAUNCH
-        located = gaps.select("device", "thread", first_thread=pl.Series(first_thread, dtype=pl.Int32))
-        by_thread = _pieces(is_launched & (thread != UNKNOWN), ready, issued, "starved_host")
-        by_thread = by_thread.hstack(located.select("device", "thread")[by_thread["gap"]])
-        starting = _pieces(first_thread != UNKNOWN, begin, ready, "start_up")
-        starting = starting.hstack(located.select("device", thread="first_thread")[starting["gap"]])
-        ended, of_others = self._before_others(gaps.filter(is_last), np.flatnonzero(is_last), ready[is_last], last[is_last])
-        starved = self._starved(pl.concat([by_thread, starting, of_others], how="diagonal"))
-        of_no_thread = pl.concat(
-            [
-                _pieces(is_last, ready, last, "starved_ended"),
-                _pieces(~is_launched & ~is_last, ready, end, "undecided", no_launch),
-                _pieces(is_launched & (thread == UNKNOWN), ready, issued, "starved_unknown"),
-            ]
+        starved = self._starved(
+            pl.concat(
+                [
+                    _pieces(before.filter(is_launched & has_thread), "begin", "issued", "starved_host"),
+                    _pieces(of_first.filter(has_first), "begin", "ready", "start_up"),
+                ]
+            )
         )
-        of_no_thread = of_no_thread.with_columns(gaps["device"].gather(of_no_thread["gap"]))
-        of_running = self._running_first(self._with_running(self._on_devices.cut(of_no_thread, "device")))
-        pieces = [
-            _pieces(first_thread == UNKNOWN, begin, ready, "start_up"),
-            _pieces(is_last, last, end, "shut_down"),
-            *of_running[:-1],
-            of_running[-1].filter(pl.col("part") != "starved_ended"),
-            ended,
-            *self._running_first(starved),
-            *self._waits(gaps, issued, is_launched),
+        of_no_thread = [
+            _pieces(before.filter(is_launched & ~has_thread), "begin", "issued", "starved_unknown"),
+            _pieces(before.filter(~is_launched & is_last), "begin", "issued", "starved_ended"),
+            _pieces(before.filter(~is_launched & ~is_last), "begin", "end", "undecided", no_launch),
+            # Of this only what runs counts: what is idle is in `before`.
+            _pieces(ended, "ready", "last", "shut_down"),
         ]
-        return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
-
-    def _before_others(
-        self, gaps: pl.DataFrame, gap: Numbers, ready: Numbers, last: Numbers
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Idle pieces of gaps that no compute kernel ends, from `ready` to `last`: other work may follow each of them.
-
-        Returns
-        -------
-        Those of which no thread is known that launches what follows, with what is after its launch; and windows of threads
-        until the launch, with `device` and `thread`.
-        """
-        of_device = gaps.select("device", gap=pl.Series(gap, dtype=pl.Int32), ready=pl.Series(ready), last=pl.Series(last))
-        idle = self._idle.join(of_device, on="device", how="inner", maintain_order="left")
-        begin, end = (
-            np.clip(idle[edge].to_numpy(), idle["ready"].to_numpy(), idle["last"].to_numpy()) for edge in ("begin", "end")
-        )
-        is_launched, has_thread = idle["launched"].is_not_null().to_numpy(), (idle["thread"] != UNKNOWN).to_numpy()
-        issued = np.where(is_launched, np.clip(idle["launched"].fill_null(0).to_numpy(), begin, end), end)
-        pieces = pl.concat(
-            [
-                _pieces(~is_launched, begin, issued, "starved_ended"),
-                _pieces(is_launched & ~has_thread, begin, issued, "starved_unknown"),
-                _pieces(is_launched, issued, end, "queued"),
-            ]
-        )
-        windows = _pieces(is_launched & has_thread, begin, issued, "starved_host")
-        windows = windows.hstack(idle.select("device", "thread")[windows["gap"]])
-        # Of the gaps, not of these rows.
-        of_gaps, windows = (frame.with_columns(idle["gap"].gather(frame["gap"])) for frame in (pieces, windows))
-        return of_gaps, windows
+        cut = self._with_running(self._on_devices.cut(pl.concat(of_no_thread), "device"))
+        pieces = [
+            pl.DataFrame(schema=PIECE_SCHEMA),
+            _pieces(located.filter(~has_first), "begin", "ready", "start_up"),
+            _pieces(ended, "last", "end", "shut_down"),
+            *self._running(cut),
+            cut.filter(IS_IDLE & (pl.col("part") != "shut_down")),
+            _pieces(before.filter(is_launched & is_last), "issued", "end", "queued"),
+            *self._running(starved),
+            starved.filter(IS_IDLE),
+            *self._waits(before.filter(is_launched & ~is_last)),
+        ]
+        return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), starved
 
     def _with_running(self, pieces: pl.DataFrame) -> pl.DataFrame:
         """Pieces that are cut where anything begins or ends on their device, with `nccl` and `copy`."""
-        return pieces.with_columns(nccl=self._nccl.at(pieces), copy=self._copies.at(pieces))
+        columns = {"nccl": self._nccl.at(pieces), "copy": self._copies.at(pieces)}
+        return pieces.with_columns(pl.Series(name, place, dtype=pl.Int32) for name, place in columns.items())
 
-    def _running_first(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
-        """Pieces of `_with_running`: those in which something runs on the device are of its part."""
-        in_nccl, in_copy = pl.col("nccl") != NONE, (pl.col("nccl") == NONE) & (pl.col("copy") != NONE)
-        edges = ("gap", "begin", "end")
-        copies = pieces.filter(in_copy).select(*edges, _part("copy"), operation=pl.col("copy").cast(pl.Int32))
-        return [
-            *self._communication(pieces.filter(in_nccl).select(*edges, operation=pl.col("nccl").cast(pl.Int32))),
-            copies,
-            pieces.filter(~in_nccl & ~in_copy).select(*edges, "part", "detail"),
-        ]
+    def _running(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
+        """Those pieces of `_with_running` in which something runs on the device, as its parts."""
+        in_nccl = pl.col("nccl") != NONE
+        copies = pieces.filter(~in_nccl & (pl.col("copy") != NONE)).select(
+            "gap", "begin", "end", _part("copy"), operation="copy"
+        )
+        of_nccl = self._communication(pieces.filter(in_nccl).select("gap", "begin", "end", operation="nccl"))
+        return [copies, *of_nccl]
 
     def _starved(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows of threads (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what these did and what ran on the
@@ -454,13 +420,13 @@ class PiecesOfGaps:
         cut = cut.with_columns(part=part).drop("state", "unified")
         return self._with_running(self._on_devices.cut(cut, "device"))
 
-    def _waits(self, gaps: pl.DataFrame, issued: Numbers, is_launched: Mask) -> list[pl.DataFrame]:
-        """Pieces from the launch of what ends gaps, by what that waited for."""
-        gap = np.flatnonzero(is_launched & (gaps["end"].to_numpy() > issued))
-        following = self._run.operations[gaps["next"].gather(gap)]
+    def _waits(self, gaps: pl.DataFrame) -> list[pl.DataFrame]:
+        """Pieces of gaps from the launch of the kernels that end them, by what these waited for."""
+        gaps = gaps.filter(pl.col("end") > pl.col("issued"))
+        following = self._run.operations[gaps["next"]]
         row, start, end = (following[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
-        walked = self._predecessors.walk(row, start, end, issued[gap])
-        waits = pl.DataFrame({"gap": gap[walked.window].astype(np.int32), "begin": walked.begin, "end": walked.end})
+        walked = self._predecessors.walk(row, start, end, gaps["issued"].to_numpy())
+        waits = gaps.select("gap", "device")[walked.window].with_columns(begin=walked.begin, end=walked.end)
         is_queued = walked.key == NONE
         place = self._predecessors.operation[walked.key[~is_queued]]
         kind = self._run.kind(self._run.operations["number"].gather(place).to_numpy())
@@ -472,7 +438,7 @@ class PiecesOfGaps:
         return [
             awaited.filter(~is_communication),
             *(pieces.with_columns(is_waited=True) for pieces in of_nccl),
-            self._queued(queued.with_columns(gaps["device"].gather(queued["gap"]))),
+            self._queued(queued),
         ]
 
     def _queued(self, pieces: pl.DataFrame) -> pl.DataFrame:
@@ -549,11 +515,11 @@ def _part(name: str) -> pl.Expr:
     return pl.lit(name, PART).alias("part")
 
 
-def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: str, detail: str | None = None) -> pl.DataFrame:
-    """Pieces of those gaps where they have some length."""
-    gap = np.flatnonzero(is_such & (end > begin))
-    columns = pl.DataFrame({"gap": gap.astype(np.int32), "begin": begin[gap], "end": end[gap]})
-    return columns.with_columns(_part(part), detail=pl.lit(detail, DETAIL))
+def _pieces(rows: pl.DataFrame, begin: str, end: str, part: str, detail: str | None = None) -> pl.DataFrame:
+    """Pieces of a part of those gaps where they have some length: columns `gap`, `device`, `thread`, `begin`, `end`, `part` and
+    `detail`."""
+    long = rows.filter(pl.col(end) > pl.col(begin))
+    return long.select("gap", "device", "thread", _part(part), begin=begin, end=end, detail=pl.lit(detail, DETAIL))
 
 
 def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:

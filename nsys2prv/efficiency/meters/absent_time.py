@@ -18,7 +18,7 @@ from nsys2prv.efficiency.intervals import NONE, expanded, search
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.absent_pieces import PiecesOfGaps
+from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -38,7 +38,6 @@ _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (host_states.COMMUNICATOR, host_states.CONTEXT, *host_states.WAITING)]
-_IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
@@ -205,7 +204,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
             {
                 **_sums_of_pieces(run, ordered),
                 **_sums_of_threads(run, starved),
-                "by_function": _functions(samples, starved.filter(_IS_IDLE)),
+                "by_function": _functions(samples, starved.filter(IS_IDLE)),
                 "longest": _longest(block, pieces),
                 "iterations": _in_windows(ordered, iterations),
                 "regions": _in_windows(ordered, regions),
@@ -251,7 +250,7 @@ def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """`by_host`, `of_hosts` and `starved_beside_nccl`, as of `AbsentTime`."""
     beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
-    starved = starved.filter(_IS_IDLE & (pl.col("part") != "start_up"))
+    starved = starved.filter(IS_IDLE & (pl.col("part") != "start_up"))
     names = [
         events.select(
             pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
