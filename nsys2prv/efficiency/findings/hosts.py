@@ -88,7 +88,7 @@ class DataLoading(
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
             f"of new data to the device; meanwhile the launching thread is in no CUDA call"
-            + (f", and sleeps or waits for {waiting} of the time" if waiting.value else "")
+            + (f", and sleeps or waits for {waiting} of the time" if waiting.value >= 0.01 else "")
         )
         in_os = losses.share("in_os", "part of the gaps in OS calls")
         return Finding(text, losses, (gaps, mean, longest, in_os, waiting))

@@ -8,10 +8,8 @@ such profiles calls the three launch-starved, blocking, and dependency-stalled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +47,6 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
 
-BLOCK_EVENTS = 500_000
-"""Events that are looked at together: it bounds the memory for what is only needed on the way."""
 PIECE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": PART, "detail": DETAIL, "operation": pl.Int32,
     "task": pl.Int32, "is_waited": pl.Boolean,
@@ -81,13 +77,6 @@ class Timeline:
     segments: Segments
     columns: Mapping[str, npt.NDArray[np.integer]]
 
-    @classmethod
-    def covered(cls, name: str, group: Numbers, events: pl.DataFrame) -> Timeline:
-        """1 while any event (columns `start`, `end`) of a group is open, else 0; those of a negative group are left out."""
-        intervals = Intervals.of(group, events["start"], events["end"])
-        edges = segments(intervals.only(group >= 0))
-        return cls(edges, {name: (edges.counts[0] > 0).astype(np.int8)})
-
     def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
         """Pieces, cut where segments of their groups begin or end, with the columns of the segments.
 
@@ -107,18 +96,15 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     """What calling threads do: `state`, a place in `host_states.STATES` (COMPUTING: none is open); `call`, the place in
     `run.calls` of the innermost call of the first kind that is open; NONE: none; and `off_cpu`, whether the thread is off its
     CPU, whatever else."""
-    on_threads, activity = run.on_threads, run.activity_of_threads
+    on_threads, activity, calls = run.on_threads, run.activity_of_threads, run.calls
     depth: npt.NDArray[np.int32] = np.zeros(len(activity), dtype=np.int32)
     for kind, counts in enumerate(on_threads.counts[FIRST_CALL:OFF_CPU]):
         np.copyto(depth, counts, where=activity == kind, casting="same_kind")
-
-    def groups(calls: pl.DataFrame) -> Numbers:
-        # Calls of one kind are nested in each other.
-        thread = run.place_of_caller[calls["row"].to_numpy()]
-        kind = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
-        return np.where(thread >= 0, thread * ACTIVITIES + kind, NONE)
-
-    call = _innermost(on_threads, ACTIVITIES, activity, depth, run.calls, groups)
+    thread = run.place_of_caller[calls["row"].to_numpy()]
+    # Calls of one kind are nested in each other.
+    kind_of_call = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
+    group = np.where(thread >= 0, thread * ACTIVITIES + kind_of_call, NONE)
+    call = _innermost(on_threads, on_threads.group * ACTIVITIES + activity, depth, calls, group)
     off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
     return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
 
@@ -126,62 +112,34 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
 def ranges_of_threads(run: MeasuredRun) -> Timeline:
     """`range` of calling threads: the place in `run.frame(RANGES)` of the innermost NVTX range (push/pop); NONE: none."""
     ranges = run.frame(RANGES)
-
-    def groups(block: pl.DataFrame) -> Numbers:
-        is_nested = (block["number"] != event_types.NVTX_RANGE).to_numpy()
-        return np.where(is_nested, run.place_of_caller[block["row"].to_numpy()], NONE)
-
-    thread = groups(ranges)
+    is_nested = (ranges["number"] != event_types.NVTX_RANGE).to_numpy()
+    thread = np.where(is_nested, run.place_of_caller[ranges["row"].to_numpy()], NONE)
     edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
-    nothing: npt.NDArray[np.uint8] = np.zeros(len(edges), dtype=np.uint8)
-    depth = edges.counts[0].astype(np.int32)
-    return Timeline(edges, {"range": _innermost(edges, 1, nothing, depth, ranges, groups)})
+    return Timeline(edges, {"range": _innermost(edges, edges.group, edges.counts[0], ranges, thread)})
 
 
 def _innermost(
-    edges: Segments,
-    kinds: int,
-    kind: Integers,
-    depth: npt.NDArray[np.int32],
-    events: pl.DataFrame,
-    groups: Callable[[pl.DataFrame], Numbers],
+    edges: Segments, of_edges: Numbers, depth: Integers, events: pl.DataFrame, group: Numbers
 ) -> npt.NDArray[np.int32]:
     """For each segment the place of the innermost open event; NONE: there is none.
 
     Parameters
     ----------
-    kinds, kind, depth
-        Number of kinds of events; of each segment the kind that counts, and how many of it are open.
-    events
-        Sorted by `start`.
-    groups
-        Of events the group of the segments times `kinds` plus the kind; NONE: they do not count.
+    of_edges, depth
+        Of each segment the group of events that counts, and how many of it are open.
+    group
+        Of each event; NONE: it does not count.
     """
     innermost: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
-    begin, of_edges = edges.begin, edges.group.astype(np.int32)
     start, end = (events[name].to_numpy() for name in ("start", "end"))
-    bounds = [0, *start[BLOCK_EVENTS::BLOCK_EVENTS].tolist(), np.iinfo(np.int64).max]
-    for low, high in pairwise(bounds):
-        opened = np.flatnonzero((start < high) & (end > low) & (end > start))
-        group = groups(events[opened])
-        opened, group = opened[group >= 0], group[group >= 0]
-        segment = np.flatnonzero((begin >= low) & (begin < high) & (depth > 0))
-        of_segment, time = of_edges[segment].astype(np.int64) * kinds + kind[segment], begin[segment]
-        place = Nested(group, start[opened], end[opened]).innermost(of_segment, time, depth[segment].astype(np.int64))
-        innermost[segment] = np.append(opened, NONE)[place]
+    event, segment = np.flatnonzero((end > start) & (group >= 0)), np.flatnonzero(depth > 0)
+    nested = Nested(group[event], start[event], end[event])
+    place = nested.innermost(of_edges[segment], edges.begin[segment], depth[segment].astype(np.int64))
+    innermost[segment] = np.append(event, NONE)[place]
     return innermost
 
 
 # -- what an operation waited for --------------------------------------------------------------------
-
-
-class Pieces(NamedTuple):
-    """Pieces of windows: the window of each, its start and end (ns), and the key of what holds in it."""
-
-    window: Numbers
-    begin: Numbers
-    end: Numbers
-    key: Numbers
 
 
 class Predecessors:
@@ -207,61 +165,52 @@ class Predecessors:
         self._row, self._start = row[place], start[place]
         self._ends = Moments.of(self._row, end[place])
         awaited_row, awaited_end = self._awaited(events)
-        self._predecessor: npt.NDArray[np.int32] = np.empty(len(place), dtype=np.int32)
-        for first in range(0, len(place), BLOCK_EVENTS):
-            block = slice(first, first + BLOCK_EVENTS)
-            self._predecessor[block] = self._waited_for(
-                self._row[block], self._start[block], awaited_row[block], awaited_end[block]
-            )
+        in_stream, awaited = self._ends.place(self._row, self._start), self._ends.place(awaited_row, awaited_end)
+        is_later = (awaited != NONE) & (self._end(awaited) == awaited_end) & (awaited_end <= self._start)
+        is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end(in_stream))
+        self._predecessor = np.where(is_later, awaited, in_stream).astype(np.int32)
 
     def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
         """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
         awaited = pl.concat([events.on_streams, events.inferred]).sort("awaited_end", "awaited_row")
-        if awaited.is_empty():
-            nothing = np.broadcast_to(np.int64(NONE), len(self._row))
-            return nothing, nothing
         last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
         operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
         joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
-        awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
-        return awaited_row, awaited_end
-
-    def _waited_for(self, row: Numbers, start: Numbers, awaited_row: Numbers, awaited_end: Numbers) -> Numbers:
-        """Place of what operations waited for; NONE: nothing."""
-        in_stream, awaited = self._ends.place(row, start), self._ends.place(awaited_row, awaited_end)
-        is_later = (awaited_row != NONE) & (awaited != NONE) & (self._end(awaited) == awaited_end) & (awaited_end <= start)
-        is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end(in_stream))
-        return np.where(is_later, awaited, in_stream)
+        row, end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
+        return row, end
 
     def _end(self, place: Numbers) -> Numbers:
         return self._ends.code.time(self._ends.keys[place])
 
-    def walk(self, row: Numbers, start: Numbers, end: Numbers, until: Numbers) -> Pieces:
+    def walk(self, row: Numbers, start: Numbers, end: Numbers, until: Numbers) -> pl.DataFrame:
         """Pieces from `until` to the start of each operation (`row`, `start`, `end`), by the operations that it waited for.
 
-        `until` is the time before each start at which the walk ends, ns. The pieces are in no order. `key` is the place of an
-        operation in `operation`: the piece is a part of it; NONE: between two of them, or before all that are waited for.
+        `until` is the time before each start at which the walk ends, ns.
+
+        Returns
+        -------
+        In no order: `window`, the place of the operation in the columns; `begin`, `end`, ns; and `operation`, the place in
+        `run.operations` of what was waited for then; NONE: between two of them, or before all that are waited for.
         """
-        if not len(self._row):
-            return Pieces(np.arange(len(row)), until, start, np.full(len(row), NONE))
         itself = self._ends.place(row, end)
-        is_itself = (itself != NONE) & (self._start[itself] == start)
-        place = np.where(is_itself, self._predecessor[itself], self._ends.place(row, start))
+        is_itself = (itself != NONE) & (self._start[itself] == start) if len(self._row) else itself != NONE
+        place = np.where(is_itself, np.append(self._predecessor, NONE)[itself], self._ends.place(row, start))
+        operation = np.append(self.operation, NONE)
         window, at = np.arange(len(row)), start
-        walked = [Pieces(window[:0], at[:0], at[:0], place[:0])]
+        walked = []
         while len(window):
             lower = until[window]
-            ended = np.where(place == NONE, lower, np.maximum(self._end(place), lower))
-            walked.append(Pieces(window, ended, at, np.full(len(window), NONE)))
+            ended = np.where(place == NONE, lower, np.maximum(self._end(place), lower)) if len(self._row) else lower
+            walked.append((window, ended, at, np.full(len(window), NONE)))
             goes_on = ended > lower
             window, at, place, lower = window[goes_on], ended[goes_on], place[goes_on], lower[goes_on]
             began = np.maximum(self._start[place], lower)
-            walked.append(Pieces(window, began, at, place))
+            walked.append((window, began, at, operation[place]))
             goes_on = began > lower
             window, at, place = window[goes_on], began[goes_on], self._predecessor[place[goes_on]].astype(np.int64)
-        pieces = Pieces(*(np.concatenate(column) for column in zip(*walked, strict=True)))
-        has_length = pieces.end > pieces.begin
-        return Pieces(*(column[has_length] for column in pieces))
+        schema = {"window": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "operation": pl.Int32}
+        pieces = pl.concat([pl.DataFrame(schema=schema), *(pl.DataFrame(piece, schema=schema) for piece in walked)])
+        return pieces.filter(pl.col("end") > pl.col("begin"))
 
 
 class Running:
@@ -320,7 +269,8 @@ class PiecesOfGaps:
         self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": _work(run.on_tasks)})
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified")
         moves = run.operations.filter(is_unified)
-        self._unified = Timeline.covered("unified", run.events.rows.device[moves["row"].to_numpy()], moves)
+        edges = segments(Intervals.of(run.events.rows.device[moves["row"].to_numpy()], moves["start"], moves["end"]))
+        self._unified = Timeline(edges, {"unified": (edges.counts[0] > 0).astype(np.int8)})
         kind = run.kind(run.operations["number"].to_numpy())
         self._nccl, self._copies = Running(run, kind == NCCL), Running(run, (kind == MEMORY) & ~is_unified.to_numpy())
         # Migrations of unified memory are on the row of a stream, but not in its order.
@@ -426,19 +376,18 @@ class PiecesOfGaps:
         following = self._run.operations[gaps["next"]]
         row, start, end = (following[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
         walked = self._predecessors.walk(row, start, end, gaps["issued"].to_numpy())
-        waits = gaps.select("gap", "device")[walked.window].with_columns(begin=walked.begin, end=walked.end)
-        is_queued = walked.key == NONE
-        place = self._predecessors.operation[walked.key[~is_queued]]
-        kind = self._run.kind(self._run.operations["number"].gather(place).to_numpy())
-        awaited = waits.filter(~is_queued).with_columns(part=_PART_OF_KIND.gather(kind), operation=pl.Series(place))
+        task = pl.Series("task", self._run.events.rows.task[row], dtype=pl.Int32)
+        waits = walked.hstack(gaps.select("gap", "device", task)[walked["window"]]).drop("window")
+        is_queued = pl.col("operation") == NONE
+        awaited = waits.filter(~is_queued).drop("task")
+        kind = self._run.kind(self._run.operations["number"].gather(awaited["operation"]).to_numpy())
+        awaited = awaited.with_columns(part=_PART_OF_KIND.gather(kind))
         is_communication = pl.col("part") == "communication"
-        task = self._run.events.rows.task[row[walked.window[is_queued]]]
-        queued = waits.filter(is_queued).with_columns(task=pl.Series(task, dtype=pl.Int32))
         of_nccl = self._communication(awaited.filter(is_communication))
         return [
             awaited.filter(~is_communication),
             *(pieces.with_columns(is_waited=True) for pieces in of_nccl),
-            self._queued(queued),
+            self._queued(waits.filter(is_queued)),
         ]
 
     def _queued(self, pieces: pl.DataFrame) -> pl.DataFrame:
@@ -458,30 +407,22 @@ class PiecesOfGaps:
         kernels = self._run.operations.select(pl.col("row", "start").gather(pieces["operation"]))
         joined = pieces.with_columns(kernels).join(self._arrivals, on=["row", "start"], how="left")
         is_matched = pl.col("waited").is_not_null()
-        arrived = pl.col("start") + pl.col("waited")
-        decided = arrived + pl.col("undecided")
-        begin, end = pl.col("begin"), pl.col("end")
-        late = pl.min_horizontal(end, arrived)
-        open_ = pl.max_horizontal(begin, arrived), pl.min_horizontal(end, decided)
-        cuts: tuple[tuple[pl.Expr, pl.Expr, pl.Expr, str, str | None], ...] = (
-            (~is_matched, begin, end, "communication", UNMATCHED),
-            (is_matched, begin, late, "late_rank", None),
-            (is_matched, *open_, "communication", CLOCKS),
-            (is_matched, pl.max_horizontal(begin, decided), end, "transfer", None),
-        )
+        arrived = pl.when(is_matched).then(pl.col("start") + pl.col("waited")).otherwise("begin").clip("begin", "end")
+        decided = pl.when(is_matched).then(pl.col("start") + pl.col("waited") + pl.col("undecided")).otherwise("end")
+        reason = pl.when(is_matched).then(pl.lit(CLOCKS, DETAIL)).otherwise(pl.lit(UNMATCHED, DETAIL))
+        joined = joined.with_columns(arrived=arrived, reason=reason).with_columns(decided=decided.clip("arrived", "end"))
+        cuts = (("begin", "arrived", "late_rank"), ("arrived", "decided", "communication"), ("decided", "end", "transfer"))
         return [
-            joined.filter(is_such)
-            .select(
+            joined.filter(pl.col(last) > pl.col(first)).select(
                 "gap",
                 "operation",
                 _part(part),
                 begin=first,
                 end=last,
-                detail=pl.lit(reason, DETAIL),
+                detail="reason" if part == "communication" else pl.lit(None, DETAIL),
                 task="task" if part == "late_rank" else pl.lit(None, pl.Int32),
             )
-            .filter(pl.col("end") > pl.col("begin"))
-            for is_such, first, last, part, reason in cuts
+            for first, last, part in cuts
         ]
 
 
