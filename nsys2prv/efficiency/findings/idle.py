@@ -242,7 +242,7 @@ class WaitingHosts(
 ):
     least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
     states = WAITING
-    doing = "sleeps or waits"
+    doing = "sleeps, waits or gets no CPU"
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:

@@ -29,26 +29,14 @@ from nsys2prv.efficiency.intervals import (
     segments,
 )
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
-from nsys2prv.efficiency.meters.absent_tables import (
-    BESIDE_NCCL,
-    BESIDE_WORK,
-    CLOCKS,
-    DETAIL,
-    NO_EVENTS,
-    NO_EVENTS_OF_NCCL,
-    NO_LAUNCH,
-    NO_LAUNCHES,
-    OF_STATES,
-    PART,
-    UNMATCHED,
-)
+from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between, threads_that_launched
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
 
 PIECE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": PART, "detail": DETAIL, "operation": pl.Int32,
+    "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": parts.PART, "detail": parts.DETAIL, "operation": pl.Int32,
     "task": pl.Int32, "is_waited": pl.Boolean,
 }  # fmt: skip
 _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -56,7 +44,7 @@ _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
 }  # fmt: skip
 IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
 """Nothing runs on the device."""
-_PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=PART)
+_PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=parts.PART)
 
 
 # -- what holds when ---------------------------------------------------------------------------------
@@ -309,7 +297,7 @@ class PiecesOfGaps:
         before = before.with_columns(issued=issued)
         is_launched, has_thread, is_last = pl.col("launched").is_not_null(), pl.col("thread") != UNKNOWN, pl.col("is_last")
         has_first, of_first = pl.col("first_thread") != UNKNOWN, located.with_columns(thread="first_thread")
-        no_launch = NO_LAUNCHES if self._run.events.launches is None else NO_LAUNCH
+        no_launch = parts.NO_LAUNCHES if self._run.events.launches is None else parts.NO_LAUNCH
         starved = self._starved(
             pl.concat(
                 [
@@ -361,10 +349,10 @@ class PiecesOfGaps:
         state = pl.when((pl.col("state") == COMPUTING) & ~is_scheduled).then(UNSCHEDULED).otherwise("state")
         # The thread is in no call while its access to memory that is on the device makes that memory move.
         moves = (state >= OFF_CPU) & (pl.col("unified") > 0)
-        of_state = pl.lit(pl.Series(OF_STATES, dtype=PART)).gather(state)
+        of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
         part = (
             pl.when((pl.col("part") == "start_up") & (state >= FIRST_CALL)).then("part")
-            .when(moves).then(pl.lit("starved_unified_memory", PART))
+            .when(moves).then(pl.lit("starved_unified_memory", parts.PART))
             .otherwise(of_state)
         )  # fmt: skip
         cut = cut.with_columns(part=part).drop("state", "unified")
@@ -398,9 +386,11 @@ class PiecesOfGaps:
         # An event may have been awaited that was not recorded.
         is_open = ~moves & (work > 0) & pl.col("task").is_in(self._unrecorded.tolist())
         part = pl.when(moves).then(pl.lit("unified_memory")).when(is_open).then(pl.lit("undecided")).otherwise(pl.lit("queued"))
-        details = pl.Series([None, BESIDE_WORK, BESIDE_NCCL, None, NO_EVENTS, NO_EVENTS_OF_NCCL], dtype=DETAIL)
+        details = pl.Series(
+            [None, parts.BESIDE_WORK, parts.BESIDE_NCCL, None, parts.NO_EVENTS, parts.NO_EVENTS_OF_NCCL], dtype=parts.DETAIL
+        )
         detail = pl.when(~moves).then(pl.lit(details).gather(work.cast(pl.Int32) + 3 * is_open))
-        return cut.select("gap", "begin", "end", part=part.cast(PART), detail=detail)
+        return cut.select("gap", "begin", "end", part=part.cast(parts.PART), detail=detail)
 
     def _communication(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
         """Pieces in which NCCL kernels were waited for, as late ranks, transfer, and what is not decidable of these."""
@@ -409,7 +399,7 @@ class PiecesOfGaps:
         is_matched = pl.col("waited").is_not_null()
         arrived = pl.when(is_matched).then(pl.col("start") + pl.col("waited")).otherwise("begin").clip("begin", "end")
         decided = pl.when(is_matched).then(pl.col("start") + pl.col("waited") + pl.col("undecided")).otherwise("end")
-        reason = pl.when(is_matched).then(pl.lit(CLOCKS, DETAIL)).otherwise(pl.lit(UNMATCHED, DETAIL))
+        reason = pl.when(is_matched).then(pl.lit(parts.CLOCKS, parts.DETAIL)).otherwise(pl.lit(parts.UNMATCHED, parts.DETAIL))
         joined = joined.with_columns(arrived=arrived, reason=reason).with_columns(decided=decided.clip("arrived", "end"))
         cuts = (("begin", "arrived", "late_rank"), ("arrived", "decided", "communication"), ("decided", "end", "transfer"))
         return [
@@ -419,7 +409,7 @@ class PiecesOfGaps:
                 _part(part),
                 begin=first,
                 end=last,
-                detail="reason" if part == "communication" else pl.lit(None, DETAIL),
+                detail="reason" if part == "communication" else pl.lit(None, parts.DETAIL),
                 task="task" if part == "late_rank" else pl.lit(None, pl.Int32),
             )
             for first, last, part in cuts
@@ -453,14 +443,14 @@ def _work(edges: Segments) -> npt.NDArray[np.int8]:
 
 
 def _part(name: str) -> pl.Expr:
-    return pl.lit(name, PART).alias("part")
+    return pl.lit(name, parts.PART).alias("part")
 
 
 def _pieces(rows: pl.DataFrame, begin: str, end: str, part: str, detail: str | None = None) -> pl.DataFrame:
     """Pieces of a part of those gaps where they have some length: columns `gap`, `device`, `thread`, `begin`, `end`, `part` and
     `detail`."""
     long = rows.filter(pl.col(end) > pl.col(begin))
-    return long.select("gap", "device", "thread", _part(part), begin=begin, end=end, detail=pl.lit(detail, DETAIL))
+    return long.select("gap", "device", "thread", _part(part), begin=begin, end=end, detail=pl.lit(detail, parts.DETAIL))
 
 
 def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
