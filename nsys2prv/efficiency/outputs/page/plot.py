@@ -296,11 +296,6 @@ ACTIVITIES: tuple[tuple[str, str, str], ...] = (
 LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
 """Colours of lines; of more lines than colours all have the first one."""
 
-CAUSES = tuple(
-    (name, title, colour) for (name, title), colour in zip(CAUSE_TITLES.items(), itertools.cycle(("#8c8c8c", *LINES)))
-)
-"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
-
 _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": (ACTIVITIES[0][2],),
     parts.START_UP: ("#b9bec6", "#d4b106", "#7a5c00"),
@@ -326,6 +321,10 @@ def _shades(colours: Sequence[str]) -> Iterator[str]:
         for colour in colours:
             channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
             yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
+
+
+CAUSES = tuple((*named, colour) for named, colour in zip(CAUSE_TITLES.items(), _shades(("#8c8c8c", *LINES)), strict=False))
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
