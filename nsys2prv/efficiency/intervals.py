@@ -317,8 +317,13 @@ class Elapsed:
         edges = [self._edge(place, time, low, lengths) for place, time in zip(places, (begin, end), strict=True)]
         before: Numbers = np.zeros(len(lengths) + 1, dtype=np.int64)
         for key in range(self._keys):
-            np.cumsum(np.where(keys == key, lengths, 0), out=before[1:])
-            first, last = (before[place] + np.where(keys[place] == key, part, 0) for place, part in edges)
+            is_key = keys == key
+            if not is_key.any():
+                yield np.zeros(len(group), dtype=np.int64)
+                continue
+            np.multiply(lengths, is_key, out=before[1:])
+            np.cumsum(before[1:], out=before[1:])
+            first, last = (before[place] + part * is_key[place] for place, part in edges)
             yield last - first
 
     def _edge(self, segment: Numbers, time: Numbers, low: int, lengths: Numbers) -> tuple[Numbers, Numbers]:
