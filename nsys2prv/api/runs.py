@@ -25,7 +25,7 @@ from nsys2prv.efficiency.what_if import WhatIfResult, replayed_events
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import full_disk_named, scratch_folder
+from nsys2prv.execution.output_files import disk_errors, scratch_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
@@ -113,15 +113,15 @@ class NsysRun:
         folder = self._folder = self._resources.enter_context(scratch_folder(self.options.scratch))
         options = self.options
         pool = self._resources.enter_context(workers(options.workers, options.scheduler, options.memory, [folder]))
-        with full_disk_named(folder.parent):
+        with disk_errors(folder.parent):
             return RunSession(self.inputs, SOURCES, options, folder, pool)
 
     @cached_property
     def _run_events(self) -> RunEvents:
         """Events of the run for measurements: they are read once."""
         session = self._session
-        check_size(session.plan, COLLECTIONS, memory.left(self.options.memory))
-        with full_disk_named(self._folder.parent):
+        check_size(session.plan, COLLECTIONS, memory.left(self.options.memory, self.options.workers))
+        with disk_errors(self._folder.parent):
             return events_of_session(session, self.inputs, COLLECTIONS)
 
     @property
@@ -205,7 +205,7 @@ class NsysRun:
         self._check_open()
         if source not in self._events:
             session = self._session
-            with full_disk_named(self._folder.parent):
+            with disk_errors(self._folder.parent):
                 self._events[source] = events_frame(session, source)
         return self._events[source]
 
