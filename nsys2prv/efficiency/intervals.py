@@ -254,7 +254,7 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
         of_edge <<= edge_bits
         of_edge += is_end
         if kind is not None:
-            of_edge += kind.astype(np.uint8) << 1
+            of_edge += kind << 1
     edges.sort()
     what = (edges & ((1 << edge_bits) - 1)).astype(np.uint8)
     edges >>= edge_bits
@@ -265,7 +265,10 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
 
 def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
     """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
-    steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
+    is_begin = what == 2 * kind
+    if not is_begin.any():
+        return np.zeros(np.count_nonzero(selected), dtype=np.int8)
+    steps = is_begin.view(np.int8) - (what == 2 * kind + 1).view(np.int8)
     count = np.cumsum(steps, dtype=np.int32)[selected]
     return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
 
