@@ -75,10 +75,9 @@ NCCL_OPERATIONS = Table(
         Column.rate("bus_bandwidth", "best bandwidth x the factor of nccl-tests for the operation; null without size or ranks"),
     ),
     when="NCCL kernels",
-    order=700,
-    page=OnPage("communication", place=2, worst_first="total_ns"),
+    page=OnPage("communication", worst_first="total_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth", "bus_bandwidth"),
-        place=60, spare=("bandwidth", "count")),
+        spare=("bandwidth", "count")),
 )  # fmt: skip
 
 MOST_COLLECTIVES = 200
@@ -111,10 +110,9 @@ NCCL_WAITS = Table(
         Column.mean_ns("margin_ns", "how far starts of two ranks can be wrong against each other, median; null when not known"),
     ),
     when="NCCL collectives of two devices or more",
-    order=720,
-    page=OnPage("communication", place=5),
+    page=OnPage("communication"),
     console=OnConsole(("communicator", "collectives", ("residence_ns", "time in them"), "transfer_ns", ("waiting_ns", "rest"),
-        "waited_ns", ("undecided_ns", "not decidable")), place=60, spare=("waiting_ns", "collectives")),
+        "waited_ns", ("undecided_ns", "not decidable")), spare=("waiting_ns", "collectives")),
 )  # fmt: skip
 NCCL_STRAGGLERS = Table(
     "nccl_stragglers",
@@ -136,9 +134,9 @@ NCCL_STRAGGLERS = Table(
         Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=6, worst_first="caused_ns"),
+    page=OnPage("communication", worst_first="caused_ns"),
     console=OnConsole(("task", "collectives", "decided", "last", "waited_ns", ("caused_ns", "others waited"),
-        ("undecided_ns", "not decidable")), place=60, spare=("decided", "waited_ns")),
+        ("undecided_ns", "not decidable")), spare=("decided", "waited_ns")),
 )  # fmt: skip
 NCCL_COLLECTIVES = Table(
     "nccl_collectives",
@@ -160,7 +158,7 @@ NCCL_COLLECTIVES = Table(
         *_RESIDENCE,
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=7),
+    page=OnPage("communication"),
 )
 
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
