@@ -130,6 +130,8 @@ def match_sequences(
         return exchanged.inverse() if isinstance(exchanged, SequenceMatch) else exchanged
     candidates = _followed(first, second, precision)
     best = _best(candidates)
+    if isinstance(best, SequenceMatch):
+        best = _without_gaps(first, second, best)
     counted = match_by_count(first, second)
     if counted is None or counted.error > PRECISIONS[-1] or not _is_enough(first, second, counted):
         return best
@@ -157,7 +159,18 @@ def match_at_shift(
         return None
     error = float(np.median(np.abs(second.time[there] - expected[here])))
     match = SequenceMatch(here, there, error, _evidence(first, second, len(here), error))
-    return match if _is_enough(first, second, match) and match.evidence > 0 else None
+    return _without_gaps(first, second, match) if _is_enough(first, second, match) and match.evidence > 0 else None
+
+
+def _without_gaps(first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> SequenceMatch:
+    """All collectives by counting, where that is what a match does: a clock that jumps, or a rank that ends one late, is no
+    reason to leave any out."""
+    shifts = np.unique(match.second - match.first)
+    if len(shifts) > 1:
+        return match
+    places = np.arange(max(0, -shifts[0]), min(len(first), len(second) - shifts[0]))
+    is_same = np.array_equal(first.name[places], second.name[places + shifts[0]])
+    return replace(match, first=places, second=places + shifts[0]) if is_same else match
 
 
 def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMatch | None:

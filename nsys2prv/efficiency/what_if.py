@@ -13,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.changes import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.path import (
     CRITICAL_PATH,
     CRITICAL_PATH_TOTALS,
@@ -43,9 +43,11 @@ from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")
-_REPLAYED = Column.ns("replayed_ns", "with the changes; null where nothing is known of it")
+_NEAR = 0.1
+"""Part of what was measured, at most, by which bounds differ if one number is told beside them."""
+_REPLAYED = Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured")
 _BOUNDS = (
-    Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null likewise"),
+    Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null: nothing is known"),
     Column.ns("most_ns", "the most that it can be, likewise"),
 )
 
@@ -108,6 +110,7 @@ STANDARD: tuple[Mapping[str, Any], ...] = (
 )
 """Options of the scenarios of a run for which no change is requested."""
 
+NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -165,12 +168,13 @@ class WhatIfResult(Results):
 
 def _interval(row: Mapping[str, Any]) -> str:
     """A replayed time, and between what it is."""
-    if row["replayed_ns"] is None:
-        return "not known"
     least, most = row["least_ns"], row["most_ns"]
+    if least is None:
+        return "not known"
     if least == most:
         return time(least)
-    return f"{time(row['replayed_ns'])} ({time(least)} to {'not known' if most is None else time(most)})"
+    between = f"{time(least)} to {'not known' if most is None else time(most)}"
+    return between if row["replayed_ns"] is None else f"{time(row['replayed_ns'])} ({between})"
 
 
 def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = None) -> WhatIfResult:
@@ -207,8 +211,9 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         built = graph_of_events(events)
         interval = interval.of_part(events.length, recorded)
         if options.changes:
-            replayed, parts, lengths = _replayed(built, window.iterations, interval, options)
-            tables = {LENGTHS: lengths, ITERATIONS: parts.drop_nulls("iteration"), **_path_tables(built, replayed)}
+            replayed, parts = _replayed(built, window.iterations, interval, options)
+            of_parts = {LENGTHS: parts.drop_nulls("part"), ITERATIONS: parts.drop_nulls("iteration")}
+            tables = {**of_parts, **_path_tables(built, replayed)}
         else:
             tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
     frames = frames_by_name(tables, TABLES)
@@ -227,12 +232,26 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
 
 def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
-) -> tuple[Replay, pl.DataFrame, pl.DataFrame]:
-    """A run with changes: its replay, its parts with their replayed lengths, and columns of the table LENGTHS."""
-    events, changed = built.context.events, steps(built, options)
-    replayed, bounds = replay(built.graph, changed), _bounds(built, changed, options)
-    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
-    return replayed, parts, _lengths(parts, events, interval, "; ".join(bounds.reasons) or CLOCKS)
+) -> tuple[Replay, pl.DataFrame]:
+    """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
+    changed = steps(built, options)
+    replayed = replay(built.graph, changed)
+    bounds = _bounds(built, changed, options, replayed)
+    parts = _with_replays(built, _parts(built.context.events, iterations), replayed, bounds)
+    # The first and the last event of a part can be of different clocks.
+    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
+    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    parts = parts.with_columns(
+        least_ns=pl.when(is_part).then(least).otherwise("least_ns"),
+        most_ns=pl.when(is_part).then(pl.col("most_ns") + more).otherwise("most_ns"),
+    )
+    is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
+    return replayed, parts.with_columns(
+        reason=pl.when(~is_exact).then(pl.lit(reasons or CLOCKS, pl.String)),
+        difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
+        speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
+    )
 
 
 def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
@@ -241,21 +260,22 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     for changed in STANDARD:
         options = WhatIfOptions(**changed)
         try:
-            _, _, lengths = _replayed(built, iterations, interval, options)
-            row = lengths.row(0, named=True)
+            row = _replayed(built, iterations, interval, options)[1].row(0, named=True)
         except UsageError as error:
             row = {"measured_ns": built.context.events.length, "reason": str(error)}
         rows.append({**row, "scenario": " ".join(options.changes)})
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions) -> ReplayBounds:
+def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
     """The bounds of the replay with options; what compares ranks needs all of them."""
     events = built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
-    return replay_bounds(built, changed)
+        return ReplayBounds(None, None, (NOT_TYPICAL,))
+    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+        return ReplayBounds(None, None, (NO_TRANSFERS,))
+    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
@@ -266,33 +286,26 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     UsageError
         When one fits nothing of the run.
     """
-    selected: list[Step] = []
-    if options.scale:
-        selected.append(changes.scaled_work(built, options.scale))
-    if options.rank:
-        selected.append(changes.median_of_ranks(built, options.median_of))
-    if options.data_loading is not None:
-        selected.append(changes.loading_times(built, options.data_loading))
-    if options.no_launch_cost:
-        selected.append(changes.no_launch_cost(built))
-    if options.ideal_network:
-        selected.append(changes.ideal_network)
-    if options.no_late_ranks:
-        selected.append(changes.no_late_ranks(built, list(selected)))
-    return selected
+    selected = [
+        *([changes.scaled_work(built, options.scale)] if options.scale else []),
+        *([changes.median_of_ranks(built, options.median_of)] if options.rank else []),
+        *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
+        *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
+        *([changes.ideal_network] if options.ideal_network else []),
+    ]
+    return [*selected, changes.no_late_ranks(built, selected)] if options.no_late_ranks else selected
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, totals = ["by", "name"], []
-    for name, path_of in (("measured_ns", as_measured(built.graph)), ("replayed_ns", replayed)):
-        segments = path_segments(built, path_of)
-        totals.append(PathTotals(segments).rows(built).select(*key, pl.col("total_ns").alias(name)))
-    of_both = totals[1].join(totals[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
-    return {
-        PATH_TOTALS: of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
-        CRITICAL_PATH: segment_rows(built, segments),
-    }
+    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (as_measured(built.graph), replayed)]
+    measured, new = (
+        PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
+        for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
+    )
+    of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
+    totals = of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0))
+    return {PATH_TOTALS: totals, CRITICAL_PATH: segment_rows(built, paths[1])}
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
@@ -306,27 +319,10 @@ def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
 
 
-def _lengths(parts: pl.DataFrame, events: RunEvents, interval: LengthInterval, reasons: str) -> pl.DataFrame:
-    """Columns of the table LENGTHS, from parts with their replays."""
-    # Its first and its last event can be of different clocks.
-    most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - events.length)
-    least = (pl.col("least_ns") - (events.length - interval.least)).clip(lower_bound=0)
-    is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    return (
-        parts.drop_nulls("part")
-        .with_columns(least_ns=least, most_ns=most)
-        .with_columns(
-            reason=pl.when(is_exact).then(None).otherwise(pl.lit(reasons, pl.String)),
-            difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
-            speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
-        )
-    )
-
-
 def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:
     """Parts of the run with their measured lengths, those in a replay, and their bounds."""
     measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
-    if not bounds.is_known:
+    if bounds.least is None:
         return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
     begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
 
@@ -337,8 +333,15 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
 
     new = lengths(replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    most = pl.lit(None, pl.Int64) if bounds.is_open else pl.Series(all_replays.max(axis=0))
-    return measured.with_columns(replayed_ns=pl.Series(new), least_ns=pl.Series(all_replays.min(axis=0)), most_ns=most)
+    # What makes nothing longer makes no part of the run longer.
+    longest = all_replays.max(axis=0) if replayed.growth else np.minimum(all_replays.max(axis=0), end - begin)
+    least, most = (
+        pl.lit(pl.Series(all_replays.min(axis=0))),
+        pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64),
+    )
+    is_wide = (most - least).fill_null(0) > _NEAR * pl.col("measured_ns")
+    estimate = pl.when(~is_wide).then(pl.Series(new))
+    return measured.with_columns(replayed_ns=estimate, least_ns=least, most_ns=most)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:

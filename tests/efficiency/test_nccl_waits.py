@@ -102,7 +102,7 @@ def test_where_clocks_of_hosts_are_not_known_ranks_of_one_host_are_compared(tmp_
     assert (
         "Which rank arrives last is not decidable in 3 of 3 collectives (100.0 %), and 32.2 % of the time in them may be "
         "waits: ranks arrive closer together than their clocks are known"
-    ) in result.as_text()
+    ) in result.as_text(verbose=True)
 
 
 def test_what_is_within_the_errors_of_clocks_is_not_decidable(tmp_path: Path) -> None:

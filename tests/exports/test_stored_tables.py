@@ -123,18 +123,6 @@ def test_many_values_are_not_kept(path: Path, batches_loaded: list[int], monkeyp
     assert sum(batches_loaded) < 3 * ROWS
 
 
-def test_nothing_but_nulls_takes_no_space(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"update {TABLE} set text = null, doubleValue = null")
-    files = stored(path)
-
-    kinds = {batch.load([place]).dtypes[0] for batch in files.stored[TABLE][0].batches for place in (4, 5)}
-
-    assert kinds == {pl.Null()}
-    assert_frame_equal(files.read(TABLE, SCHEMA), SqliteTables(path).read(TABLE, SCHEMA))
-    assert files.read(TABLE, SCHEMA).schema == SCHEMA
-
-
 def answer(tables: SqliteTables) -> list[tuple[Any, ...]] | str:
     """Rows with all columns, or the error."""
     try:
@@ -172,17 +160,6 @@ def test_without_what_was_kept_the_database_answers(path: Path, rows_queried: Co
     for name, found in answers(tables, {"eventType": (60,)}).items():
         assert_frame_equal(found, kept[name], check_row_order=name != "distinct")
     assert rows_queried[TABLE]
-
-
-def test_a_table_without_rows_is_stored(path: Path, rows_queried: Counter[str]) -> None:
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"delete from {TABLE}")
-    files = stored(path)
-
-    assert files.scan(TABLE, SCHEMA, {}).collect().schema == pl.Schema(SCHEMA)
-    assert files.scan(TABLE, SCHEMA, {}).collect().is_empty()
-    assert files.extent(TABLE, "start", "end", {}) == (0, None, None)
-    assert not rows_queried
 
 
 @pytest.mark.parametrize("value", ["'a'", "x'ff'", "1.5"])

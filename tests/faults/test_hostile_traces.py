@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.fuzz.results_json import results
+from faults.fuzz.damaged_results import results
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder

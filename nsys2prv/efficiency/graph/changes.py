@@ -1,34 +1,21 @@
-"""Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of; and between
-which bounds the times of a replay with them are.
-
-Two things are not known of some runs. Times of different clocks can be wrong against each other, and so is what an edge between
-them takes. And what waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two
-ranks), ends when somebody else lets it: `BuiltGraph.open_ends`.
-
-So such a run is replayed twice more. In the shorter replay edges between clocks take as much less as these can be wrong, and
-such kernels and calls take no time; in the longer one edges take as much more, and such kernels and calls end as if nothing had
-become faster. How much longer the ranks take that are not in the run is not known.
-"""
+"""Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
 from nsys2prv.efficiency.what_if_options import Scaling
-from nsys2prv.errors import UsageError, counted
+from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
@@ -39,8 +26,9 @@ GAPS = {"device": pl.Int64, "row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
 
 _WORK = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE)
 _CALLS = (EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
+_FOR_DEVICES = (EdgeKind.SYNCHRONIZATION, EdgeKind.STAGING)
 _ON_THREADS = (
-    *_CALLS, EdgeKind.SYNCHRONIZATION, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE, EdgeKind.WAKE_UP
+    *_CALLS, *_FOR_DEVICES, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE, EdgeKind.WAKE_UP
 )  # fmt: skip
 TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
@@ -52,16 +40,6 @@ _MOST_PASSES = 8
 """Where a rank is late for two reasons at once, or waits for messages of a late one, that shows when the first is gone."""
 _LEAST_LESS = 0.001
 """Passes end when all that takes less time is less than this part of the run."""
-
-CLOCKS = "times of different clocks can be wrong against each other"
-NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
-NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
-
-_LONGER = "ranks that are not in the run may take longer, too"
-_TIME_OF_CALLS = (
-    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
-)  # fmt: skip
-"""What takes the time of kernels and calls that wait."""
 
 
 class Spans:
@@ -156,7 +134,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
             near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
             raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= scaling.factor
-    return lambda edges, weight: _scaled(weight, np.isin(edges.kind, _WORK), factors[edges.label])
+    return lambda edges, weight: _scaled(weight, np.isin(edges.kind, (*_WORK, EdgeKind.STAGING)), factors[edges.work])
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
@@ -234,15 +212,15 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
     def is_wait(edges: Edges) -> Mask:
-        return np.isin(edges.kind, EdgeKind.SYNCHRONIZATION) & spans.hold_ends_of(edges)
+        return np.isin(edges.kind, _FOR_DEVICES) & spans.hold_ends_of(edges)
 
-    synchronizations = built.graph.of_kind(EdgeKind.SYNCHRONIZATION)
+    synchronizations = built.graph.of_kind(*_FOR_DEVICES)
     counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
     copying = (causes == MEMORY_CALL) & (counts >= _USED_OFTEN * counts.sum())
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         shorter = _shortened(edges, weight, _in_calls(edges, waits), spans, edges.row)
-        copies = (edges.kind == EdgeKind.SYNCHRONIZATION) & copying[edges.label] & threads[edges.row]
+        copies = np.isin(edges.kind, _FOR_DEVICES) & copying[edges.label] & threads[edges.row]
         return np.where(is_wait(edges) | copies, REMOVED, shorter)
 
     return step
@@ -255,7 +233,7 @@ def without_calls(built: BuiltGraph, cause: int, tasks: Sequence[int], begin: in
     def step(edges: Edges, weight: Numbers) -> Numbers:
         inside = of_task[edges.row] & is_cause[edges.label] & (edges.begin >= begin) & (edges.end <= end)
         shorter = np.where(inside & np.isin(edges.kind, _CALLS), 0, weight)
-        return np.where(inside & (edges.kind == EdgeKind.SYNCHRONIZATION), REMOVED, shorter)
+        return np.where(inside & np.isin(edges.kind, _FOR_DEVICES), REMOVED, shorter)
 
     return step
 
@@ -291,8 +269,8 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Ste
         is_copy = (edges.kind == EdgeKind.DEVICE_WORK) & (spans.inside(edges.row, edges.begin, edges.end) > 0)
         scaled = _scaled(weight, is_copy, factor)
         shorter = _shortened(edges, scaled, _in_calls(edges, copying), of_tasks, rows.task[edges.row])
-        awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin) > 0
-        return np.where((edges.kind == EdgeKind.SYNCHRONIZATION) & awaited, REMOVED, shorter)
+        awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin + 1) > 0
+        return np.where(np.isin(edges.kind, _FOR_DEVICES) & awaited, REMOVED, shorter)
 
     return step
 
@@ -315,20 +293,13 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
-    """Collectives start when their typical member arrives.
+    """Collectives start when their typical member arrives, after other changes (`former`).
 
-    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits.
-    Its own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of
-    an even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less
-    time: the edges that determine when it arrives, all by one share, so that it takes as long as the typical member. Ranks
-    that take less still wait.
-
-    Parameters
-    ----------
-    former
-        Changes that are made before.
-    tasks
-        Only these become as fast as the typical member; None: all.
+    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits. Its
+    own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of an
+    even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less time:
+    the edges that determine when it arrives, all by one share, so that it takes as long as the typical member; only of some
+    `tasks`, where these are not None. Ranks that take less still wait.
     """
     arrivals = _arrivals(built)
     less = np.zeros(len(built.graph.source), dtype=np.int64)
@@ -363,13 +334,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
 
 
 def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:
-    """Edges that take less time: columns `edge`, `less` (ns).
-
-    Parameters
-    ----------
-    alone
-        The run in which no member waits.
-    """
+    """Edges that take less time: columns `edge`, `less` (ns). In the replay `alone` no member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
     timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task"))
     length = pl.col("time") - pl.col("since")
@@ -404,86 +369,3 @@ def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
         way, moment = way[goes_on], source[goes_on]
     ways = pl.concat(parts)
     return ways.with_columns(excess=late["excess"].gather(ways["way"]))
-
-
-# -- bounds -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ReplayBounds:
-    """What bounds a replay.
-
-    Attributes
-    ----------
-    least, most
-        The shorter and the longer replay; None: the replay itself is exact, or it is not known.
-    reasons
-        Why it is not exact; empty: it is.
-    is_known
-        Whether anything is known: else there are no bounds.
-    """
-
-    least: Replay | None
-    most: Replay | None
-    reasons: tuple[str, ...]
-    is_known: bool = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is known of how long it takes at most."""
-        return bool(self.reasons) and self.most is None
-
-
-def replay_bounds(built: BuiltGraph, steps: Sequence[Step]) -> ReplayBounds:
-    """The bounds of a replay with changes."""
-    margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
-    reasons = [CLOCKS] if margin else []
-    if len(built.open_ends):
-        unknown = counted(len(built.open_ends), "operation")
-        reasons.append(
-            f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
-        )
-    if not np.isfinite(margin):
-        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
-    if not reasons:
-        return ReplayBounds(None, None, ())
-
-    less: Step = partial(_shifted, built, -1)
-    more: Step = partial(_shifted, built, 1)
-    if len(built.open_ends) and not built.context.events.has_all_ranks and _is_longer(built, steps):
-        return ReplayBounds(replay(built.graph, [*steps, less]), None, (*reasons, _LONGER))
-    try:
-        most = replay(built.graph, [*steps, more], partial(_of_open_ends, built))
-    except UsageError:
-        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]), is_known=False)
-    return ReplayBounds(replay(built.graph, [*steps, less]), most, tuple(reasons))
-
-
-def _shifted(built: BuiltGraph, sign: int, edges: Edges, weight: Numbers) -> Numbers:
-    """Weights, less or more what clocks can be wrong; at least what is open takes no time."""
-    is_open = _of_open_ends(built, edges) & (sign < 0)
-    wrong = np.where(is_open, 0, np.maximum(weight + sign * _margins(built, edges), 0))
-    return np.where(weight == REMOVED, REMOVED, wrong).astype(np.int64)
-
-
-def _is_longer(built: BuiltGraph, steps: Sequence[Step]) -> bool:
-    """Whether anything takes longer with changes."""
-    return any((changed(edges, steps) > edges.weight).any() for edges in built.graph.blocks())
-
-
-def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
-    """Which edges are what may have waited for ranks that are not known."""
-    return np.isin(edges.target, built.open_ends) & np.isin(edges.kind, _TIME_OF_CALLS)
-
-
-def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
-    """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
-    context, margins = built.context, np.zeros(len(edges))
-    tasks = context.events.rows.task
-    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
-    between = np.flatnonzero(task[0] != task[1])
-    if len(between):
-        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
-        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
-        margins[between] = of_ends.head(len(between)).to_numpy()
-    return margins

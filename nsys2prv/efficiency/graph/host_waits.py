@@ -47,6 +47,9 @@ _LONG_SEND = 50_000
 _LONG_AGO = 100_000
 """ns before a receive was called in which a message has arrived that was sent then."""
 
+_LEAST_STAGING = 10_000
+"""ns that a call takes at least which hands over the data of a copy: one that only starts the copy takes less."""
+
 LONGEST_WAKE_UP = 50_000
 """From the end of a call that ends a wait to the end of the wait, at most, ns."""
 _WAKE_UPS = (
@@ -59,12 +62,15 @@ _WAKE_UPS = (
     (r"^pthread_barrier_wait$", r"^pthread_barrier_wait$"),
 )
 """Names of calls in which a thread waits, and of those that end such a wait."""
-_ASLEEP = r"^(e?poll(_p?wait2?)?|ppoll|p?select|(clock_)?nanosleep|u?sleep|sig(timed)?wait(info)?)$"
+TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
+"""Calls in which a thread sleeps for a time that it knows."""
+_ASLEEP = rf"{TIMERS}|^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
 """Calls in which a thread waits for what is not recorded."""
 WAITING_CALLS = "|".join([_ASLEEP, *(wait for wait, _ in _WAKE_UPS)])
 """Names of calls of the OS in which a thread waits: for what, is known at best from who woke it."""
 _MOSTLY = 0.5
-"""Part of a wait in which the thread that ended it was asleep from its beginning on, at most."""
+"""Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
+which the copy runs, at least, where the call hands over its data."""
 WAKE_UP_SCHEMA = {"row": pl.Int32, "start": pl.Int64, "end": pl.Int64, "signal_row": pl.Int32, "signal_start": pl.Int64}
 """A wait: row, start and end; row and start of the call that ended it, ns."""
 
@@ -93,13 +99,8 @@ the last one that called, or the root: null for itself, where it need not wait f
 
 
 def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
-    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves.
-
-    Parameters
-    ----------
-    by_events
-        Recorded waits of threads for events (`EventEdges.on_hosts`).
-    """
+    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
+    recorded waits of threads for events (`EventEdges.on_hosts`)."""
     _wait_for_devices(parts, by_events)
     _wait_for_messages(parts)
     _wait_for_members(parts)
@@ -121,6 +122,22 @@ def _wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     code, free = class_code(EdgeKind.BLOCKED_CALL, label), ~waited & (kinds != COPY)
     edges.takes(code[free], (until - begin)[free])
     parts.set_alone(calls[waited], EdgeKind.BLOCKED_CALL, code[waited])
+    _add_staging(parts, calls[~waited & (kinds == COPY)])
+
+
+def _add_staging(parts: GraphParts, calls: Numbers) -> None:
+    """Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call."""
+    points, row = parts.points, parts.points.moments.row
+    begin, until = points.times(calls)
+    copying = pl.DataFrame({"call": calls, "row": row[points.start[calls]], "launched": begin, "until": until})
+    operations = pl.DataFrame({"row": parts.thread, "launched": parts.launched}).with_row_index("operation")
+    pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
+    since, _ = points.times(pairs["operation"].to_numpy())
+    overlap, length = pairs["until"].to_numpy() - since, (pairs["until"] - pairs["launched"]).to_numpy()
+    staged = pairs.filter(pl.Series((length >= _LEAST_STAGING) & (overlap >= _MOSTLY * length)))
+    call = staged["call"].to_numpy()
+    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
+    parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
 
 
 def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
@@ -135,8 +152,8 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     operation = points.interval(ends)
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
     ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
-    stream = _first_inside(waiting, synchronizations.sort("row", maintain_order=True), "stream")
+    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
+    stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
     waiting = waiting.with_columns(stream.set(pl.Series(kinds != STREAM_WAIT), None))
     end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
     by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
@@ -167,10 +184,8 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
     """For each call a column of the first wait on its row that starts in it; null: none does."""
-    first = waits.select(pl.col("row").cast(pl.Int32), "start", column)
-    joined = with_last(calls, "begin", first, "start", "row", forward=True)
-    is_inside = pl.col("start") <= pl.col("until")
-    return joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
+    joined = with_last(calls, "begin", waits.cast({"row": pl.Int32}), "start", "row", forward=True).sort("place")
+    return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
 
 
 def _ends_of_copies(calls: pl.DataFrame, ended: pl.DataFrame) -> pl.Series:

@@ -24,11 +24,16 @@ from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
+Limits = npt.NDArray[np.int8]
+"""Of each moment: FREE, HELD or FOLLOWS."""
 
 REMOVED = -1
 """Weight of an edge that no longer is: it is the only one below 0."""
 ANCHOR = -1
 """Edge that determines a moment which no edge ends at: it happens when it was measured."""
+FREE, HELD, FOLLOWS = range(3)
+"""How early a moment can be, beside what its edges say: at any time; not before it was measured, and later by all that becomes
+longer before; earlier than measured by no more than any moment before it is."""
 WHOLE = 1 << 62
 """Least weight of an edge that takes as long as was measured, whatever else changes."""
 BLOCK = 500_000
@@ -38,38 +43,25 @@ FEWEST_COMPILED = 200_000
 
 
 class EdgeKind(IntEnum):
-    """What takes the time by which a moment must be before another one, or what it is that the second one waits for.
+    """What takes the time by which a moment must be before another one, or what it is that the second one waits for. Where
+    several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
 
-    Where several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
+    ARRIVAL: from the start of each member of a collective to that of the last one, as none ends before all have arrived; in a
+    replay another one may be the last. BLOCKED_CALL: from start to end of a call of a host thread that waits for something
+    else, what it takes without the wait. HOST: between two moments of a host thread. STREAM_ORDER: from the end of an operation
+    to the start of the next one of its stream, or copy engine. LAUNCH: from the start of a call to that of what it launched.
+    STAGING: from the start of a copy to the end of the call that hands its data over, which takes the time of the copy.
+    SYNCHRONIZATION: from the end of an operation to that of the call that waited for it. LAUNCH_QUEUE: from the start of an
+    operation to the end of a launch that waited for a place in the queue. COLLECTIVE: from the start of the last member of a
+    collective to the end of each, what it takes once all are there. EVENT_WAIT: from the end of an operation before a recorded
+    event to the start of one on a stream that waits for the event. MESSAGE: from the start of a send to the end of what
+    receives it, or the other way round. WAKE_UP: from what a thread does to the end of the wait of another one that it wakes.
+    TRANSFER: from start to end of a member of a collective, what it takes once all are there. DEVICE_WORK: from start to end of
+    an interval on a device, its duration.
     """
 
-    ARRIVAL = 0
-    """From the start of each member of a collective to that of the last one: none ends before all have arrived. In a replay
-    another one may be the last."""
-    BLOCKED_CALL = 1
-    """From the start to the end of a call of a host thread that waits for something else: what it takes without the wait."""
-    HOST = 2
-    """Between two moments of a host thread, one after the other."""
-    STREAM_ORDER = 3
-    """From the end of an operation to the start of the next one of its stream."""
-    LAUNCH = 4
-    """From the start of a call to the start of what it launched."""
-    SYNCHRONIZATION = 5
-    """From the end of an operation to the end of the call that waited for it."""
-    LAUNCH_QUEUE = 6
-    """From the start of an operation to the end of a launch that waited for a place in the queue."""
-    COLLECTIVE = 7
-    """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
-    EVENT_WAIT = 8
-    """From the end of an operation before a recorded event to the start of one on a stream that waits for the event."""
-    MESSAGE = 9
-    """From the start of a send to the end of what receives it, or the other way round."""
-    WAKE_UP = 10
-    """From what a thread does to the end of the wait of another one that it wakes."""
-    TRANSFER = 11
-    """From start to end of a member of a collective: what it takes once all members are there."""
-    DEVICE_WORK = 12
-    """From start to end of an interval on a device: it takes its duration."""
+    ARRIVAL, BLOCKED_CALL, HOST, STREAM_ORDER, LAUNCH, STAGING, SYNCHRONIZATION = range(7)
+    LAUNCH_QUEUE, COLLECTIVE, EVENT_WAIT, MESSAGE, WAKE_UP, TRANSFER, DEVICE_WORK = range(7, 14)
 
     @property
     def text(self) -> str:
@@ -91,12 +83,8 @@ def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., 
 def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tuple[npt.NDArray[Any], ...]) -> None:
     """Call a function that loops over arrays: compiled where they are long, else on lists.
 
-    Parameters
-    ----------
-    function
-        It may use numbers and items of its arguments, and nothing else.
-    inputs, outputs
-        Its arguments: numbers and arrays; the function changes `outputs` alone, whose arrays have the results.
+    It may use numbers and items of its arguments, and nothing else, and changes `outputs` alone, whose arrays have the results;
+    `inputs` and `outputs` are its arguments, numbers and arrays.
     """
     arrays = [value for value in (*inputs, *outputs) if isinstance(value, np.ndarray)]
     if max(map(len, arrays)) >= FEWEST_COMPILED:
@@ -127,25 +115,27 @@ def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) ->
 
 
 def _replay(
-    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, is_held: Any, growth: Any, time: Any,
+    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, limit: Any, sums: Any, time: Any,
     edge: Any,
 ) -> None:  # fmt: skip
     before = first[low]
     for moment in range(low, high):
-        latest, last, holds = -1, ANCHOR, False
+        latest, last = -1, ANCHOR
         for place in range(first[moment], first[moment + 1]):
-            growth[0] += grown[place - before]
-            holds = holds or is_held[place - before]
+            sums[0] += grown[place - before]
             if weight[place - before] != REMOVED:
                 allowed = time[source[place]] + weight[place - before]
                 # Of several the last one counts.
                 if allowed >= latest:
                     latest, last = allowed, place
-        if holds:
-            if latest != measured[moment] + growth[0]:
-                latest, last = measured[moment] + growth[0], ANCHOR
-        elif last == ANCHOR:
-            latest = measured[moment]
+        earliest = measured[moment]
+        if limit[moment - low] == HELD:
+            earliest += sums[0]
+        elif limit[moment - low] == FOLLOWS:
+            earliest -= sums[1]
+        if last == ANCHOR or (limit[moment - low] != FREE and latest < earliest):
+            latest, last = earliest, ANCHOR
+        sums[1] = max(sums[1], measured[moment] - latest)
         time[moment] = latest
         edge[moment] = last
 
@@ -161,7 +151,7 @@ def _slack(first: Any, source: Any, weight: Any, time: Any, slack: Any) -> None:
 
 def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
     moment = last
-    while edge[moment] >= 0:
+    while moment >= 0 and edge[moment] >= 0:
         on_path[moment] = 1
         moment = source[edge[moment]]
 
@@ -177,8 +167,7 @@ def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
 def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
     """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
     latest = np.full(len(group), -1, dtype=np.int32)
-    if len(group):
-        run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
+    run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
     return latest
 
 
@@ -187,17 +176,8 @@ def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
 
 @dataclass(frozen=True)
 class Moments:
-    """Points of time on rows: columns of equal length, in the order of time.
-
-    Attributes
-    ----------
-    time
-        ns from the start of the window.
-    row
-        Row of the trace.
-    label
-        Place in the labels of the run: what the row did until this moment; -1: nothing that has a name.
-    """
+    """Points of time on rows: columns of equal length, in the order of `time`, ns from the start of the window; `row` of the
+    trace, and `label`, a place in the labels of the run: what the row did until this moment; -1: nothing that has a name."""
 
     time: Numbers
     row: Places
@@ -211,16 +191,9 @@ class Moments:
 class RunGraph:
     """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources.
 
-    Attributes
-    ----------
-    first
-        Of each moment its first edge; one more at the end, the number of edges.
-    source
-        Of each edge: the moment where it begins.
-    weight
-        Time by which the source must be before the target at least, ns: never more than was measured.
-    kind
-        An EdgeKind.
+    `first` is the first edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge
+    begins; `weight` the time by which that must be before the target at least, ns, never more than was measured; `kind` an
+    EdgeKind.
     """
 
     moments: Moments
@@ -235,9 +208,8 @@ class RunGraph:
         Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
-        if len(self.moments):
-            inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
-            run_loop(_settle, inputs, (self.weight,))
+        inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
+        run_loop(_settle, inputs, (self.weight,))
         return self
 
     def has(self, *kinds: EdgeKind) -> bool:
@@ -260,12 +232,8 @@ class RunGraph:
 class Edges:
     """Edges of a graph: columns of equal length, made when they are asked for.
 
-    Attributes
-    ----------
-    number
-        Their numbers in the graph.
-    moments
-        If these are all edges of moments that follow each other: from which one to before which.
+    `number` is that in the graph; `moments`, of all edges of moments that follow each other, the first of these and the
+    moment behind the last.
     """
 
     graph: RunGraph
@@ -323,6 +291,11 @@ class Edges:
         """Label of the target."""
         return self.graph.moments.label[self.target]
 
+    @cached_property
+    def work(self) -> Places:
+        """Label of what takes the time: of the target, and of a call that hands over data of the copy."""
+        return self.graph.moments.label[np.where(self.kind == EdgeKind.STAGING, self.source, self.target)]
+
 
 # -- replays ------------------------------------------------------------------------------------------------------------
 
@@ -340,25 +313,18 @@ def changed(edges: Edges, steps: Sequence[Step]) -> Numbers:
 
 @dataclass(frozen=True)
 class Replay:
-    """A graph with other times.
-
-    Attributes
-    ----------
-    time
-        Of each moment, ns.
-    edge
-        The edge that determines each moment; ANCHOR: none.
-    """
+    """A graph with other times: the `time` of each moment, ns, and the `edge` that determines it (ANCHOR: none); `growth` is
+    the sum of what edges take longer than measured, ns."""
 
     graph: RunGraph
     time: Numbers
     edge: Places
+    growth: int = 0
 
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
-        if last >= 0:
-            run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
+        run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
         return Edges(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
 
 
@@ -378,16 +344,15 @@ def as_measured(graph: RunGraph) -> Replay:
     return Replay(graph, graph.moments.time, replay(graph).edge)
 
 
-def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], Mask] | None = None) -> Replay:
-    """Replay a settled graph.
+def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = None, margins: Step | None = None) -> Replay:
+    """Replay a settled graph with changes (`steps`), one after the other.
 
     Parameters
     ----------
-    steps
-        What changes weights, one after the other.
-    held
-        Which edges end at moments that become no earlier than measured, whatever becomes shorter, and later by what becomes
-        longer before them.
+    limits
+        Of each moment how early it can be: FREE, HELD, FOLLOWS; None: all are free.
+    margins
+        A change of weights after these that makes nothing longer: by how much they can be wrong.
 
     Raises
     ------
@@ -396,16 +361,17 @@ def replay(graph: RunGraph, steps: Sequence[Step] = (), held: Callable[[Edges], 
     """
     measured = graph.moments.time
     time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
-    growth = np.zeros(1, dtype=np.int64)
+    sums = np.zeros(2, dtype=np.int64)
     for edges in graph.blocks():
         weight = changed(edges, steps)
         grown = np.maximum(weight - edges.weight, 0)
-        if growth[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+        if sums[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
-        is_held = np.zeros(len(edges), dtype=bool) if held is None else held(edges)
-        inputs = (*edges.moments, graph.first, graph.source, measured, weight, grown, is_held)
-        run_loop(_replay, inputs, (growth, time, edge))
-    return Replay(graph, time, edge)
+        low, high = edges.moments
+        limit = np.full(high - low, FREE, dtype=np.int8) if limits is None else limits[low:high]
+        weight = weight if margins is None else margins(edges, weight)
+        run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, grown, limit), (sums, time, edge))
+    return Replay(graph, time, edge, int(sums[0]))
 
 
 def slacks(graph: RunGraph) -> Numbers:
@@ -414,7 +380,6 @@ def slacks(graph: RunGraph) -> Numbers:
     It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
     """
     time = graph.moments.time
-    slack = time[-1] - time if len(time) else time
-    if len(time):
-        run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
+    slack: Numbers = time.max(initial=0) - time
+    run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
     return slack

@@ -14,7 +14,6 @@ for the last call of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +35,16 @@ from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, Run
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    HOST_CALLS,
+    NCCL_REGIONS,
+    OFF_CPU_TIMES,
+    PAGE_FAULTS,
+    RANGES,
+    STREAM,
+    RunEvents,
+)
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -47,12 +55,14 @@ LEAST_LOADING_NS = 1_000_000
 """Shortest time in no call that can be loading of data: a batch that is ready is copied within some 100 us."""
 LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
+_MOST_OVERLAPS = 0.01
+"""Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 _TO_DEVICE = event_types.COPY_KINDS[1]
 
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
-_NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
+_NOT_IN_GRAPH = (NCCL_REGIONS, RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
 NEEDED = tuple(collection for collection in COLLECTIONS if collection not in _NOT_IN_GRAPH and not collection.samples)
 """Collections that the graph of a recording is made of."""
 
@@ -62,18 +72,13 @@ LOADING = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
 
 @dataclass(frozen=True)
 class BuiltGraph:
-    """The graph of a run with what its numbers mean.
+    """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
     Attributes
     ----------
-    graph
-        Settled.
-    labels
-        Of its moments.
     left_out
-        Edges that would have gone back in time, by kind of edge.
-    context
-        The run.
+        Edges that would have gone back in time, by kind of edge; `backward` are the moments, in order, at which those between
+        different tasks would end.
     counted_rows
         Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
         for is often not known.
@@ -82,8 +87,7 @@ class BuiltGraph:
     open_ends
         Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
         matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    open_collectives
-        How many of these are of collectives, and not of sends and receives of NCCL.
+        `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
@@ -94,6 +98,7 @@ class BuiltGraph:
     loading: pl.DataFrame
     open_ends: Numbers
     open_collectives: int
+    backward: Numbers
 
     @property
     def warnings(self) -> list[str]:
@@ -112,19 +117,13 @@ def graph_of_events(events: RunEvents) -> BuiltGraph:
 
 
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
-    """The graph of a run that is measured.
-
-    Parameters
-    ----------
-    nccl
-        NCCL kernels and their collectives.
-    by_events, blocked
-        Waits for CUDA events, and for places in launch queues.
-    """
+    """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
+    waits for CUDA events, and for places in launch queues."""
     by_thread = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
-    operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
+    operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
+    calls = run.calls.filter(pl.Series(_is_outside_calls(run, by_thread)))
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
@@ -139,7 +138,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     # What is inferred where no events were recorded, too: without it streams would be independent.
-    _add_device_edges(parts, before, _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])))
+    is_held = _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])) | _add_copy_engines(parts)
+    _add_device_edges(parts, before, is_held)
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts, alone)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
@@ -149,11 +149,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     edges = parts.edges
     # The edges are put in order when nothing else takes memory.
     del points, parts, before
-    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives)
-
-
-def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
-    return events if is_part.all() else events.filter(pl.Series(is_part))
+    backward = edges.backward(run.events.rows.task)
+    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
 
 
 # -- intervals ----------------------------------------------------------------------------------------------------------
@@ -221,37 +218,53 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
 # -- edges --------------------------------------------------------------------------------------------------------------
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    for low in range(0, size, BLOCK):
-        yield slice(low, min(low + BLOCK, size))
-
-
 def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
     moments are their starts."""
     row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
-    source, target = parts.points.ends(awaited_row, awaited_end), parts.points.starts(row, start)
-    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, start - awaited_end)
-    is_held = np.zeros(len(parts.points.moments), dtype=bool)
-    is_held[target[(source != NO_MOMENT) & (target != NO_MOMENT)]] = True
+    points, is_held = parts.points, np.zeros(len(parts.points.moments), dtype=bool)
+    source, target = points.ends(awaited_row, awaited_end), points.starts(row, start)
+    is_complete = (source != NO_MOMENT) & (target != NO_MOMENT)
+    source, target, length = source[is_complete], target[is_complete], (start - awaited_end)[is_complete]
+    # What was launched after the event had ended did not wait for it.
+    shows = parts.launched[points.interval(target)] < points.moments.time[source]
+    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, length, shows=shows)
+    is_held[target] = True
+    return is_held
+
+
+def _add_copy_engines(parts: GraphParts) -> Mask:
+    """Edges between copies of one direction and device, where they never run at the same time: a device has one copy engine for
+    each direction. Which moments are their starts on other streams."""
+    points, rows = parts.points, parts.run.events.rows
+    directions = {event_types.COPY_KINDS[kind]: kind for kind in (1, 2)}
+    direction = parts.labels.by_name(pl.col("name").replace_strict(directions, default=0))
+    direction = direction * parts.labels.is_of(event_types.MEMORY_OPERATION)
+    copies = np.flatnonzero(direction[points.label[: points.devices]])
+    start, (begin, end) = points.start[copies], points.times(copies)
+    row = points.moments.row[start]
+    columns = {"start": start, "ended": points.end[copies], "row": row, "begin": begin, "end": end}
+    device, of_copy = rows.device[row], direction[points.label[copies]]
+    former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
+    in_order = pl.DataFrame({**columns, "device": device, "direction": of_copy}).sort("start").with_columns(former)
+    overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
+    waits = in_order.filter(
+        overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
+    )
+    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_ended"].to_numpy(), waits["start"].to_numpy(), 0)
+    is_held = np.zeros(len(points.moments), dtype=bool)
+    is_held[waits["start"].to_numpy()] = True
     return is_held
 
 
 def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch.
-
-    Parameters
-    ----------
-    before
-        Of each moment of a device the end before it on its stream.
-    is_held
-        Which starts waited for an event.
-    """
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream
+    (`before`), and the launch. `is_held`: which starts waited for something else."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
-    for block in _blocks(len(of_device)):
-        moments = of_device[block]
+    for low in range(0, len(of_device), BLOCK):
+        moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
@@ -346,11 +359,10 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    for block in _blocks(len(points.moments)):
-        is_host = points.is_host[block] & (before[block] != NO_MOMENT) & ~is_replaced[block]
-        for weight, is_part in ((WHOLE, is_host & ~is_woken[block]), (0, is_host & is_woken[block])):
-            moments = np.flatnonzero(is_part) + block.start
-            edges.add(EdgeKind.HOST, before[moments], moments, weight)
+    is_host = points.is_host & (before != NO_MOMENT) & ~is_replaced
+    for weight, is_part in ((WHOLE, is_host & ~is_woken), (0, is_host & is_woken)):
+        moments = np.flatnonzero(is_part)
+        edges.add(EdgeKind.HOST, before[moments], moments, weight)
     follows = before[woken] != NO_MOMENT
     edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
     # A thread that appears was created before, or waited for another one that launches on its stream.

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.efficiency.outputs.text import wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
-from nsys2prv.vocabulary.wording import percent, short, time
+from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
 _ROWS = 10
 _LONGEST_PATH, _INDENT = 200, 4
@@ -26,6 +26,8 @@ _LONGEST_TEXT = 200
 _VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"}
 """Results of a gate, the worst first."""
 _LONGEST_HEADING = 24
+_LEAST_CHANGE = 0.0005
+"""Least change of a length that is one in words."""
 _LEAST_SHARE = 0.001
 """Least part of the longest wall time that outputs show."""
 
@@ -69,6 +71,33 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
             means = Section(title, columns, [row[: len(columns)] for row in cells], is_foreign=True, is_detail=True)
             scalability = [f"scalability {run}" for run in names[1:]]
             yield replace(means, columns=[*columns, *scalability], rows=cells, narrower=means)
+
+
+def named(run: Mapping[str, Any]) -> str:
+    """Letter and label of a run."""
+    return f"{run['run']} {run['label']}"
+
+
+def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str] = named) -> list[str]:
+    """The verdict: what each run but the first is against it, and what changed most; `name` has what runs are called."""
+    first, *later = tables["runs"].iter_rows(named=True)
+    return [_sentence(tables["wall_time"], first, run, name) for run in later]
+
+
+def _sentence(
+    wall: pl.DataFrame, first: Mapping[str, Any], run: Mapping[str, Any], name: Callable[[Mapping[str, Any]], str]
+) -> str:
+    column, per = ("iteration_ns", " per iteration") if run["basis"] == "iteration" else ("elapsed_ns", "")
+    ratio = run[column] / first[column] if first[column] else 1.0
+    than = f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} than" if abs(1 - ratio) >= _LEAST_CHANGE else "as"
+    sentence = f"{name(run)} takes {time(run[column])}{per}, {than} {name(first)} ({time(first[column])})"
+    if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
+        sentence += f", on {run['size']:,} instead of {first['size']:,} {plural(run['per'])}"
+        sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
+    differences = wall.filter(pl.col("run") == run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
+    if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
+        sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
+    return sentence
 
 
 def plural(per: str) -> str:
@@ -210,7 +239,8 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
     """
     longest = _LONGEST_PATH if width is None else max(min(_LONGEST_PATH, width - _INDENT), _INDENT)
     runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
-    lines = wrapped_lines([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
+    listed = [f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)]
+    lines = wrapped_lines([*comparison_sentences(tables), "", *listed], width)
     if GPU in tables["runs"]["per"]:
         lines.append(f"(NCCL kernels count as {head['nccl']})")
     if head["not_compared"] is not None:
@@ -232,14 +262,15 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
 def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
-    lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]
+    lines += [f"- {sentence}" for sentence in comparison_sentences(tables, lambda run: f"{run['run']} {as_code(run['label'])}")]
+    lines += ["", *(f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"])]
     if head["not_compared"] is not None:
         lines += ["", head["not_compared"]]
     lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
     for section in comparison_sections(head, tables, rows):
         lines += ["", *_section(section)]
-    if head["warnings"]:
-        lines += ["", *_folded(f"Warnings ({len(head['warnings'])})", [f"- {as_code(text)}" for text in head["warnings"]])]
+    if warnings := ranked_warnings(head["warnings"]):
+        lines += ["", *_folded(f"Warnings ({len(warnings)})", [f"- {as_code(text)}" for text in warnings])]
     return "\n".join(lines) + "\n"
 
 

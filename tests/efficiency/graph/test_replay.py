@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 from nsys2prv.efficiency.graph import replay as passes
 from nsys2prv.efficiency.graph.moments import EdgeCollector
 from nsys2prv.efficiency.graph.replay import (
+    FOLLOWS,
+    FREE,
+    HELD,
     REMOVED,
     WHOLE,
     EdgeKind,
@@ -57,15 +61,17 @@ def graphs(draw: st.DrawFn) -> RunGraph:
     return graph_of(time, [(min(u, v), max(u, v), *rest) for u, v, *rest in edges if u != v])
 
 
-def _plain(graph: RunGraph, weight: Weights, held: frozenset[int] = frozenset()) -> list[int]:
+def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]:
     """When each moment is, one after the other."""
     times: list[int] = []
-    growth, target = 0, np.array(targets(graph))
+    growth, earlier, target = 0, 0, np.array(targets(graph))
     for moment, measured in enumerate(graph.moments.time.tolist()):
         places = [place for place in np.flatnonzero(target == moment).tolist() if weight[place] != REMOVED]
         growth += sum(max(int(weight[place] - graph.weight[place]), 0) for place in places)
         allowed = [times[graph.source[place]] + int(weight[place]) for place in places]
-        times.append(measured + growth if moment in held else max(allowed, default=measured))
+        earliest = {FREE: -1, HELD: measured + growth, FOLLOWS: measured - earlier}[limits[moment]]
+        times.append(max([*allowed, earliest]) if allowed else max(earliest, measured if limits[moment] == FREE else -1))
+        earlier = max(earlier, measured - times[-1])
     return times
 
 
@@ -88,12 +94,13 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     is_changed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.weight)
     target = np.array(targets(graph))
-    held = data.draw(st.frozensets(st.sampled_from(target.tolist()))) if count else frozenset()
+    moments = len(graph.moments)
+    limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph, _to(weight))
-        longer = replay(graph, _to(weight), lambda edges: np.isin(edges.target, list(held)))
-    assert replayed.time.tolist() == _plain(graph, weight)
-    assert longer.time.tolist() == _plain(graph, weight, held)
+        limited = replay(graph, _to(weight), np.array(limits, dtype=np.int8))
+    assert replayed.time.tolist() == _plain(graph, weight, [FREE] * moments)
+    assert limited.time.tolist() == _plain(graph, weight, limits)
     for moment, edge in enumerate(replayed.edge.tolist()):
         latest = [place for place in np.flatnonzero((target == moment) & (weight != REMOVED)).tolist()
                   if replayed.time[moment] == replayed.time[graph.source[place]] + weight[place]]  # fmt: skip

@@ -30,7 +30,7 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 
 
 def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
-    """Assert that changes of a run predict another one: its length, and that of each iteration, to 3 %.
+    """Assert that changes of a run predict another one: its length, and that of each iteration, to 3 %, or to an interval.
 
     `in_step`: ranks begin each iteration at about the same time, also with the changes: else iterations over all of them
     overlap.
@@ -40,12 +40,15 @@ def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool
 
     result = what_if(write_reports(measured, folder), options)
 
-    whole = result.what_if.row(0, named=True)
-    assert whole["measured_ns"] == measured.length
-    assert whole["replayed_ns"] == pytest.approx(expected.length, rel=0.03)
+    window = result.what_if.row(0, named=True)
+    assert window["measured_ns"] == measured.length
+    told = [(window, expected.length)]
     assert result.what_if_iterations["measured_ns"].to_list() == measured.lengths_on_devices
     if in_step:
-        assert result.what_if_iterations["replayed_ns"].to_list() == pytest.approx(expected.lengths_on_devices, rel=0.03)
+        told += zip(result.what_if_iterations.iter_rows(named=True), expected.lengths_on_devices, strict=True)
+    for row, length in told:
+        assert 0.97 * row["least_ns"] <= length <= 1.03 * row["most_ns"]
+        assert row["replayed_ns"] is None or row["replayed_ns"] == pytest.approx(length, rel=0.03)
 
 
 def small(pattern: str, **settings: Any) -> Cluster:
@@ -153,7 +156,6 @@ def test_without_one_of_several_ranks_the_interval_has_what_all_ranks_say(
     without = what_if([report for rank, report in enumerate(reports) if rank != SLOW_RANK], options)
 
     whole, true = (result.what_if.row(0, named=True) for result in (without, of_all))
-    assert true["reason"] is None or pattern == PIPELINE
     # The rank that is missing may be the first or the last.
     longer = whole["measured_ns"] - true["measured_ns"]
     assert_bounds(whole, true["replayed_ns"] + longer)
@@ -197,4 +199,4 @@ _HALF = WhatIfOptions(per_iteration="iteration", scale=scalings("Flash attention
 def assert_bounds(row: Mapping[str, int], true: int) -> None:
     # Half of a duration is a whole number of ns in the replay, and another one in the simulation.
     assert 0.999 * row["least_ns"] <= true <= 1.001 * row["most_ns"]
-    assert row["least_ns"] <= row["replayed_ns"] <= row["most_ns"]
+    assert row["replayed_ns"] is None or row["least_ns"] <= row["replayed_ns"] <= row["most_ns"]

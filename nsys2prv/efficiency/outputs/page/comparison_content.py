@@ -13,6 +13,8 @@ from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
 from nsys2prv.efficiency.outputs.comparison_text import (
+    comparison_sentences,
+    named,
     plural,
     scaling_rows,
     shown_wall_time,
@@ -56,7 +58,7 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
         for table in TABLES
         if frames[table.name].height
     }
-    title = " and ".join(map(_named, head["runs"]))
+    title = " and ".join(map(named, head["runs"]))
     iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
         **comparison_first_screen(head, frames),
@@ -86,7 +88,7 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
     """What the template `comparison_first.html.j2` shows."""
     wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
-        "sentences": [_sentence(head, frames, row) for row in frames["runs"].iter_rows(named=True)][1:],
+        "sentences": comparison_sentences(frames),
         "runs": head["runs"],
         "gate": gate_order(frames["gate"]),
         "wall": wall.rows,
@@ -99,27 +101,6 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
         "numbers": _numbers(frames["runs"]),
         "tree": _tree(frames["metrics"], frames["runs"]["run"].to_list()),
     }
-
-
-def _named(run: Mapping[str, Any]) -> str:
-    return f"{run['run']} {run['label']}"
-
-
-def _sentence(head: Mapping[str, Any], frames: Frames, row: Mapping[str, Any]) -> str:
-    """What a run is against the first, and what that is due to."""
-    first = frames["runs"].row(0, named=True)
-    names = {run["run"]: _named(run) for run in head["runs"]}
-    column, per = ("iteration_ns", " per iteration") if row["basis"] == "iteration" else ("elapsed_ns", "")
-    sentence = f"{names[row['run']]} takes {time(row[column])}{per}, {names[first['run']]} {time(first[column])}"
-    if row["size"] != first["size"] and row["scaling_efficiency"] is not None:
-        sizes = f"{row['size']:,} instead of {first['size']:,} {plural(row['per'])}"
-        sentence += f" ({sizes}: {row['scaling']} scaling efficiency {percent(row['scaling_efficiency'])})"
-    elif row["speedup"]:
-        sentence += f" (speedup {row['speedup']:.2f})"
-    differences = frames["wall_time"].filter(pl.col("run") == row["run"]).sort(pl.col("difference_ns").abs(), descending=True)
-    if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
-        sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
-    return sentence
 
 
 def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -157,7 +138,7 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
         for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
             pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
-        rows.append(BarRow(_named(run), tuple(pieces), time(totals.get(run["run"], 0))))
+        rows.append(BarRow(named(run), tuple(pieces), time(totals.get(run["run"], 0))))
     entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
     return Figure(rows=rows, legend=[(part, title, colours[part]) for part, title in entries])
 
@@ -195,8 +176,8 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure 
     for run, colour in zip(head["runs"], cycle(LINES), strict=False):
         of_run = lengths.filter(pl.col("run") == run["run"])
         if of_run.height:
-            plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, _named(run))
-            legend.append((run["run"], _named(run), colour))
+            plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, named(run))
+            legend.append((run["run"], named(run), colour))
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
             median, p95, largest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))

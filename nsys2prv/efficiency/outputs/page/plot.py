@@ -12,7 +12,7 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -297,39 +297,51 @@ LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8
 """Colours of lines; of more lines than colours all have the first one."""
 
 CAUSES = tuple(
-    (name, title, colour)
-    for (name, title), colour in zip(CAUSE_TITLES.items(), (*LINES[:5], LINES[7], LINES[5], LINES[6], "#8c8c8c"), strict=True)
+    (name, title, colour) for (name, title), colour in zip(CAUSE_TITLES.items(), itertools.cycle(("#8c8c8c", *LINES)))
 )
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": (ACTIVITIES[0][2],),
-    parts.START_UP: ("#b9bec6",),
-    parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#d9a5ae",
-                    "#6b2737", "#cfcfcf", "#e6c9ce"),
+    parts.START_UP: ("#b9bec6", "#d4b106", "#7a5c00"),
+    parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#f0b6c8",
+                    "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1"),
     parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
     parts.COPIES: ("#12a37f", "#7cc9b3"),
     parts.OTHER_KERNELS: ("#0f8ea8",),
     parts.QUEUED: ("#7f8c2b",),
-    parts.UNDECIDED: ("#5f6670", "#7a828d", "#949ca6", "#464c55", "#343a42", "#a9b0b9"),
+    parts.UNDECIDED: ("#5f6670", "#8a8fd0", "#3f4a8c", "#464c55", "#262b33", "#6f7fa8"),
     parts.SHUT_DOWN: ("#9aa1ab",),
-    "other": ("#d5d9e0",),
+    "other": ("#e3e6ea",),
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
+_PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
+_DIVIDED = {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
+"""Names of parts that divide one of them, as `verdict` names them, and their groups."""
+
+
+def _shades(colours: Sequence[str]) -> Iterator[str]:
+    """Colours, then the same mixed with ever more white."""
+    for step in itertools.count():
+        for colour in colours:
+            channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+            yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
 
 
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
-    """A colour for each part of the wall time, from its name and its group: the same wherever it is shown."""
-    colours = {group: itertools.cycle(of_group) for group, of_group in _OF_GROUPS.items()}
-    return [_COLOUR_OF_PART.get(name) or next(colours[group]) for name, group in shown]
+    """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
+    parts_shown = list(shown)
+    shades = {group: _shades(colours) for group, colours in _OF_GROUPS.items()}
+    listed = (*((name, group) for name, _, group in _PARTS), *_DIVIDED.items(), *parts_shown)
+    colours = {name: next(shades[group]) for name, group in dict(listed).items()}
+    return [colours[name] for name, _ in parts_shown]
 
 
-_COLOUR_OF_PART: dict[str, str] = {}
-_PARTS = (("compute_ns", "computing", "compute"), *((part.column, part.title, part.group) for part in parts.PARTS))
-_COLOURS = colours_of_parts((column, group) for column, _, group in _PARTS)
-WALL_PARTS = tuple((column, title, colour) for (column, title, _), colour in zip(_PARTS, _COLOURS, strict=True))
+WALL_PARTS = tuple(
+    (f"{name}_ns", title, colour)
+    for (name, title, _), colour in zip(_PARTS, colours_of_parts((name, group) for name, _, group in _PARTS), strict=True)
+)
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
-_COLOUR_OF_PART |= {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
 
 
 def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:

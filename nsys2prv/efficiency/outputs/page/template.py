@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
+from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS, who
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
@@ -50,7 +50,7 @@ def environment() -> jinja2.Environment:
         # Of all that is put into the page; what the page itself is made of is `Markup`.
         finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    filters = (wording.short, wording.time, wording.percent, level, worded)
+    filters = (wording.short, wording.time, wording.percent, wording.ranked_warnings, level, who, worded)
     templates.filters.update({function.__name__: function for function in filters})
     return templates
 

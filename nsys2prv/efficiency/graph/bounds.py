@@ -1,0 +1,204 @@
+"""Between which bounds the times of a replay are, where what something waited for, or how long, is not known.
+
+- Host time is work only where the thread is seen to run: by its scheduling, or by samples. Off its CPU it waits, and without
+  either nobody knows. What it waits for ends at the earliest as much earlier as anything before it does, and at the latest,
+  where it has waited for long and may wait for a producer that is not in the run, when it did. Likewise streams that start
+  nothing though nothing is known to hold them. Timers run as long as they do.
+- Times of different clocks can be wrong against each other, and so is what an edge between them takes. An edge that would go
+  back in time is not in the graph: what it ends at can be as early, and is no later than measured.
+- What waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two ranks), ends
+  when somebody else lets it: `BuiltGraph.open_ends`. How much longer such ranks take is not known.
+
+So such a run is replayed twice more, with the shortest and with the longest of these times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.clock_accuracy import margin_of_group
+from nsys2prv.efficiency.graph.changes import Spans
+from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
+from nsys2prv.efficiency.graph.replay import (
+    FOLLOWS,
+    FREE,
+    HELD,
+    REMOVED,
+    EdgeKind,
+    Edges,
+    Limits,
+    Replay,
+    Step,
+    changed,
+    replay,
+)
+from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
+from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.measured_run import NO_CALL
+from nsys2prv.efficiency.meters.recording_checks import device_clocks
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
+from nsys2prv.errors import counted
+
+CLOCKS = "times of different clocks can be wrong against each other"
+NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
+NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
+WAITS = "host threads are off their CPU, or not seen to run, and streams are idle, for what is not known"
+_LONGER = "ranks that are not in the run may take longer, too"
+
+LATENCY = 20_000
+"""ns that are usual between two operations of a stream."""
+_LEAST_OFF_CPU = 10_000
+"""ns off its CPU in which a thread can wait for something: less is what a change of threads takes."""
+_LONG_WAIT = 1_000_000
+"""ns off its CPU in which a thread can have waited for one that produces at its own speed."""
+_LEAST_OF_PRODUCER = 0.05
+"""Part of the run in such waits, at least, of a thread that waits for one that produces at its own speed."""
+_TIME_OF_CALLS = (
+    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
+)  # fmt: skip
+"""What takes the time of kernels and calls that wait."""
+
+
+@dataclass(frozen=True)
+class ReplayBounds:
+    """The shorter and the longer replay (None: nothing is known of how short, or how long, it is), and why these are not the
+    replay itself; no reason: they are."""
+
+    least: Replay | None
+    most: Replay | None
+    reasons: tuple[str, ...]
+
+
+# -- waits for what is not known ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenWaits:
+    """Edges, in order, in which a thread or a stream may wait for what is not known; how much of each may be such a `wait`, ns;
+    and which of them end at the latest when they did (`is_held`)."""
+
+    edges: Edges
+    wait: Numbers
+    is_held: Mask
+
+    def without(self, edges: Edges, weight: Numbers) -> Numbers:
+        """Weights of edges that follow each other without these waits, where changes leave them as they were."""
+        if not len(edges):
+            return weight
+        low, high = np.searchsorted(self.edges.number, [edges.number[0], edges.number[-1] + 1])
+        place = self.edges.number[low:high] - edges.number[0]
+        shorter: Numbers = weight.copy()
+        lasts = weight[place] == edges.weight[place]
+        shorter[place] -= np.where(lasts, np.minimum(self.wait[low:high], weight[place]), 0)
+        return shorter
+
+    def limits(self, steps: Sequence[Step], limit: int) -> Limits:
+        """A limit (FOLLOWS, HELD) of what ends with such a wait, where changes leave the wait as it was."""
+        graph = self.edges.graph
+        limits = np.full(len(graph.moments), FREE, dtype=np.int8)
+        lasts = (changed(self.edges, steps) == self.edges.weight) & (self.is_held | (limit == FOLLOWS))
+        limits[self.edges.target[lasts]] = limit
+        return limits
+
+
+def open_waits(built: BuiltGraph) -> OpenWaits:
+    """Those of a run."""
+    graph = built.graph
+    may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
+    edges = Edges(graph, np.flatnonzero(may_wait))
+    is_host, off_cpu = edges.kind == EdgeKind.HOST, _off_cpu(built, edges)
+    wait = np.where(is_host, np.where(off_cpu >= 0, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
+    wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
+    is_open = wait >= _LEAST_OFF_CPU
+    waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
+    long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
+    of_row = np.bincount(edges.row, weights=long, minlength=len(built.context.events.rows.names))
+    is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
+    return OpenWaits(Edges(graph, edges.number[is_open]), wait[is_open], is_held[is_open])
+
+
+def _off_cpu(built: BuiltGraph, edges: Edges) -> Numbers:
+    """Time of threads off their CPU in edges, ns; -1: their scheduling was not recorded."""
+    rows, off_cpu = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
+    is_scheduled = np.isin(rows.task, rows.task[off_cpu["row"].unique().to_numpy()])
+    times = Spans(off_cpu.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end)
+    return np.where(is_scheduled[edges.row], times, -1)
+
+
+def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
+    """Time of threads in edges in which they may wait, by what they do and by samples, ns: each stands for the time to the next
+    one, as usual."""
+    length = edges.end - edges.begin
+    outside = (built.labels.causes[edges.label] == NO_CALL) & (length >= LEAST_PAUSE)
+    unseen: Numbers = np.where(outside | waits_in_os(built.labels)[edges.label], length, 0)
+    samples = built.context.frame(FUNCTION_SAMPLES).sort("row", "start")
+    period = samples.select(pl.col("start").diff().over("row").median()).item()
+    if period is None:
+        return unseen
+    stride = built.context.events.length + 1
+    row = edges.row.astype(np.int64)
+    key = samples["row"].to_numpy().astype(np.int64) * stride + samples["start"].to_numpy()
+    count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
+    sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
+    return unseen - sampled
+
+
+# -- replays ------------------------------------------------------------------------------------------------------------
+
+
+def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *, has_producers: bool = True) -> ReplayBounds:
+    """The bounds of a replay with changes; `has_producers`: whether threads can wait for others that produce at their own speed
+    also with the changes."""
+    if contradictions := device_clocks(built.context).contradictions:
+        return ReplayBounds(None, None, tuple(contradictions.values()))
+    waits = open_waits(built)
+    margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
+    reasons = [CLOCKS] if margin or len(built.backward) else []
+    if len(built.open_ends):
+        unknown = counted(len(built.open_ends), "operation")
+        reasons.append(
+            f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+        )
+    if not np.isfinite(margin):
+        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]))
+    reasons += [WAITS] if len(waits.edges) else []
+    if not reasons:
+        return ReplayBounds(replayed, replayed, ())
+
+    def least_weights(edges: Edges, weight: Numbers) -> Numbers:
+        no_time = np.where(_of_open_ends(built, edges), 0, waits.without(edges, weight) - _margins(built, edges))
+        return np.where(weight == REMOVED, REMOVED, np.maximum(no_time, 0)).astype(np.int64)
+
+    def most_weights(edges: Edges, weight: Numbers) -> Numbers:
+        return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
+
+    least = replay(built.graph, steps, waits.limits(steps, FOLLOWS), least_weights)
+    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
+        return ReplayBounds(least, None, (*reasons, _LONGER))
+    held = waits.limits(steps, HELD if has_producers else FREE)
+    held[np.concatenate([built.open_ends, built.backward])] = HELD
+    return ReplayBounds(least, replay(built.graph, steps, held, most_weights), tuple(reasons))
+
+
+def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
+    """Which edges are what may have waited for ranks that are not known, or for what can't be before it."""
+    ends = np.union1d(built.open_ends, built.backward)
+    return np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+
+
+def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
+    """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
+    context, margins = built.context, np.zeros(len(edges))
+    tasks = context.events.rows.task
+    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
+    between = np.flatnonzero(task[0] != task[1])
+    if len(between):
+        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
+        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
+        margins[between] = of_ends.head(len(between)).to_numpy()
+    return margins
