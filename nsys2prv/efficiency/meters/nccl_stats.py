@@ -132,6 +132,7 @@ NCCL_STRAGGLERS = Table(
         *_RESIDENCE,
         Column.ns("late_start_ns", "start skew: sum of how much later than the first rank it starts, likewise"),
         Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
+        Column.count("rank", "rank of the task; null when it has none"),
     ),
     when="NCCL collectives of two devices or more",
     page=OnPage("communication", worst_first="caused_ns"),
@@ -214,10 +215,12 @@ class Nccl(Measurement):
         waits, communicator = self.waits, pl.col("communicator_name")
         device = self.run.device_names(pl.col("device"))
         task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
+        ranks = {number: of_task.rank for number, of_task in enumerate(self.run.events.rows.tasks)}
+        rank = pl.col("task").replace_strict(ranks, return_dtype=pl.Int64)
         return {
             NCCL_OPERATIONS: _by_size(self.kernels),
             NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device),
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device, rank=rank),
             NCCL_COLLECTIVES: _longest_waits(waits).with_columns(communicator=communicator, last_task=last_task, device=device),
         }
 
