@@ -86,12 +86,14 @@ def test_work_on_a_stream_never_overlaps(run: Run) -> None:
 
 def test_every_piece_of_work_has_one_call_that_begins_before_it(run: Run) -> None:
     for tables in run.values():
-        calls = tables[CALLS].select("correlationId", called="start")
+        calls = tables[CALLS].select("correlationId", called="start", returned="end")
         assert calls["correlationId"].is_unique().all()
         for name in DEVICE_WORK:
             launched = tables[name].join(calls, on="correlationId", how="inner")
             assert launched.height == tables[name].height
             assert (launched["called"] < launched["start"]).all()
+            # The device begins a kernel when its launch has reached it.
+            assert name != KERNELS or (launched["returned"] < launched["start"]).all()
 
 
 def test_calls_of_a_thread_never_overlap(run: Run) -> None:
