@@ -105,7 +105,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
         return -threads_that_launched(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
 
     following = _operation_at(run, "start", group, end, order, can_end)
-    launch = np.where(following == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[following])
+    launch = np.append(run.launch_of, NO_LAUNCH)[following]
     return pl.DataFrame(
         {
             "device": group.astype(np.int32),
@@ -120,8 +120,10 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
 
 def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
     """Places of the callers that launched operations; UNKNOWN, also for the place NONE."""
-    launch = np.where(places == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[places])
-    return np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)[launch]
+    # NONE and NO_LAUNCH are the last place.
+    callers: Numbers = np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)
+    launch: Numbers = np.append(run.launch_of, NO_LAUNCH)[places]
+    return callers[launch]
 
 
 def _places(places: Numbers) -> pl.Series:

@@ -289,7 +289,7 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
     parts, columns = frames["absent_time"], [column for column, *_ in WALL_PARTS]
     if parts.is_empty():
         return None
-    rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64))
+    rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64).fill_null(0))
     if rows.height > 1:
         mean = rows.select(pl.lit(f"mean of {rows.height:,}").alias("device"), pl.exclude("device").mean())
         rows = pl.concat([mean, rows.head(most)])

@@ -335,6 +335,10 @@ def _shades(colours: Sequence[str]) -> Iterator[str]:
             yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
 
 
+CAUSES = tuple((*named, colour) for named, colour in zip(CAUSE_TITLES.items(), _shades(("#8c8c8c", *LINES)), strict=False))
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
+
+
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
     parts_shown = list(shown)
