@@ -18,11 +18,11 @@ from nsys2prv.efficiency.graph.path import (
     CRITICAL_PATH,
     CRITICAL_PATH_TOTALS,
     PathTotals,
+    path_end,
     path_segments,
-    replayed_length,
     segment_rows,
 )
-from nsys2prv.efficiency.graph.replay import Replay, Step, as_measured, replay
+from nsys2prv.efficiency.graph.replay import Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -86,11 +86,7 @@ PATH_TOTALS = Table(
     "what_if_path_totals",
     "What the critical path consists of",
     "one name of one of several divisions",
-    (
-        *CRITICAL_PATH_TOTALS.columns[:2],
-        _MEASURED,
-        _REPLAYED,
-    ),
+    (*CRITICAL_PATH_TOTALS.columns[:2], _MEASURED, Column.ns("replayed_ns", "with the changes, if host time is as measured")),
 )
 SCENARIOS = Table(
     "what_if_scenarios",
@@ -233,12 +229,18 @@ def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    changed = steps(built, options)
+    changed, events = steps(built, options), built.context.events
     replayed = replay(built.graph, changed)
-    bounds = _bounds(built, changed, options, replayed)
-    parts = _with_replays(built, _parts(built.context.events, iterations), replayed, bounds)
+    # What compares ranks needs all of them.
+    lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
+    bounds = (
+        ReplayBounds(None, None, (NOT_TYPICAL,))
+        if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks)
+        else replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
+    )
+    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
     # The first and the last event of a part can be of different clocks.
-    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
     more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
     least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
     parts = parts.with_columns(
@@ -266,15 +268,6 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
-    """The bounds of the replay with options; what compares ranks needs all of them."""
-    events = built.context.events
-    lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
-    if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(None, None, (NOT_TYPICAL,))
-    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
-
-
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     """The changes of options, one after the other.
 
@@ -295,7 +288,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (as_measured(built.graph), replayed)]
+    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (built.graph.as_measured(), replayed)]
     measured, new = (
         PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
         for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
@@ -326,19 +319,18 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
     def lengths(of_replay: Replay) -> Numbers:
         at = replayed_times(built, of_replay, np.concatenate([begin, end]))
         # The first part is the window.
-        return np.append(replayed_length(built, of_replay), (at[len(begin) :] - at[: len(begin)])[1:])
+        return np.append(path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
 
     new = lengths(replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    # What makes nothing longer makes no part of the run longer.
-    longest = all_replays.max(axis=0) if replayed.growth else np.minimum(all_replays.max(axis=0), end - begin)
-    least, most = (
-        pl.lit(pl.Series(all_replays.min(axis=0))),
-        pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64),
-    )
-    is_wide = (most - least).fill_null(0) > _NEAR * pl.col("measured_ns")
+    least, longest = all_replays.min(axis=0), all_replays.max(axis=0)
+    if not replayed.growth:
+        # What makes nothing longer does not make the run longer.
+        longest[0] = min(longest[0], end[0] - begin[0])
+    most = pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64)
+    is_wide = (most - pl.Series(least)).fill_null(0) > _NEAR * pl.col("measured_ns")
     estimate = pl.when(~is_wide).then(pl.Series(new))
-    return measured.with_columns(replayed_ns=estimate, least_ns=least, most_ns=most)
+    return measured.with_columns(replayed_ns=estimate, least_ns=pl.Series(least), most_ns=most)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:

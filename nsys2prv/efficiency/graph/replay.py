@@ -18,14 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
-Limits = npt.NDArray[np.int8]
-"""Of each moment: FREE, HELD or FOLLOWS."""
 
 REMOVED = -1
 """Weight of an edge that no longer is: it is the only one below 0."""
@@ -67,9 +65,6 @@ class EdgeKind(IntEnum):
     def text(self) -> str:
         """Its name for people."""
         return {"BLOCKED_CALL": "call", "WAKE_UP": "wake-up"}.get(self.name, self.name.lower().replace("_", " "))
-
-
-# -- loops --------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -171,9 +166,6 @@ def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
     return latest
 
 
-# -- the graph ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Moments:
     """Points of time on rows: columns of equal length, in the order of `time`, ns from the start of the window; `row` of the
@@ -212,9 +204,19 @@ class RunGraph:
         run_loop(_settle, inputs, (self.weight,))
         return self
 
-    def has(self, *kinds: EdgeKind) -> bool:
-        """Whether there are edges of some kinds."""
-        return bool(np.isin(self.kind, kinds).any())
+    def as_measured(self) -> Replay:
+        """The settled graph with its measured times."""
+        return Replay(self, self.moments.time, replay(self).edge)
+
+    def slacks(self) -> Numbers:
+        """How much later each moment of the settled graph may be without the run becoming longer, ns.
+
+        It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
+        """
+        time = self.moments.time
+        slack: Numbers = time.max(initial=0) - time
+        run_loop(_slack, (self.first, self.source, self.weight, time), (slack,))
+        return slack
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
@@ -291,13 +293,6 @@ class Edges:
         """Label of the target."""
         return self.graph.moments.label[self.target]
 
-    @cached_property
-    def work(self) -> Places:
-        """Label of what takes the time: of the target, and of a call that hands over data of the copy."""
-        return self.graph.moments.label[np.where(self.kind == EdgeKind.STAGING, self.source, self.target)]
-
-
-# -- replays ------------------------------------------------------------------------------------------------------------
 
 Step = Callable[[Edges, Numbers], Numbers]
 """Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
@@ -339,12 +334,7 @@ def last_moment(graph: RunGraph, time: Numbers, rows: Mask, until: int) -> int:
     return behind - 1 - last if behind and times[last] >= 0 else -1
 
 
-def as_measured(graph: RunGraph) -> Replay:
-    """The settled graph with its measured times."""
-    return Replay(graph, graph.moments.time, replay(graph).edge)
-
-
-def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = None, margins: Step | None = None) -> Replay:
+def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Integers | None = None, margins: Step | None = None) -> Replay:
     """Replay a settled graph with changes (`steps`), one after the other.
 
     Parameters
@@ -372,14 +362,3 @@ def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = 
         weight = weight if margins is None else margins(edges, weight)
         run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, grown, limit), (sums, time, edge))
     return Replay(graph, time, edge, int(sums[0]))
-
-
-def slacks(graph: RunGraph) -> Numbers:
-    """How much later each moment of a settled graph may be without the run becoming longer, ns.
-
-    It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
-    """
-    time = graph.moments.time
-    slack: Numbers = time.max(initial=0) - time
-    run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
-    return slack

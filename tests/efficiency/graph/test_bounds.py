@@ -43,7 +43,7 @@ def test_the_loader_of_a_run_may_follow_its_consumer(tmp_path: Path) -> None:
     row = replayed(steps_and_their_loader(scheduled=True), tmp_path, scale="train_step=0.5")
     half = row["measured_ns"] - 10 * (10 * MS - 20 * US) // 2
     assert row["least_ns"] <= half + MS <= row["most_ns"] <= row["measured_ns"]
-    assert "off their CPU" in row["reason"]
+    assert "while off their CPU" in row["reason"]
 
 
 def pauses(*, off_cpu: bool | None) -> ReportBuilder:
