@@ -20,6 +20,7 @@
     ├── TooManyRows                   6   more rows than Paraver supports
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
+    │   └── TraceNotReadable              a file of it is there, and what is in it can't be known
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
     │   └── ClocksDisagree                    or their clocks contradict each other
     ├── NoResources                  11   the system gives no memory, threads or processes
@@ -171,6 +172,10 @@ class OutputError(Nsys2prvError):
     def not_writable(cls, path: str | Path, why: str, place: str = "another place with -o") -> OutputError:
         return cls(f"{path}: can't be written ({_one_line(why)}); give {place}")
 
+    @classmethod
+    def of_intermediate_files(cls, path: str | Path, why: str) -> OutputError:
+        return cls(f"{path}: intermediate files can't be written or read ({_one_line(why)}); put them elsewhere with --scratch")
+
 
 class OutputExists(OutputError):
     def __init__(self, path: str | Path) -> None:
@@ -230,6 +235,13 @@ class TraceError(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
+
+
+class TraceNotReadable(TraceError):
+    """A file of a trace is there, and the system does not let it be read: that is no fault of the trace."""
+
+    def __init__(self, path: str | Path, error: OSError) -> None:
+        Nsys2prvError.__init__(self, f"{path}: it can't be read ({error.strerror or error}); give a trace that can be")
 
 
 class InconsistentRun(Nsys2prvError):

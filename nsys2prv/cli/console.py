@@ -17,6 +17,7 @@ from nsys2prv.execution import progress
 from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
 from nsys2prv.vocabulary.terminal import ERROR, WARNING, styled
 from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary.wording import ranked_warnings
 
 
 @dataclass
@@ -86,8 +87,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Print warnings to stderr, each on a line."""
-    for warning in warnings if not _settings.is_quiet else ():
+    """Print warnings to stderr as `ranked_warnings` has them, each on a line."""
+    for warning in ranked_warnings(warnings) if not _settings.is_quiet else ():
         _print_to_stderr("warning:", warning, WARNING)
 
 

@@ -32,7 +32,8 @@ def efficiency(
     force: ForceResults = False,
     as_json: AsJson = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print evidence and advice with each finding, and what was not found.")
+        bool,
+        typer.Option("--verbose", "-v", help="Print also what to do about each finding, what was not found, and the tables."),
     ] = False,
     *,
     options: EfficiencyOptions,

@@ -27,12 +27,14 @@ from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
-from nsys2prv.vocabulary.wording import listed, short
+from nsys2prv.vocabulary.wording import listed, percent, short
 
 MOST_CHANGES = 200
 """Changes of each run that have a row: the largest."""
 MOST_KERNELS = 500
 """Kernels that are matched: those that take most time in any run."""
+_MOST_OUTSIDE = 0.01
+"""Part of the useful time that may be outside of iterations without a warning."""
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
@@ -89,7 +91,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
         tables_of.ITERATION_LENGTHS: _iteration_lengths(results),
         tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
-        tables_of.CHANGES: _changes(results, dict(compared.select("run", "share").iter_rows()), by),
+        tables_of.CHANGES: _changes(results, compared, by),
         tables_of.GATE: judge(options.fail_if, first, later),
     }
     head = {
@@ -102,9 +104,21 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         ],
         "nccl": policies[0],
         "not_compared": by.not_compared,
-        "warnings": [f"{run}: {warning}" for run, result in results.items() for warning in result.head["warnings"]],
+        "warnings": [
+            *(f"{', '.join(letters)}: {warning}" for warning, letters in _warnings(results).items()),
+            *_outside_warnings(compared),
+        ],
     }
     return ComparisonResult(head, frames_by_name(tables, tables_of.TABLES))
+
+
+def _warnings(results: Results) -> dict[str, list[str]]:
+    """Warnings of all runs, each with the letters of the runs that have it."""
+    runs_of: dict[str, list[str]] = {}
+    for run, result in results.items():
+        for warning in dict.fromkeys(result.head["warnings"]):
+            runs_of.setdefault(warning, []).append(run)
+    return runs_of
 
 
 def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> EfficiencyResult:
@@ -249,15 +263,23 @@ def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
 
 
 def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: ComparedBy) -> pl.DataFrame:
-    """The table `runs`, with the column `share`: the part of a run that is compared. Iterations are compared where all runs
-    have them and not equally many."""
+    """The table `runs`, and what is compared of each run: `elapsed`, `useful`, `communication` and `active` of the window or of
+    the mean of its usual iterations, and `share`, the part of the window that is compared of what was measured as a whole.
+
+    Iterations are compared where all runs have them and not equally many. What was measured of the whole window is that of all
+    its iterations, those of the warm-up included.
+    """
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
-    iterations = [_usual_iterations(result) for result in results.values()]
-    numbers = {usual.height for usual in iterations}
-    is_by_iteration = len(numbers) > 1 and 0 not in numbers
+    counts = [result.tables["iterations"].height for result in results.values()]
+    usual_of_runs = [_usual_iterations(result) for result in results.values()]
+    spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
+    is_measured = all(usual.select(spent.values()).drop_nulls().height for usual in usual_of_runs)
+    is_by_iteration = len(set(counts)) > 1 and is_measured
     rows = []
-    for (run, result), label, usual in zip(results.items(), labels, iterations, strict=True):
+    for (run, result), label, count, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
         length = usual.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()).item()
+        means = {name: pl.lit(usual[column].mean(), pl.Float64) for name, column in spent.items()}
+        totals = {name: pl.col(column).cast(pl.Float64) for name, column in spent.items()}
         rows.append(
             result.tables["run"].with_columns(
                 pl.lit(run).alias("run"),
@@ -268,10 +290,10 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 basis=pl.lit("iteration" if is_by_iteration else "run"),
                 per=pl.lit(by.per),
                 size=pl.col(column_of_size),
-                share=pl.lit(1 / usual.height if is_by_iteration else 1.0),
+                share=pl.lit(1 / count if is_by_iteration else 1.0),
                 elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
-                useful=pl.lit(usual[column_of_useful].mean()) if is_by_iteration else pl.col(column_of_useful).cast(pl.Float64),
                 idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
+                **(means if is_by_iteration else totals),
             )
         )
     speedup, total, per_device = pl.col("speedup"), pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
@@ -296,6 +318,17 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
             global_efficiency_per_device=pl.col(root) * per_device,
         )
     )
+
+
+def _outside_warnings(runs: pl.DataFrame) -> list[str]:
+    """Which runs work outside of their iterations, when these are compared: what is measured of the window alone has it too."""
+    total = pl.when(pl.col("per") == GPU).then("useful_ns").otherwise("host_useful_ns")
+    outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("useful") / pl.col("share") / total)
+    return [
+        f"{run}: {percent(share)} of the useful time is outside of the iterations: kernels, copies and calls of an iteration "
+        f"are those of the window over its iterations (--window steady leaves out what comes before them)"
+        for run, share in outside.filter(pl.col("share") > _MOST_OUTSIDE).iter_rows()
+    ]
 
 
 def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:
@@ -391,9 +424,9 @@ def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _changes(results: Results, shares: Mapping[str, float], by: ComparedBy) -> pl.DataFrame:
-    """What takes another time per device, or per thread, than in the first run; of runs so many of whose parts are compared."""
-    times = {run: _times(result, by).with_columns(pl.col("time") * shares[run]) for run, result in results.items()}
+def _changes(results: Results, runs: pl.DataFrame, by: ComparedBy) -> pl.DataFrame:
+    """What takes another time per device, or per thread, than in the first run."""
+    times = {row["run"]: _times(results[row["run"]], row, by) for row in runs.iter_rows(named=True)}
     before = times.pop("A").rename({"time": "before_ns"})
     what = ["what", "name"]
     difference = pl.col("after_ns") - pl.col("before_ns")
@@ -409,31 +442,32 @@ def _changes(results: Results, shares: Mapping[str, float], by: ComparedBy) -> p
     )
 
 
-def _times(result: EfficiencyResult, by: ComparedBy) -> pl.DataFrame:
-    """Columns `what`, `name`, `time`: ns per device, of calls per host thread, of calls of the OS per process, all of whose
-    threads they are of.
+def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> pl.DataFrame:
+    """Columns `what`, `name`, `time` of what is compared of a run (a row of `_runs`): ns per device, of calls per host thread,
+    of calls of the OS per process, all of whose threads they are of.
 
     Where all runs have MPI, most calls of the OS are waits inside of MPI and of its helper threads: only those that read and
     write count.
     """
-    tables, run = result.tables, _row_of_run(result)
-    devices, threads, processes = run["devices"], run["threads"], tables["tasks"].height
+    tables, devices, threads = result.tables, run["devices"], run["threads"]
     parts = [
         (what, threads, tables[table].select("total_ns", name="call"))
         for what, table in (("CUDA call", "cuda_calls"), ("MPI call", "mpi_calls"))
     ]
     if by.per == PROCESS:
         counted = tables["os_calls"].filter((pl.col("kind") == "io") if by.has_mpi else pl.lit(value=True))
-        parts.append(("OS call", processes, counted.select("total_ns", name="call")))
+        parts.append(("OS call", tables["tasks"].height, counted.select("total_ns", name="call")))
     else:
-        idle = run["elapsed_ns"] * devices - run["active_ns"]
-        spent = {"useful": run["useful_ns"], "communication": run["communication_ns"], "idle": idle}
+        idle = run["elapsed"] * devices - run["active"]
+        spent = {"useful": run["useful"], "communication": run["communication"], "idle": idle}
         causes = [name for name in tables["gaps"].columns if name.endswith("_ns") and name not in _NOT_CAUSES]
         gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
         copies = tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())
+        # These are of what is compared as they are.
+        of_devices = pl.DataFrame({"name": list(spent), "total_ns": [time / run["share"] for time in spent.values()]})
         parts += [
-            ("devices", devices, pl.DataFrame({"name": list(spent), "total_ns": list(spent.values())})),
+            ("devices", devices, of_devices),
             ("family", devices, tables["families"].select("total_ns", name="family")),
             ("kernel", devices, tables["kernels"].select("total_ns", name="kernel")),
             ("gaps", devices, gaps.with_columns(cause)),
@@ -441,5 +475,6 @@ def _times(result: EfficiencyResult, by: ComparedBy) -> pl.DataFrame:
         ]
     name, total = pl.col("name").cast(pl.String), pl.col("total_ns").cast(pl.Float64)
     return pl.concat(
-        frame.select(pl.lit(what).alias("what"), name, time=total / max(number, 1)) for what, number, frame in parts
+        frame.select(pl.lit(what).alias("what"), name, time=total / max(number, 1) * run["share"])
+        for what, number, frame in parts
     )

@@ -6,62 +6,71 @@ inside of them, much of it by their own thread. Of several such names the one co
 
 **Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders,
 run ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a
-mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth. Of all marks
-the one counts whose like segments hold most of the time of the work; of nearly equal ones that with the shortest period. If no
-mark holds much more than half, every second, third, ... execution is tried as well: time steps may begin in turn with either
-direction. An iteration begins at the operation that the device is idle longest before.
+mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth; where their
+times repeat only after several of them, so many are one. Of all marks the one counts whose like segments hold most of the time
+of the work; of nearly equal ones that with the shortest period. A longer one counts more where each of its segments has equally
+many of the segments of the shorter one that are unlike: layers repeat inside of a step. If no mark holds much more than half,
+every second, third, ... execution is tried as well: time steps may begin in turn with either direction. An iteration begins at
+the operation that the device is idle longest before.
+
+**Numbers.** Iterations of several tasks that belong together have one number. Which do is known from collectives that end
+together, from counts where recordings of both begin before their first iteration, or from times where those are near. Else it
+is not decidable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers, expanded
-from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
+from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
-from nsys2prv.efficiency.run_events import ON_DEVICES, RANGES, STREAM, RunEvents, base_types
+from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
-from nsys2prv.execution.row_order import distinct
+from nsys2prv.execution.row_order import distinct, in_content_order
 from nsys2prv.vocabulary import event_types
 
 BY_KERNELS = "period of kernels"
 """How iterations were found where no range repeats."""
-LEAST_ITERATIONS = 3
+_LEAST_ITERATIONS = 3
 """Fewer are no repetition."""
-_OTHER = 0.5
-"""Share of the iterations of most devices that a device has at least, and by which it has more at most."""
+_DIFFERENT = 0.5
+"""Share of the usual number of iterations that a device may have more or fewer, or what it repeats is something else."""
+_TOGETHER = 0.25
+"""Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
+_NEARLY_ALL = 0.9
+"""Share of tasks, iterations, collectives and operations for which something has to be true."""
+_MOST_NAMES = 24
+"""Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
 
-LEAST_LAUNCHED = 0.6
-"""Share of launches that must be inside the ranges of a name."""
-LEAST_BY_THREAD = 0.2
-"""Share of launches that the thread of the range makes inside it: ranges of data loaders go on beside the work of others."""
-NEARLY_ALL = 0.95
+_SAMPLED_LAUNCHES = 100_000
+_LEAST_LAUNCHED, _LEAST_BY_THREAD = 0.6, 0.2
+"""Shares of launches that must be inside the ranges of a name, and be made there by the thread of the range: ranges of data
+loaders go on beside the work of others."""
+_NEARLY_MOST = 0.95
 """Of ranges inside each other the shortest counts whose share is at least so much of the largest share."""
-_LEAST_TASKS = 0.9
-"""Share of the tasks with ranges that must have it."""
 _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-_SAMPLED_LAUNCHES = 100_000
-_MOST_NAMES = 24
-"""Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
 
-LEAST_COVERED = 0.5
-"""Share of the time of work that must be in segments that are alike."""
-LIKE = 0.1
-"""Difference of two histograms of names, relative to the length of one, up to which the work is taken for the same."""
-HARDLY_COVERED = 0.6
-"""Share up to which every second, third, ... execution is tried: parts of two kinds that take turns have half each."""
-LEAST_OF_SEVERAL = 0.9
-"""LEAST_COVERED of every second, third, ... execution: that happens by chance more easily."""
-FINER = 0.02
+_LEAST_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.9
+"""Share of the time of work that must be in like segments; of every n-th execution more, as these are so by chance, too."""
+_HARDLY_COVERED = 0.6
+"""Share up to which every n-th execution is tried: parts of two kinds that take turns have half each."""
+_LIKE = 0.1
+"""Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same."""
+_FINER = 0.02
 """Share of work that a shorter period may leave out and still count more than a longer one."""
+_INTERRUPTED = 0.75
+"""Share of the segments of a longer period that has equally many unlike segments of a shorter one."""
+_MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
+"""Segments after which times repeat at most; how many must differ from the next one, so that it can be told; and which share
+of that may differ from the n-th next."""
 _MOST_EXECUTIONS = 12
 """Executions of a name in one iteration, where none recurs once in each."""
 _MOST_MARKS = 100_000
@@ -70,8 +79,15 @@ _HISTOGRAM_NAMES = 64
 """Columns of a histogram: names with most executions; the last one is for all others."""
 _SAMPLED_ITERATIONS = 40
 """Iterations in which the operation is looked for that begins them."""
-_BOUNDED_SCHEMA = dict.fromkeys(("group", "number", "begin", "end"), pl.Int64)
-"""Iterations of groups: a group is what one task does on one device."""
+_SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("group", "number", "begin", "end"), pl.Int64),
+    "is_cut": pl.Boolean,
+}
+"""Iterations of groups: a group is what one task does on one device, `is_cut` whether its recording begins within one."""
+
+
+class _NoIterations(Exception):
+    """Why there are none."""
 
 
 def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterations:
@@ -83,21 +99,18 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
         NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they are looked for.
     """
     rows, operations = run.events.rows, run.operations
-    group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
     if operations.is_empty() or not rows.devices_of_task:
         return RunIterations.none("no device works", None)
     work = int(operations["start"].to_numpy().min()), int(operations["end"].to_numpy().max())
-    bounded, name = _by_ranges(run, group_of_row, requested)
-    if name is None and requested is not None:
-        return RunIterations.none(f"no work is launched in NVTX ranges {requested}", work)
-    if name is None:
-        bounded, reason = _by_period(run, group_of_row)
-        if reason is not None:
-            return RunIterations.none(reason, work)
-    numbered = _numbered(bounded, by_time=name is None)
-    lengths = numbered.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
+    group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
+    try:
+        iterations, how = _by_ranges(run, group_of_row, requested) or (_by_period(run, group_of_row), BY_KERNELS)
+    except _NoIterations as reason:
+        return RunIterations.none(str(reason), work)
+    iterations = iterations.with_columns(pl.col("number") - pl.col("number").min())
+    lengths = iterations.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
     warm_up = lengths["number"].head(warm_up_iterations(lengths["length"].to_numpy()))
-    iterations = numbered.with_columns(
+    iterations = iterations.with_columns(
         task=pl.col("group") // len(rows.devices),
         device=pl.col("group") % len(rows.devices),
         is_warm_up=pl.col("number").is_in(warm_up.implode()),
@@ -105,114 +118,112 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     usual = iterations.filter(~pl.col("is_warm_up"))
     steady = int(usual["begin"].to_numpy().min()), int(usual["end"].to_numpy().max())
     iterations = iterations.select(pl.col(name).cast(dtype) for name, dtype in ITERATION_SCHEMA.items())
-    iterations = iterations.sort("number", "task", "device")
-    return RunIterations(iterations, f"nvtx {name}" if name else BY_KERNELS, None, work, steady)
+    return RunIterations(iterations.sort("number", "task", "device"), how, None, work, steady)
 
 
-def _numbered(bounded: pl.DataFrame, *, by_time: bool) -> pl.DataFrame:
-    """Iterations with numbers that mean the same one in all groups; groups in which something else repeats are left out.
+def _in_schema(iterations: pl.DataFrame) -> pl.DataFrame:
+    return iterations.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
-    With `by_time` an iteration has the number of the one of the group with most of them that begins nearest, as a recording
-    may begin within an iteration of some ranks.
-    """
-    parts = [part.sort("begin") for _, part in sorted(bounded.partition_by("group", as_dict=True).items())]
-    usual = float(np.median([part.height for part in parts]))
-    alike = [part for part in parts if abs(part.height - usual) <= _OTHER * usual]
-    begins = max(alike, key=len)["begin"].to_numpy()
-    period = max(float(np.median(np.diff(begins))), 1.0) if len(begins) > 1 else 1.0
-    for place, part in enumerate(alike if by_time else ()):
-        compared = min(part.height, len(begins))
-        late = float(np.median(part["begin"].to_numpy()[:compared] - begins[:compared])) / period
-        first = round(late) if abs(late) > _OTHER else 0
-        alike[place] = part.with_columns(number=pl.Series(np.arange(part.height) + first))
-    return pl.concat(alike).with_columns(pl.col("number") - pl.col("number").min())
+
+def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
+    """Without groups in which something else repeats, much more or less often."""
+    count = pl.len().over("group").cast(pl.Int64)
+    usual = count.filter(pl.col("group").is_first_distinct()).median()
+    return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
 
 
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
-def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -> tuple[pl.DataFrame, str | None]:
-    """Iterations (_BOUNDED_SCHEMA) by ranges: from the first work that is launched in a range to that of the next one. `number`
-    is that of the range in its task; ranges that launch nothing are none. And the name of the ranges; None: none repeat."""
+def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -> tuple[pl.DataFrame, str] | None:
+    """Iterations (_SCHEMA) by ranges, from the first work that is launched in a range to that of the next one, and how they
+    were found; None: no ranges repeat."""
     rows = run.events.rows
-    located = rows.located(run.frame(RANGES).join(_range_names(run.events, requested), on=["number", "value"]))
+    names = range_texts(run.events).select("number", "value", "text", digits=pl.col("text").str.extract(r"(\d{1,18})\D*$"))
+    if requested is None:
+        names = names.with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
+        names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
+    else:
+        slots = NamedRanges(run.events, [requested]).slots
+        names = names.join(slots, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
+    located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     ranges = _outermost(_repeated(ranges) if requested is None else ranges)
     launches = run.launches.select(
         "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
     )
-    launches = rows.located(launches).sort("time")
+    launches = rows.located(launches)
     if requested is None:
         ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
-    bounded = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
-    name = requested or ranges["text"].min()
-    return bounded, str(name) if bounded.height else None
-
-
-def _range_names(events: RunEvents, requested: str | None) -> pl.DataFrame:
-    """Columns `number` (event type), `value`, `text`, `name`: equal for all texts that differ in numbers only."""
-    names = range_texts(events).select("number", "value", "text")
+    iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
+    if iterations.height:
+        return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
-        slots = NamedRanges(events, [requested]).slots
-        return names.join(slots, on=["number", "value"], how="semi").with_columns(name=pl.lit(0, pl.Int64))
-    without_numbers = names.with_columns(text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
-    return without_numbers.with_columns(name=pl.struct("number", "text").rank("dense").cast(pl.Int64) - 1)
+        raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
+    return None
 
 
 def _repeated(ranges: pl.DataFrame) -> pl.DataFrame:
     """Ranges whose names nearly all tasks have, equally often but for what the edges of the recording cut."""
     counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
     equal = pl.col("count").max() - pl.col("count").min() <= 1
-    everywhere = (pl.len() >= _LEAST_TASKS * counts["task"].n_unique()) & (pl.col("count").min() >= LEAST_ITERATIONS)
+    everywhere = (pl.len() >= _NEARLY_ALL * counts["task"].n_unique()) & (pl.col("count").min() >= _LEAST_ITERATIONS)
     by_name = counts.group_by("name").agg(pl.col("total").sum(), is_repeated=equal & everywhere)
     tried = by_name.filter("is_repeated").sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
     return ranges.join(tried, on="name", how="semi")
 
 
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Of ranges of a name inside each other the outer ones, in the order of their starts, with their `place` (0, 1, ...) in the
-    task."""
+    """Of ranges of a name inside each other the outer ones, in the order of their starts, with their `place` in the task: the
+    number in their texts where that counts them, else 0, 1, ..."""
     ordered = ranges.sort("name", "task", "start", "end", descending=[False] * 3 + [True])
     former_end = pl.col("end").cum_max().shift(1).over("name", "task", "row")
     outer = ordered.filter((pl.col("start") >= former_end).fill_null(value=True))
-    return outer.with_columns(place=pl.int_range(pl.len()).over("name", "task"))
+    digits, turn = pl.col("digits").cast(pl.Int64), pl.int_range(pl.len()).over("name", "task")
+    counts = (digits.diff().over("name", "task") == 1).fill_null(value=True) & digits.is_not_null()
+    # Of other numbers, as of samples in a data set, each task has its own.
+    are_common = digits.max() - digits.min() <= turn.max() + 1
+    return outer.with_columns(place=pl.when((counts.all() & are_common).over("name")).then(digits).otherwise(turn))
 
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """The name whose ranges are iterations, by what is launched in them and by their rhythm: a row, or none."""
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
-    by_thread = pl.col("is_by_thread").sum()
-    shares = (
-        _launched_in(ranges, sample).group_by("name").agg(share=pl.len() / sample.height, by_thread=by_thread / sample.height)
-    )
-    distance, start = pl.col("distance"), pl.col("start")
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task")).group_by("name").agg(
+    by_thread, distance, start = pl.col("is_by_thread"), pl.col("distance"), pl.col("start")
+    shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
+        pl.col("share", "by_thread") / sample.height
+    )  # fmt: skip
+    apart = (start - start.median().over("name", "place")).abs()
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), apart=apart).group_by("name").agg(
         irregular=(distance - distance.median()).abs().median() / distance.median(),
-        period=distance.median(),
-        count=pl.col("place").max(),
+        is_in_step=pl.col("apart").median() < distance.median(),
+        count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
     )  # fmt: skip
-    spread = ranges.group_by("name", "place").agg(spread=(start - start.median()).abs().median())
-    likely = shares.join(rhythm, on="name").join(spread.group_by("name").agg(pl.col("spread").median()), on="name")
-    in_step = (pl.col("irregular") < _IRREGULAR) & (pl.col("spread") < pl.col("period"))
-    likely = likely.filter(in_step & (pl.col("share") >= LEAST_LAUNCHED) & (pl.col("by_thread") >= LEAST_BY_THREAD))
-    likely = likely.filter(pl.col("share") >= NEARLY_ALL * pl.col("share").max())
+    likely = shares.join(rhythm, on="name").filter(
+        (pl.col("irregular") < _IRREGULAR) & pl.col("is_in_step"),
+        (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
+    )
+    likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
     return likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
-    started = ranges.select("name", "task", "place", range_row="row", time="start", until="end").sort("time")
-    tried = launches.join(ranges.select("name").unique(), how="cross")
-    inside = tried.join_asof(started, on="time", by=["name", "task"], check_sortedness=False).filter(
-        pl.col("time") < pl.col("until")
-    )
-    return inside.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
+    # The ranges of a name on a task are sorted and apart.
+    group = pl.struct("name", "task").rank("dense").cast(pl.Int64) - 1
+    ranges = ranges.with_columns(range=group)
+    tried = launches.join(ranges.select("name", "task", "range").unique(), on="task")
+    moments = Moments.of(ranges["range"].to_numpy(), ranges["start"].to_numpy())
+    place = moments.place(tried["range"].to_numpy(), tried["time"].to_numpy())
+    around = ranges.select("place", "end", range_row="row")[place]
+    launched = pl.concat([tried, around], how="horizontal").filter((pl.Series(place) >= 0) & (pl.col("time") < pl.col("end")))
+    return launched.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
 def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
-    """Iterations of each group: they begin with the first work that the thread of a range, or else its process, launches."""
+    """Iterations (_SCHEMA): they begin with the first work that the thread of a range, or else its process, launches."""
     begin = pl.col("to_time")
     firsts = launched.filter(pl.col("group") >= 0).group_by("group", number="place").agg(
         begin=pl.coalesce(begin.filter("is_by_thread").min(), begin.min()), last=begin.max()
@@ -225,11 +236,10 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
     of_last = operations.join(ordered.group_by("group").last(), on="group")
     of_last = of_last.filter(pl.col("start") >= pl.col("begin"), pl.col("start") <= pl.max_horizontal("begin", "last"))
     ends = of_last.group_by("group").agg(pl.col("end").max())
-    end = pl.coalesce(pl.col("begin").shift(-1).over("group"), "end")
-    bounded = ordered.join(ends, on="group", how="left", maintain_order="left")
-    # Numbers count the iterations with work: the recording of a device may start later than that of NVTX.
-    bounded = bounded.with_columns(end=end, number=pl.col("number") - pl.col("number").min())
-    return bounded.select(pl.col(name).cast(dtype) for name, dtype in _BOUNDED_SCHEMA.items())
+    bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(
+        end=pl.coalesce(pl.col("begin").shift(-1).over("group"), "end"), is_cut=False
+    )
+    return _in_schema(bounded)
 
 
 # -- period -----------------------------------------------------------------------------------------
@@ -237,38 +247,45 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
 
 @dataclass(frozen=True)
 class _Period:
-    """How well a name marks a period of a group: places of its executions, share of the time of the work in segments between
-    them that are alike, which these are, and the usual number of operations in one."""
+    """How a name marks a period of a group: every so many executions of it (`stride`), of which so many are one `together`;
+    their places, which segments between two are alike, the share of the time of work in these, and operations in one."""
 
+    key: int
+    stride: int
+    together: int
     marks: Numbers
+    is_like: Mask
     covered: float
-    is_like: npt.NDArray[np.bool_]
     operations: int
 
 
-def _by_period(run: MeasuredRun, group_of_row: Numbers) -> tuple[pl.DataFrame, str | None]:
-    """Iterations (_BOUNDED_SCHEMA) by the period of the work of each group, or why there are none."""
-    empty = pl.DataFrame(schema=_BOUNDED_SCHEMA)
+def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
+    """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, group_of_row)
-    tried = _tried(works)
-    if not tried:
-        times = f"{LEAST_ITERATIONS + 1} times or more over the time of the work"
-        return empty, f"no kernel, copy or collective is executed {times}"
-    single = _periods(works, tried, (1,), LEAST_COVERED)
-    periods = {pair: period for pair, period in single.items() if period.operations > 1}
-    at_marks = max((period.covered for period in periods.values()), default=0.0) < HARDLY_COVERED
-    if at_marks:
-        hardly = [pair for pair in tried if pair not in single or single[pair].covered < LEAST_OF_SEVERAL]
-        several = _periods(works, hardly, range(2, _MOST_EXECUTIONS + 1), LEAST_OF_SEVERAL)
-        at_marks = {group for group, _ in several} >= {group for group, _ in periods}
-        periods = several if at_marks else periods
-    if not periods:
+    if not any(_tried(work) for work in works.values()):
+        times = f"{_LEAST_ITERATIONS + 1} times or more over the time of the work"
+        raise _NoIterations(f"no kernel, copy or collective is executed {times}")
+    bounded = [pl.DataFrame(schema=_SCHEMA)]
+    remaining = sorted(works, key=lambda group: (-works[group].height, group))
+    while remaining:
+        # The period of one group is looked for, and counts for all that have it, too.
+        sampled, *unmarked = remaining
+        if (period := _best_period(works[sampled])) is not None:
+            begin = _first_operation(works[sampled], period)
+            periods = {group: _period(works[group], period.key, period.stride, period.together) for group in remaining}
+            bounded += [
+                _bounded_by_period(works[group], group, of_group, *begin) for group, of_group in periods.items() if of_group
+            ]
+            unmarked = [group for group, of_group in periods.items() if of_group is None]
+        remaining = unmarked
+    if len(bounded) == 1:
         is_alone = all(work["key"].n_unique() == 1 for work in works.values())
         no_period = "the sequence of kernels, copies and collectives has no period"
-        return empty, "one kernel repeats alone" if is_alone else no_period
-    frames = [frame for marked in _marked(periods, works) for frame in _bounded_by_period(works, marked, at_marks=at_marks)]
-    bounded = pl.concat([empty, *frames]).filter(pl.len().over("group") >= LEAST_ITERATIONS)
-    return bounded, None if bounded.height else f"the work repeats less than {LEAST_ITERATIONS} times as a whole"
+        raise _NoIterations("one kernel repeats alone" if is_alone else no_period)
+    repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
+    if repeated.is_empty():
+        raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
+    return _numbered(_of_same_work(repeated), _ends_of_collectives(run, group_of_row))
 
 
 def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
@@ -276,83 +293,88 @@ def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
     the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
     work, `busy`, before it."""
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
-    bases = base_types(run.operations["number"].unique().to_list(), ON_DEVICES)
-    kernels = [number for number, base in bases.items() if base in (event_types.KERNEL, event_types.GRAPH_EXECUTION)]
     operations = run.operations.select(
         "start",
-        "end",
-        group=pl.Series(group_of_row[row], dtype=pl.Int32),
         stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
-        is_kernel=pl.col("number").is_in(kernels),
+        group=pl.Series(group_of_row[row], dtype=pl.Int32),
+        is_kernel=pl.Series(run.kind(number) == KERNEL),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
     works = {}
-    for (group,), part in sorted(operations.partition_by("group", as_dict=True).items()):
+    for (group,), part in operations.partition_by("group", as_dict=True).items():
         times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
         main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        # Equal starts come in one order, from reports and from their trace.
-        ordered = part.sort("start", "stream", "end", "key")
         idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
-        on_main = ordered.select("key", "start", "end", "stream", idle=idle).filter(pl.col("stream") == main)
-        works[int(group)] = on_main.with_columns(busy=length.cum_sum() - length)
+        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", idle=idle)
+        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=length.cum_sum() - length)
     return works
 
 
-def _tried(works: Mapping[int, pl.DataFrame]) -> list[tuple[int, int]]:
-    """Pairs of group and key that may mark a period: the names that are in question on any group, on all of them."""
+def _tried(work: pl.DataFrame) -> list[int]:
+    """Names, as numbers, that may mark a period of a group: those with fewest executions."""
     start, count = pl.col("start"), pl.col("count")
     span = start.max() - start.min()
-    spread = []
-    for group, work in works.items():
-        counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - start).sum())
-        is_spread = pl.col("span") * 3 > work.select(span).item()
-        spread.append(
-            counts.filter(is_spread, count.is_between(LEAST_ITERATIONS + 1, _MOST_MARKS)).with_columns(group=pl.lit(group))
-        )
-    counts = pl.concat(spread)
-    # Of names with one count three are enough, but that they are the same on all devices matters.
-    ordered = counts.sort("group", "count", "time", "key", descending=[False, False, True, False])
-    few = ordered.filter(pl.int_range(pl.len()).over("group", "count") < 3).group_by("group").head(_MOST_NAMES)
-    return counts.filter(pl.col("key").is_in(few["key"].implode())).select("group", "key").sort("group", "key").rows()
+    counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - start).sum())
+    counts = counts.filter(
+        pl.col("span") * 3 > work.select(span).item(), count.is_between(_LEAST_ITERATIONS + 1, _MOST_MARKS)
+    ).sort("count", "time", "key", descending=[False, True, False])
+    # Of names with one count three are enough.
+    return counts.filter(pl.int_range(pl.len()).over("count") < 3)["key"].head(_MOST_NAMES).to_list()
 
 
-def _periods(
-    works: Mapping[int, pl.DataFrame], pairs: Sequence[tuple[int, int]], strides: Sequence[int], least_covered: float
-) -> dict[tuple[int, int], _Period]:
-    """Periods by group and key, where the key marks one."""
-    periods = {(group, key): _period(works[group], key, strides, least_covered) for group, key in pairs}
-    return {pair: period for pair, period in periods.items() if period is not None}
+def _best_period(work: pl.DataFrame) -> _Period | None:
+    """The period of the work of a group."""
+    tried = _tried(work)
+    periods = {key: period for key in tried if (period := _period(work, key, 1)) is not None}
+    if max((period.covered for period in periods.values()), default=0.0) < _HARDLY_COVERED:
+        several = ((key, (_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1))) for key in tried)
+        periods = {key: period for key, of_key in several if (period := next(filter(None, of_key), None))} or periods
+    if not periods:
+        return None
+    by_count = sorted(periods.values(), key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
+    least = max(period.covered for period in by_count) - _FINER
+    best = next(period for period in by_count if period.covered >= least)
+    for longer in by_count:
+        best = longer if _is_interrupted(best, longer) else best
+    together = _times_repeat_after(np.diff(work["busy"].to_numpy()[best.marks]))
+    return _period(work, best.key, best.stride, together)
 
 
-def _period(work: pl.DataFrame, key: int, strides: Sequence[int], least_covered: float) -> _Period | None:
-    """The period that every so many executions of a name mark, of the first stride that covers enough; None: they mark none."""
+def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Period | None:
+    """The period that every so many executions of a name mark, if that covers enough, and so many of these together."""
     marks, busy = np.flatnonzero(work["key"].to_numpy() == key), work["busy"].to_numpy()
+    if len(marks) <= _LEAST_ITERATIONS * stride * together:
+        return None
     before = _names_before(work["key"].to_numpy(), marks)
-    for stride in strides:
-        periods = []
-        for first in range(min(stride, len(marks))):
-            places, histograms = marks[first::stride], np.diff(before[first::stride], axis=0)
-            if len(histograms) < LEAST_ITERATIONS:
-                continue
-            usual = np.median(histograms, axis=0)
-            is_like = np.linalg.norm(histograms - usual, axis=1) <= LIKE * max(float(np.linalg.norm(usual)), 1.0)
-            operations, times = np.diff(places), np.diff(busy[places])
-            covered = float(times[is_like].sum()) / max(_time_of(work), 1)
-            # A kernel that is long and repeats at once in some places is no period of the rest.
-            is_regular = operations[is_like].sum() >= LEAST_COVERED * operations.sum()
-            if is_regular and covered >= least_covered and is_like.sum() >= LEAST_ITERATIONS:
-                periods.append(_Period(places, covered, is_like, round(float(np.median(operations[is_like])))))
-        if periods:
-            return max(periods, key=lambda period: period.covered)
-    return None
+    periods = []
+    for first in range(stride):
+        places, histograms = marks[first::stride], np.diff(before[first::stride], axis=0)
+        usual = np.median(histograms, axis=0)
+        is_like = np.linalg.norm(histograms - usual, axis=1) <= _LIKE * max(float(np.linalg.norm(usual)), 1.0)
+        operations, times = np.diff(places), np.diff(busy[places])
+        covered = float(times[is_like].sum()) / max(int(busy[-1]), 1)
+        # A kernel that is long and repeats at once in some places is no period of the rest.
+        is_regular = operations[is_like].sum() >= _LEAST_COVERED * operations.sum()
+        is_covered = covered >= (_LEAST_COVERED if stride == 1 else _LEAST_OF_SEVERAL)
+        if is_regular and is_covered and is_like.sum() >= _LEAST_ITERATIONS:
+            usual_operations = round(float(np.median(operations[is_like])))
+            periods.append(_Period(key, stride, together, places, is_like, covered, usual_operations))
+    period = max(periods, key=lambda period: period.covered, default=None)
+    # With nothing but itself between its executions, a name repeats alone.
+    if period is None or period.operations <= stride:
+        return None
+    # Of those together, the one with most time comes first.
+    times = np.diff(busy[period.marks])
+    first = int(np.argmax([np.median(times[place::together]) for place in range(together)]))
+    marks = period.marks[first::together]
+    is_like = period.is_like[first:][: together * (len(marks) - 1)]
+    are_like: Mask = np.logical_and.reduce(is_like.reshape(-1, together), axis=1)
+    return replace(period, marks=marks, is_like=are_like, operations=together * period.operations)
 
 
-def _time_of(work: pl.DataFrame) -> int:
-    return int((work["end"] - work["start"]).sum())
-
-
-def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
+def _names_before(key: Numbers, marks: Numbers) -> Numbers:
     """For each mark a row: how often each name was executed between the first mark and this one."""
     often = np.argsort(-np.bincount(key), kind="stable")
     column = np.minimum(np.argsort(often), _HISTOGRAM_NAMES - 1)
@@ -360,71 +382,106 @@ def _names_before(key: Numbers, marks: Numbers) -> npt.NDArray[np.int32]:
     segment = np.repeat(np.arange(1, len(marks)), np.diff(marks))
     places = segment * columns + column[key[marks[0] : marks[-1]]]
     counts = np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns)
-    return np.cumsum(counts, axis=0, dtype=np.int32)
+    return np.cumsum(counts, axis=0)
 
 
-def _marked(periods: Mapping[tuple[int, int], _Period], works: Mapping[int, pl.DataFrame]) -> Iterator[dict[int, _Period]]:
-    """Periods of the groups that a name marks the iterations of, for one such name after the other: as few as possible."""
-    remaining = dict(periods)
-    while remaining:
-        work = {group: _time_of(works[group]) for group, _ in remaining}
-        covered: dict[int, float] = {}
-        counts: dict[int, list[int]] = {}
-        for (group, key), period in sorted(remaining.items()):
-            covered[key] = covered.get(key, 0.0) + period.covered * work[group]
-            counts.setdefault(key, []).append(int(period.is_like.sum()))
-        least = max(covered.values()) - FINER * sum(work.values())
-        near = [key for key in covered if covered[key] >= least]
-        name = max(near, key=lambda key: (np.median(counts[key]), covered[key], -key))
-        marked = {group: period for (group, key), period in sorted(remaining.items()) if key == name}
-        yield marked
-        remaining = {pair: period for pair, period in remaining.items() if pair[0] not in marked}
+def _is_interrupted(period: _Period, longer: _Period) -> bool:
+    """Whether nearly each segment of a longer period has equally many segments of a shorter one that are unlike its others."""
+    unlike = np.histogram(period.marks[:-1][~period.is_like], longer.marks)[0][longer.is_like]
+    usual = np.median(unlike)
+    return bool(usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED)
 
 
-def _bounded_by_period(
-    works: Mapping[int, pl.DataFrame], periods: Mapping[int, _Period], *, at_marks: bool
-) -> Iterator[pl.DataFrame]:
-    """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
-    `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
-    sampled = max(periods, key=lambda group: (periods[group].is_like.sum(), -group))
-    mark = works[sampled]["key"][int(periods[sampled].marks[0])]
-    first_operation = (mark, 0) if at_marks else _first_operation(works[sampled], periods[sampled])
-    for group, period in periods.items():
-        key, start, end = (works[group][name].to_numpy() for name in ("key", "start", "end"))
-        edges = _edges(key, period, *first_operation)
-        if not len(edges):
-            continue
-        ends = start[edges[1:]]
-        # The last iteration ends with its work, if that is complete.
-        last = end[edges[-1] : edges[-1] + period.operations]
-        if len(last) >= (1 - LIKE) * period.operations and period.marks[-1] >= edges[-1]:
-            ends = np.append(ends, last.max())
-        columns = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
-        yield pl.DataFrame(columns).select(pl.lit(group, pl.Int64).alias("group"), *columns)
+def _times_repeat_after(times: Numbers) -> int:
+    """After how many segments their times repeat, where many differ from those of their neighbours; else 1.
+
+    >>> _times_repeat_after(np.array([9, 4, 4] * 6))
+    3
+    """
+    unlike = [
+        float(np.mean(np.abs(times[lag:] - times[:-lag]) > _LIKE * np.maximum(times[lag:], times[:-lag])))
+        for lag in range(1, min(len(times) // (_LEAST_ITERATIONS + 1), _MOST_TOGETHER) + 1)
+    ]
+    if not unlike or unlike[0] * len(times) < _LEAST_UNLIKE:
+        return 1
+    return next((lag for lag, share in enumerate(unlike, 1) if share <= _RARER * unlike[0]), 1)
 
 
 def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
     """The operation that the device is idle longest before, of those that most segments of a group have: its key, and how many
     operations after the nearest mark it usually is."""
-    like = np.flatnonzero(period.is_like)
+    if period.stride > 1:
+        # The work may be in another order in each: only the marks are the same in all.
+        return period.key, 0
+    key, idle = work["key"].to_numpy(), work["idle"].to_numpy()
+    like = period.marks[:-1][period.is_like]
     sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
-    segment, place = expanded(period.marks[sampled], period.marks[sampled + 1] - 1)
-    operations = work[place].select(
-        "key", pl.col("idle").sqrt(), segment=pl.Series(segment), offset=pl.Series(place - period.marks[sampled][segment])
-    )
-    number = pl.int_range(pl.len()).over("segment", "key").alias("number")
-    usual = operations.group_by("key", number).agg(pl.len(), pl.col("idle").sum(), pl.col("offset").median())
+    places = np.minimum(sampled[:, None] + np.arange(period.operations), len(key) - 1)
+    # A name that most segments have at a place is the middle one of all there.
+    usual = np.sort(key[places], axis=0)[len(sampled) // 2]
+    is_usual = key[places] == usual
+    waits = np.where(2 * is_usual.sum(axis=0) >= len(sampled), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.
-    usual = usual.filter(2 * pl.col("len") >= len(sampled)).sort("idle", "offset", descending=[True, False])
-    key, offset = usual.select("key", pl.col("offset").cast(pl.Int64)).row(0)
-    return key, offset if 2 * offset <= period.operations else offset - period.operations
+    offset = int(np.argmax(waits))
+    return int(usual[offset]), offset if 2 * offset <= period.operations else offset - period.operations
 
 
-def _edges(keys: Numbers, period: _Period, key: int, offset: int) -> Numbers:
-    """Places where iterations start, at the operation of `_first_operation`: the execution that is nearest to where it usually
-    is before, behind and between the marks."""
-    places, marks, operations = np.flatnonzero(keys == key), period.marks, period.operations
+def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: int, offset: int) -> pl.DataFrame:
+    """Iterations of a group: they begin at the execution of the first operation that is nearest to where it usually is before,
+    behind and between the marks."""
+    key, start, end = (work[name].to_numpy() for name in ("key", "start", "end"))
+    places, marks, operations = np.flatnonzero(key == first), period.marks, period.operations
     expected = np.concatenate([marks[:1] - operations, marks, marks[-1:] + operations]) + offset
     behind = np.clip(np.searchsorted(places, expected), 1, len(places) - 1)
     nearest = places[np.where(expected - places[behind - 1] <= places[behind] - expected, behind - 1, behind)]
-    return np.unique(nearest[np.abs(nearest - expected) <= LIKE * operations])
+    edges = np.unique(nearest[np.abs(nearest - expected) <= _LIKE * operations])
+    if not len(edges):
+        return pl.DataFrame(schema=_SCHEMA)
+    ends = start[edges[1:]]
+    # The last iteration ends with its work, if that is complete.
+    last = end[edges[-1] : edges[-1] + operations]
+    if len(last) >= (1 - _LIKE) * operations and marks[-1] >= edges[-1]:
+        ends = np.append(ends, last.max())
+    # What is before the first iteration is the end of another one.
+    before = key[max(edges[0] - operations, 0) : edges[0]]
+    is_cut = bool(len(before) and np.mean(before == key[: edges[0] + operations][-len(before) :]) >= _NEARLY_ALL)
+    columns = {"group": group, "number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
+    return _in_schema(pl.DataFrame({**columns, "is_cut": is_cut}))
+
+
+# -- numbers ----------------------------------------------------------------------------------------
+
+
+def _ends_of_collectives(run: MeasuredRun, group_of_row: Numbers) -> dict[int, Numbers]:
+    """Ends of the NCCL kernels of each group, in their order."""
+    kernels = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
+    ends = kernels.select("end", group=pl.Series(group_of_row[kernels["row"].to_numpy()])).sort("group", "end")
+    return {int(group): part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
+
+
+def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> pl.DataFrame:
+    """Iterations with numbers that are the same in all groups."""
+    parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
+    reference = max(parts, key=len)
+    shifts = [_shift(part, reference, collectives) for part in parts]
+    if None in shifts:
+        raise _NoIterations("which iterations of several tasks are the same ones is not decidable")
+    return pl.concat(part.with_columns(pl.col("number") + shift) for part, shift in zip(parts, shifts, strict=True))
+
+
+def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[int, Numbers]) -> int | None:
+    """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
+    begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
+    near = _TOGETHER * float(np.median(np.diff(of_reference)))
+    ends, ends_of_reference = (collectives.get(frame["group"][0], begins[:0]) for frame in (part, reference))
+    if 0 < len(ends) == len(ends_of_reference) and np.mean(np.abs(ends - ends_of_reference) <= near) >= _NEARLY_ALL:
+        place, expected = np.searchsorted(begins, ends), np.searchsorted(of_reference, ends_of_reference)
+        is_inside = (place > 0) & (expected > 0)
+        return round(float(np.median((expected - place)[is_inside])))
+    if len(begins) == len(of_reference) and not (part["is_cut"][0] or reference["is_cut"][0]):
+        return 0
+    compared = min(len(begins), len(of_reference))
+    late = begins[:compared] - of_reference[:compared]
+    shift = round(float(np.median(late)) * _TOGETHER / near)
+    is_near = np.abs(late - shift * near / _TOGETHER) <= near
+    return shift if is_near.mean() >= _NEARLY_ALL else None

@@ -106,6 +106,7 @@ STANDARD: tuple[Mapping[str, Any], ...] = (
 )
 """Options of the scenarios of a run for which no change is requested."""
 
+NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -231,13 +232,7 @@ def _replayed(
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
     changed, events = steps(built, options), built.context.events
     replayed = replay(built.graph, changed)
-    # What compares ranks needs all of them.
-    lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
-    bounds = (
-        ReplayBounds(None, None, (NOT_TYPICAL,))
-        if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks)
-        else replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
-    )
+    bounds = _bounds(built, changed, options, replayed)
     parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
     # The first and the last event of a part can be of different clocks.
     length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
@@ -266,6 +261,17 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
             row = {"measured_ns": built.context.events.length, "reason": str(error)}
         rows.append({**row, "scenario": " ".join(options.changes)})
     return SCENARIOS.frame(rows)
+
+
+def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
+    """The bounds of the replay with options; what compares ranks needs all of them."""
+    events = built.context.events
+    lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
+    if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
+        return ReplayBounds(None, None, (NOT_TYPICAL,))
+    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+        return ReplayBounds(None, None, (NO_TRANSFERS,))
+    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import make_folder
+from nsys2prv.execution.output_files import make_folder, remove_file
 from nsys2prv.execution.row_order import is_constant, order_ties, rows_in_order
 
 RUN_ROWS = 40_000
@@ -264,7 +264,7 @@ class ExternalSort:
         if self._is_borrowed:
             return
         for run in runs:
-            run.path.unlink(missing_ok=True)
+            remove_file(run.path)
         dropped = {run.path for run in runs}
         self._runs = [run for run in self._runs if run.path not in dropped]
 

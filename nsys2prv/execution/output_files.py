@@ -17,11 +17,13 @@ import shutil
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
+from nsys2prv.execution.progress import say
 from nsys2prv.execution.signals import signals_held
 
 PREFIX = ".nsys2prv."
@@ -31,7 +33,10 @@ _LOCK = "nsys2prv-temporary"
 _FORMER = "former"
 """Folder in a temporary folder for what had the names of an output."""
 _ANOTHER_PLACE = "another place with -o"
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _TRIES = 100
+_SECONDS_OF_SILENCE, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 2.0, 60.0, 0.02
+"""Of waiting for another program that gives names to files, which takes a moment."""
 _folders: set[Path] = set()
 """Temporary folders of this process."""
 _new_parents: list[Path] = []
@@ -141,6 +146,12 @@ def _is_ours(folder: Path) -> bool:
     return is_private and (not names or _LOCK in names)
 
 
+def remove_file(path: Path) -> None:
+    """Remove an intermediate file; where that fails it goes with its folder."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
 def _has_lock(folder: Path, lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,7 +180,7 @@ def _clear(folder: Path) -> None:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != _LOCK:
-                path.unlink()
+                remove_file(path)
 
 
 def _remove(folder: Path, lock: int) -> None:
@@ -177,7 +188,7 @@ def _remove(folder: Path, lock: int) -> None:
     _clear(folder)
     shutil.rmtree(folder, ignore_errors=True)
     _folders.discard(folder)
-    os.close(lock)
+    _close(lock)
 
 
 def remove_temporary() -> None:
@@ -202,14 +213,9 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 @contextlib.contextmanager
 def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
-    try:
-        # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
-        with temporary_folder(_utf8(base.parent), base.name) as folder:
-            yield folder
-    except _library_errors() as error:
-        if (output_error := _disk_error(error, base)) is None:
-            raise
-        raise output_error from error
+    # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
+    with disk_errors(base, has_output=True), temporary_folder(_utf8(base.parent), base.name) as folder:
+        yield folder
 
 
 @contextlib.contextmanager
@@ -222,14 +228,11 @@ def scratch_folder(requested: Path | None, purpose: str = "") -> Iterator[Path]:
         As of `temporary_folder`, of work with an output. By default it is the work of this machine.
     """
     with contextlib.ExitStack() as stack:
-        parent = requested or Path("temporary folder")
-        try:
+        with disk_errors(requested or Path("temporary folder")):
             parent = _utf8(requested or Path(tempfile.gettempdir()))
             folder = stack.enter_context(temporary_folder(parent, purpose or platform.node()))
-        except OSError as error:
-            raise OutputError.not_writable(parent, error.strerror or str(error), "another place with --scratch") from error
-        if not purpose:
-            stack.enter_context(full_disk_named(parent))
+        # Work with an output has errors of that, too.
+        stack.enter_context(disk_errors(parent, named=folder if purpose else None))
         yield folder
 
 
@@ -264,39 +267,34 @@ def output_errors(path: Path, place: str = _ANOTHER_PLACE) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk_named(folder: Path) -> Iterator[None]:
-    """Raise `DiskFull` when there is no space left for intermediate files in a folder."""
-    try:
-        yield
-    except _library_errors() as error:
-        if _is_full(error):
-            raise DiskFull(folder, has_output=False) from error
-        raise
+def disk_errors(path: Path, *, has_output: bool = False, named: Path | None = None) -> Iterator[None]:
+    """Raise errors of a disk as those of an output, or of the intermediate files in a folder.
 
-
-def _library_errors() -> tuple[type[BaseException], ...]:
+    Parameters
+    ----------
+    path
+        The output, or the folder.
+    named
+        Only errors that name this path; None: all.
+    """
     # Loaded after a worker has said how many threads they may have.
     import polars as pl
     import pyarrow as pa
 
-    return OSError, pa.ArrowException, pl.exceptions.PolarsError
-
-
-def _disk_error(error: BaseException, base: Path) -> Exception | None:
-    """What an error means for an output; None: it is no error of a disk."""
-    if _is_full(error):
-        return DiskFull(base)
-    if (refused := resource_error_in(error)) is not None:
-        return refused
-    if isinstance(error, OSError):
-        return OutputError.not_writable(base, error.strerror or str(error))
-    return None
-
-
-def _is_full(error: BaseException) -> bool:
-    # Polars and Arrow do not always pass on the error number, but they pass on its text.
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return getattr(error, "errno", None) in full or any(os.strerror(number) in str(error) for number in full)
+    try:
+        yield
+    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        text = f"{error}{getattr(error, 'filename', '')}"
+        # Polars and Arrow do not always pass on the error number, but they pass on its text.
+        numbers = {number for number in _OF_DISKS if getattr(error, "errno", None) == number or os.strerror(number) in text}
+        refused = resource_error_in(error)
+        if (named is not None and str(named) not in text) or not (numbers or refused or isinstance(error, OSError)):
+            raise
+        if numbers - {errno.EIO}:
+            raise DiskFull(path, has_output=has_output) from error
+        why = getattr(error, "strerror", None) or str(error)
+        failed = OutputError.not_writable(path, why) if has_output else OutputError.of_intermediate_files(path, why)
+        raise refused or failed from error
 
 
 # -- names of outputs ---------------------------------------------------------------------------------------------------
@@ -352,7 +350,8 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
                 moved.append((source, new))
         except OSError as error:
             for source, new in reversed(moved):
-                os.replace(new, source)
+                with contextlib.suppress(OSError):
+                    os.replace(new, source)
             raise OutputError.not_writable(target, error.strerror or str(error), place) from error
         _published.set()
 
@@ -371,9 +370,49 @@ def has_published() -> bool:
 def _alone_in(folder: Path) -> Iterator[None]:
     """One program at a time gives names in a folder: files of two traces must not be mixed."""
     with contextlib.ExitStack() as stack:
-        # Of a folder that can't be listed, and of a file system without locks.
+        # A folder that can't be listed can't be locked.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, number)
-            fcntl.flock(number, fcntl.LOCK_EX)
+            stack.callback(_close, number)
+            _wait_for_lock(number, folder)
         yield
+
+
+def _wait_for_lock(number: int, folder: Path) -> None:
+    """Lock a folder, which others do for a moment; OSError of a file system without locks.
+
+    Raises
+    ------
+    OutputError
+        When another one does not end, perhaps because it is stopped.
+    """
+    began, has_said = time.monotonic(), False
+    while True:
+        try:
+            return fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - began
+        if waited > _SECONDS_TO_WAIT:
+            why = f"{_holder(number)} has been giving names to files there for {waited:.0f} s; end it"
+            raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again") from None
+        if waited > _SECONDS_OF_SILENCE and not has_said:
+            say(f"waiting for {_holder(number)}, which gives names to files in {folder}")
+            has_said = True
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def _holder(number: int) -> str:
+    """Who has locked an open file, as far as the system tells."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        inode = str(os.fstat(number).st_ino)
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        process = next(lock[4] for lock in locks if lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == inode)
+        name, _, state = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
+        return f"process {process} ({name}{', which is stopped' if state.split()[0] in 'Tt' else ''})"
+    return "another program, perhaps on another machine,"
+
+
+def _close(number: int) -> None:
+    """Close a locked file: that it can't be is no error of what was done meanwhile."""
+    with contextlib.suppress(OSError):
+        os.close(number)

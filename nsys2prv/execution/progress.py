@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Protocol
 
+from nsys2prv.vocabulary.printable import printable
+
 _DELAY = 0.5
 """Seconds that work takes before it is shown."""
 _SECONDS_BETWEEN_TICKS = 1.0
@@ -19,6 +21,12 @@ def hide(hidden: bool = True) -> None:
     """Show no progress in this process, whatever is asked for."""
     global _hidden
     _hidden = hidden
+
+
+def say(sentence: str) -> None:
+    """Print what a user has to know while the work goes on, unless nothing is to be shown."""
+    if not _hidden:
+        _Screen().write(f"nsys2prv: {printable(sentence)}\n")
 
 
 class Bar(Protocol):

@@ -23,7 +23,7 @@ import pyarrow as pa
 from nsys2prv.errors import NoResources, ReportError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import ROWS_OF_PART
-from nsys2prv.execution.output_files import make_folder
+from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
@@ -54,7 +54,7 @@ class StoredBatch(NamedTuple):
         """Columns, by their places (at least one), in the order and in the types in which they are stored."""
         options = pa.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
         # What is mapped counts as memory of the process: no longer than this batch is read.
-        with pa.memory_map(str(self.path)) as file:
+        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
             file.seek(self.offset)
             with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
                 return pl.DataFrame(pl.from_arrow(stream.read_next_batch(), rechunk=False))
@@ -115,7 +115,7 @@ class StoredTables(SqliteTables):
         paths = {batch.path for parts in self.stored.values() for part in parts for batch in part.batches}
         self.stored = {}
         for path in paths:
-            path.unlink(missing_ok=True)
+            remove_file(path)
 
     def plan(self, needed: Needed) -> list[list[_Part]]:
         """What is stored by one thread each: a part of a long table, or all short tables together."""

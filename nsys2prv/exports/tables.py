@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
+from nsys2prv.errors import DamagedReport, NoResources, OutputError, ReportError, UnfinishedReport
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.row_order import is_constant
 from nsys2prv.vocabulary.limits import EARLIEST_NS
@@ -50,7 +50,7 @@ class Tables(ABC):
 
     def __init__(self, path: Path, files: Collection[Path]) -> None:
         self.path = path
-        self.failure: ReportError | NoResources | None = None
+        self.failure: ReportError | NoResources | OutputError | None = None
         self._paths = tuple(files)
         self._stamps = self._stamps_now()
 
@@ -124,7 +124,7 @@ class Tables(ABC):
                 values = self._distinct_rows(table, columns, only) if distinct and columns else None
                 batches = self.batches(table, columns, only) if values is None else [values]
                 yield from map(_distinct, batches) if distinct and values is None else batches
-            except (ReportError, NoResources) as error:
+            except (ReportError, NoResources, OutputError) as error:
                 self.failure = error
                 raise
 

@@ -5,14 +5,13 @@ The records are read in blocks, so memory does not grow with the trace.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from nsys2prv.errors import TraceError
+from nsys2prv.errors import TraceError, TraceNotReadable
 from nsys2prv.execution import memory
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
@@ -20,8 +19,10 @@ from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.own_checks import own_checks
 from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
-from nsys2prv.paraver.trace_files import Header, companion, parse_header, raw_lines, read_first_line, shown
+from nsys2prv.paraver.trace_files import Header, companion, is_there, parse_header, raw_lines, read_first_line, shown
 from nsys2prv.paraver.trace_reader import read_summary
+
+T = TypeVar("T")
 
 _SINGLE = {"WORKLOAD": 1, "APPL": 1, "SYSTEM": 1}
 """Levels with one object."""
@@ -56,17 +57,19 @@ def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
         return log.result({})
     labels = _read_labels(companion(path, ".pcf"), log)
     names = _read_names(companion(path, ".row"), header, log)
-    trace = CheckedTrace(path, header, labels or PcfLabels(), names, labels is not None, _read_summary(path, log))
+    summary = _unless_damaged(log, TraceRule.ACCOUNT, companion(path, ".json"), lambda: read_summary(path))
+    trace = CheckedTrace(path, header, labels or PcfLabels(), names, labels is not None, summary)
     counts = Counter(dict.fromkeys(("states", "event_lines", "events", "messages", "intervals", "backward_messages"), 0))
     checks = [kind(trace, log, counts) for kind in _kinds_of_checks(trace)]
-    try:
+
+    def check_records() -> None:
         with memory.limited(memory.bytes_of_process(None, 0)), progress_bar("checking", "record") as bar:
             for block in trace.read(_with_edges, partial(log.add, TraceRule.RECORDS, path)):
                 for check in checks:
                     check.update(block)
                 bar.update(len(block))
-    except TraceError as error:
-        log.add(TraceRule.RECORDS, path, None, _why(path, error))
+
+    _unless_damaged(log, TraceRule.RECORDS, path, check_records)
     for check in checks:
         check.finish()
     counts["records"] = counts["states"] + counts["event_lines"] + counts["messages"]
@@ -84,11 +87,15 @@ def _kinds_of_checks(trace: CheckedTrace) -> list[type[RecordCheck]]:
     return [*RECORD_CHECKS, *of_tool, *(LABEL_CHECKS if trace.has_labels else [])]
 
 
-def _why(path: Path, error: TraceError, missing: str = "") -> str:
-    """What is wrong with a file, without its name and what to do; of a file that does not exist, what that means."""
-    if missing and not os.path.exists(path):
-        return f"there is no such file, so {missing}"
-    return str(error).removeprefix(f"{path}: ").partition("; give the .prv")[0]
+def _unless_damaged(log: ViolationLog, rule: TraceRule, path: Path, read: Callable[[], T]) -> T | None:
+    """What is read of a file; None where it is damaged, which is noted without its name and what to do."""
+    try:
+        return read()
+    except TraceNotReadable:
+        raise
+    except TraceError as error:
+        log.add(rule, path, None, str(error).removeprefix(f"{path}: ").partition("; give the .prv")[0])
+        return None
 
 
 def _problems_of_header(header: Header) -> Iterator[str]:
@@ -108,37 +115,34 @@ def _problems_of_header(header: Header) -> Iterator[str]:
 
 
 def _read_labels(pcf: Path, log: ViolationLog) -> PcfLabels | None:
-    try:
+    if not is_there(pcf):
+        log.add(TraceRule.PCF, pcf, None, "there is no such file, so nothing in the trace has a label")
+        return None
+
+    def read() -> PcfLabels:
         _check_tabs(TraceRule.PCF, pcf, log)
         return read_pcf(pcf, partial(log.add, TraceRule.PCF, pcf))
-    except TraceError as error:
-        log.add(TraceRule.PCF, pcf, None, _why(pcf, error, "nothing in the trace has a label"))
-        return None
+
+    return _unless_damaged(log, TraceRule.PCF, pcf, read)
 
 
 def _read_names(row: Path, header: Header, log: ViolationLog) -> dict[str, tuple[str, ...]]:
     violation = partial(log.add, TraceRule.ROW, row)
-    try:
+    if not is_there(row):
+        violation(None, "there is no such file, so the rows have no names")
+        return {}
+
+    def read() -> dict[str, tuple[str, ...]]:
         _check_tabs(TraceRule.ROW, row, log)
         names = read_row(row, violation)
-    except TraceError as error:
-        violation(None, _why(row, error, "the rows have no names"))
-        return {}
-    for level, size in {**header.sizes, **_SINGLE}.items():
-        if level in names and len(names[level]) != size:
-            violation(None, f"level {level} has {len(names[level])} names, and the header has {size}")
-        elif level not in names and level in _NEEDED:
-            violation(None, f"level {level} has no names")
-    return names
+        for level, size in {**header.sizes, **_SINGLE}.items():
+            if level in names and len(names[level]) != size:
+                violation(None, f"level {level} has {len(names[level])} names, and the header has {size}")
+            elif level not in names and level in _NEEDED:
+                violation(None, f"level {level} has no names")
+        return names
 
-
-def _read_summary(path: Path, log: ViolationLog) -> Mapping[str, Any] | None:
-    try:
-        return read_summary(path)
-    except TraceError as error:
-        summary = companion(path, ".json")
-        log.add(TraceRule.ACCOUNT, summary, None, _why(summary, error))
-        return None
+    return _unless_damaged(log, TraceRule.ROW, row, read) or {}
 
 
 def _check_tabs(rule: TraceRule, path: Path, log: ViolationLog) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import colorsys
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, raising, shown, text_lines
+from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, is_there, raising, shown, text_lines
 from nsys2prv.sources.registry import renumbered
 from nsys2prv.timeline.labels import EarlierLabels, UsedType, readable
 from nsys2prv.timeline.rows import Rows
@@ -224,7 +223,7 @@ class _PcfReader:
 
 def read_earlier_labels(path: Path) -> EarlierLabels:
     """Numbers of an earlier trace, from its .pcf; TraceError when there is none to read."""
-    if not os.path.exists(path):
+    if not is_there(path):
         raise TraceError(path, "there is no such file to take labels from")
     types = read_pcf(path).types
     moved = renumbered({number: label.label for number, label in types.items()})

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.errors import TraceError
+from nsys2prv.errors import TraceError, TraceNotReadable
 from nsys2prv.vocabulary.limits import check_ordinary
 
 Bytes = npt.NDArray[np.uint8]
@@ -70,9 +70,19 @@ def without_suffix(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(suffix)) if suffix else path
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a file beside a trace; TraceNotReadable where the system does not tell."""
+    with read_errors(path):
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return True
+
+
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Turns what can go wrong while a file is read into a TraceError."""
+    """Turns what can go wrong while a file is read into a TraceError; TraceNotReadable where the file is not wrong."""
     try:
         yield
     except FileNotFoundError as error:
@@ -80,7 +90,7 @@ def read_errors(path: Path) -> Iterator[None]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(path, f"its gzip data is cut off or damaged ({error})") from error
     except OSError as error:
-        raise TraceError(path, f"it can't be read ({error.strerror or error})") from error
+        raise TraceNotReadable(path, error) from error
 
 
 def open_prv(path: Path) -> IO[bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nsys2prv.errors import TooManyRows
+from nsys2prv.execution.output_files import remove_file
 from nsys2prv.execution.threads import GzipBlocks
 from nsys2prv.paraver.label_files import write_pcf, write_row
 from nsys2prv.paraver.record_text import RecordText
@@ -96,7 +97,7 @@ class ParaverFormat:
                 with part.open("rb", buffering=0) as file:
                     while content := file.read(_PIECE_BYTES):
                         write(content)
-                part.unlink()
+                remove_file(part)
 
     def finish(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from nsys2prv.paraver.trace_files import (
     Header,
     OnMalformed,
     companion,
+    is_there,
     open_prv,
     raising,
     read_errors,
@@ -174,12 +174,12 @@ def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Tra
     path = Path(path)
     header = read_header(path)
     labels_path, names_path = companion(path, ".pcf"), companion(path, ".row")
-    has_labels = os.path.isfile(labels_path)
+    has_labels = is_there(labels_path)
     return Trace(
         path,
         header,
         read_pcf(labels_path, on_malformed) if has_labels else PcfLabels(),
-        read_row(names_path, on_malformed) if os.path.isfile(names_path) else {},
+        read_row(names_path, on_malformed) if is_there(names_path) else {},
         has_labels,
     )
 
@@ -227,12 +227,11 @@ def read_summary(prv: Path) -> Mapping[str, Any] | None:
         When it is damaged, or can't be read.
     """
     path = companion(prv, ".json")
-    try:
-        content = json.loads(read_ordinary(path, MOST_SUMMARY_BYTES).decode())
-    except FileNotFoundError:
+    if not is_there(path):
         return None
-    except OSError as error:
-        raise TraceError(path, f"it can't be read ({error.strerror or error})") from error
+    try:
+        with read_errors(path):
+            content = json.loads(read_ordinary(path, MOST_SUMMARY_BYTES).decode())
     except (ValueError, RecursionError) as error:
         raise TraceError(path, "it is no JSON") from error
     if not isinstance(content, dict) or not {"nsys2prv", "trace"} <= content.keys():

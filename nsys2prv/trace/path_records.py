@@ -11,7 +11,8 @@ import polars as pl
 
 from nsys2prv.efficiency.event_input import events_of_session
 from nsys2prv.efficiency.graph.path import HOST_CAUSES, KINDS, path_segments
-from nsys2prv.efficiency.graph.run_graph import NEEDED, graph_of_events
+from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, WAITS
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.run.session import RunSession
 from nsys2prv.timeline.labels import UsedType
@@ -19,6 +20,8 @@ from nsys2prv.timeline.records import RecordKind, RowsOfTypes
 from nsys2prv.trace.write import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
 
+_NEEDED = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, WAITS, MPI_COLLECTIVES)
+"""Collections that the graph of a recording is made of."""
 _OF_KIND = {
     "collective": "collective whose members are not known",
     "transfer": "transfer of a collective",
@@ -89,7 +92,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
         When a report breaks off now that did not before.
     """
     left_out = len(session.left_out)
-    events = events_of_session(session, arguments, NEEDED)
+    events = events_of_session(session, arguments, _NEEDED)
     if len(session.left_out) > left_out:
         # The rows of the others are no longer those of what was collected.
         raise session.left_out[left_out].error

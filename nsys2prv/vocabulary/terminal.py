@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -116,12 +117,9 @@ def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: fr
     """Whether a table does not fit into a terminal of this width even with shortened texts, unless less of them remains than
     says something; never where the width is None.
     """
-    if width is None:
-        return False
-    widths = [
-        min(widest, _LEAST_TEXT) if place in texts else widest for place, widest in enumerate(_broken_widths(columns, rows))
-    ]
-    return _needed(widths) > width
+    widths = _broken_widths(columns, rows)
+    least = [min(widest, _LEAST_TEXT) if place in texts else widest for place, widest in enumerate(widths)]
+    return width is not None and _needed(least) > width
 
 
 def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int) -> list[str]:
@@ -152,13 +150,10 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _broken_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     """The same where headings have two lines."""
-    lengths = [
-        next(width for width in range(len(heading) + 1) if len(_broken(heading, max(width, 1))) <= _MOST_LINES)
-        for heading in columns
-    ]
-    return _widths(
-        [max(_broken(heading, max(length, 1)), key=len) for heading, length in zip(columns, lengths, strict=True)], rows
-    )
+    sizes = (range(1, len(heading) + 2) for heading in columns)
+    broken = (map(_broken, itertools.repeat(heading), of_heading) for heading, of_heading in zip(columns, sizes, strict=True))
+    headings = [next(lines for lines in of_sizes if len(lines) <= _MOST_LINES) for of_sizes in broken]
+    return _widths([max(lines, key=len) for lines in headings], rows)
 
 
 def _broken(heading: str, width: int) -> list[str]:

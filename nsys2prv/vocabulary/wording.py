@@ -64,12 +64,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     >>> did_you_mean("kernles", ["kernels", "nvtx"]), did_you_mean("?", ["kernels", "nvtx"])
     ('; did you mean kernels?', '; the names are kernels, nvtx')
     """
-    # Loaded for a mistake only: the program itself starts with this module.
-    from nsys2prv.vocabulary.wording import nearest
-
-    known_names = list(names)
-    near = nearest(name, known_names)
-    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(known_names)}"
+    names = list(names)
+    near = nearest(name, names)
+    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(names)}"
 
 
 def did_you_mean_any(requested: str, names: Iterable[str], command: str) -> str:
@@ -78,8 +75,6 @@ def did_you_mean_any(requested: str, names: Iterable[str], command: str) -> str:
     >>> did_you_mean_any("stpe", ["step", "load"], "inspect --nvtx")
     '; did you mean step? (`nsys2prv inspect --nvtx` lists all names)'
     """
-    from nsys2prv.vocabulary.wording import nearest
-
     near = [short(name) for name in nearest(requested.strip("*?"), names)]
     lists = f"`nsys2prv {command}` lists all names"
     return f"; did you mean {listed(near, 'or')}? ({lists})" if near else f"; {lists}"
@@ -129,15 +124,37 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, piece)) for piece in pieces)
 
 
+_OF_NSYS = "nsys said: "
+_GRAVE = re.compile("left out|not among|contradict|do not fit|not decidable|allow at least|not read")
+_REPORT = re.compile(
+    r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir)))\b"
+)
+
+
+def ranked_warnings(warnings: Iterable[str]) -> list[str]:
+    """Warnings for people: each once, those first that make numbers wrong or unknown, then how much was recorded, and what nsys
+    said in one, by its first sentences. Reports have names in place of paths where no two have the same.
+
+    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "it (/x/a.sqlite) is left out"])
+    ['it (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
+    """
+    unique, said = dict.fromkeys(warnings), dict[str, list[str]]()
+    for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):
+        said.setdefault(before, []).append(text.partition(". ")[0].rstrip("."))
+    lines = [warning for warning in unique if _OF_NSYS not in warning]
+    lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the recording lasts" in line else 1)
+    lines += (f"{before}{_OF_NSYS}{'; '.join(dict.fromkeys(texts))}" for before, texts in said.items())
+    names = dict(_REPORT.findall("\n".join(lines)))
+    return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines
+
+
 _LEAST_SIMILARITY = 0.6
-_OFFERED = 3
-_AS_NEAR = 0.2
-"""How much less similar than the nearest name others are that are offered too."""
+_AS_NEAR = 0.2  # How much less similar than the nearest name others are that are offered too.
 _COMPARED = 2_000
 """Names that are compared by their letters; of more, those with a word in common come first."""
 
 
-def nearest(word: str, names: Iterable[str], most: int = _OFFERED) -> list[str]:
+def nearest(word: str, names: Iterable[str], most: int = 3) -> list[str]:
     """Known names that someone may have meant, the nearest first, by the similarity of `difflib`.
 
     Names that contain the word, or whose words contain those of it, come before those that are spelled alike.
@@ -155,10 +172,8 @@ def nearest(word: str, names: Iterable[str], most: int = _OFFERED) -> list[str]:
         candidates.sort(key=lambda name: parts.isdisjoint(_words(name.casefold())))
     for place, name in enumerate(candidates[:_COMPARED]):
         text = name.casefold()
-        matcher = SequenceMatcher(None, folded, text, autojunk=False)
         contains = len(folded) >= 3 and (folded in text or (len(text) >= 3 and text in folded))
-        enough = contains or (matcher.real_quick_ratio() >= _LEAST_SIMILARITY and matcher.quick_ratio() >= _LEAST_SIMILARITY)
-        likeness = matcher.ratio() if enough else 0.0
+        likeness = SequenceMatcher(None, folded, text, autojunk=False).ratio()
         if contains or likeness >= _LEAST_SIMILARITY:
             ranked.append((-likeness - contains, place, name, contains))
     ranked.sort()

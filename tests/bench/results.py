@@ -1,87 +1,67 @@
-"""Results as text and as tables of the documentation."""
+"""Measured values as text, and as rows of the one table of the documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "performance.md"
-CLOCKS_PAGE = CHECKOUT / "docs" / "reference" / "simulated-clusters.md"
-END = "<!-- end -->"
+MARK, END = "<!-- measured by make bench -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A measured value and its goal; `reached` is None where there is no goal."""
+    """A measured value, and the limits that it should keep; `is_detail`: it is printed, and not in the documentation."""
 
     what: str
-    measured: str
-    goal: str = ""
-    reached: bool | None = None
+    value: float
+    unit: str
+    more: str = ""
+    at_most: float | None = None
+    at_least: float | None = None
+    is_detail: bool = False
+
+    @property
+    def measured(self) -> str:
+        """The value as text."""
+        number = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3g}"
+        return f"{number} {self.unit}{self.more}"
 
     @property
     def verdict(self) -> str:
-        """Whether the goal was reached."""
-        return {None: "", True: "reached", False: "MISSED"}[self.reached]
+        """Whether the goal is reached; empty without one."""
+        if self.at_most is None and self.at_least is None:
+            return ""
+        return "reached" if (self.at_least or 0) <= self.value <= (self.at_most or float("inf")) else "MISSED"
 
 
-def at_least(what: str, value: float, goal: float, unit: str, more: str = "") -> Line:
-    """A value that is to be as large as the goal."""
-    return Line(what, f"{_number(value)} {unit}{more}", f"at least {goal:g} {unit}", value >= goal)
-
-
-def at_most(what: str, value: float, goal: float, unit: str, more: str = "") -> Line:
-    """A value that is to be no larger than the goal."""
-    return Line(what, f"{_number(value)} {unit}{more}", f"at most {goal:g} {unit}", value <= goal)
-
-
-def plain(what: str, value: float, unit: str, more: str = "") -> Line:
-    """A value without a goal."""
-    return Line(what, f"{_number(value)} {unit}{more}")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def with_lines(lines: Sequence[Line], **numbers: Any) -> dict[str, Any]:
-    """The result of a part: its lines, and the numbers that they come from."""
-    return {"lines": [asdict(line) for line in lines], **numbers}
-
-
-def lines_text(title: str, found: dict[str, Any]) -> str:
+def lines_text(part: str, lines: Sequence[Line]) -> str:
     """The result of a part as text."""
-    lines = [Line(**one) for one in found["lines"]]
-    width = max(len(one.what) for one in lines)
-    rows = [f"  {one.what:{width}}  {one.measured:>34}  {one.goal:28} {one.verdict}".rstrip() for one in lines]
-    return "\n".join([title, *rows])
+    goals = [
+        f"at most {one.at_most:g}" if one.at_most else f"at least {one.at_least:g}" if one.at_least else "" for one in lines
+    ]
+    rows = [
+        f"  {one.what:70}  {one.measured:>34}  {goal:14} {one.verdict}".rstrip() for one, goal in zip(lines, goals, strict=True)
+    ]
+    return "\n".join([part, *rows])
 
 
-MARK = "<!-- measured by make bench -->"
-DETAIL = "..."
-"""A line that begins so is printed only."""
-
-
-def write_rows(part: str, found: dict[str, Any], circumstances: str, load: str, page: Path = PAGE) -> None:
-    """Replace the rows of a part in the one table of the documentation; what the machine did besides is in its last column."""
+def write_rows(part: str, lines: Sequence[Line], circumstances: str, load: str, page: Path = PAGE) -> None:
+    """Replace the rows of a part in the table of the documentation; what the machine did besides is in its last column."""
     text = page.read_text(encoding="utf-8")
-    first = text.index(MARK)
     rows: dict[str, list[str]] = {}
-    for line in text[first : text.index(END, first)].splitlines():
+    for line in text.partition(MARK)[2].partition(END)[0].splitlines():
         if line.startswith("| ") and not line.startswith("| part |"):
             rows.setdefault(line.split(" | ")[0].removeprefix("| "), []).append(line)
-    shown = (one for one in found["lines"] if not one["what"].startswith(DETAIL))
-    rows[part] = [f"| {part} | {one['what']} | {one['measured']} | {load} |" for one in shown]
+    rows[part] = [f"| {part} | {one.what} | {one.measured} | {load} |" for one in lines if not one.is_detail]
     head = [circumstances, "", "| part | what | measured | load |", "|---|---|---:|---:|"]
-    replace_between(page, MARK, [*head, *(line for of_part in rows.values() for line in of_part)])
+    replace_table(page, [*head, *(line for of_part in rows.values() for line in of_part)])
 
 
-def replace_between(page: Path, start: str, lines: Sequence[str]) -> None:
-    """Replace what is between a mark and the next end of a table."""
+def replace_table(page: Path, lines: Sequence[str]) -> None:
+    """Replace what is between the marks of a page."""
     text = page.read_text(encoding="utf-8")
-    first = text.index(start)
-    end = text.index(END, first)
-    page.write_text(text[:first] + "\n".join([start, *lines, ""]) + text[end:], encoding="utf-8")
+    before, rest = text.partition(MARK)[0], text.partition(MARK)[2].partition(END)[2]
+    page.write_text(before + "\n".join([MARK, *lines, END]) + rest, encoding="utf-8")

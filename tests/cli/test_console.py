@@ -136,7 +136,7 @@ def test_the_summary_has_colors_on_a_terminal_and_the_same_text(
 
 
 def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: Path) -> None:
-    """Verdict with the window, wall time by cause, numbers, findings; evidence and advice with -v; no view without a trace."""
+    """Verdict with the window, wall time by cause, numbers, findings, trees; tables with -v; no view without a trace."""
     short, long = (command_line.run("efficiency", report, *options).stdout for options in ((), ("-v",)))
 
     order = (
@@ -145,10 +145,12 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
         "GPU busy ",
         "causes that are looked for",
         "Device Parallel",
-        "Kernel families",
+        "With -v also ",
     )
     places = [short.index(text) for text in order]
     assert places == sorted(places)
+    assert "\nKernel families" in long
+    assert "\nKernel families" not in short
     assert "(the whole run)" in short.splitlines()[1]
     assert "Not decidable: " in long
     assert "Not decidable: " not in short

@@ -64,7 +64,7 @@ def test_the_table_has_all_that_is_known_of_each_clock(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0).gpu(0)
     report.kernel("k", 0, 100)
     result = measure([report.write(tmp_path / "rank0.sqlite")])
-    text = EfficiencyResult(result.head, {**result.tables, "clocks": clocks}).as_text()
+    text = EfficiencyResult(result.head, {**result.tables, "clocks": clocks}).as_text(verbose=True)
     assert "node01 collectives 9.000 µs 1.234 µs 1.5 12 40 ns" in " ".join(text.split())
     assert CLOCK_BINS.frame(tables[CLOCK_BINS]).rows() == [("node01", 0, 5), ("node01", 1, None)]
 

@@ -86,13 +86,17 @@ def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResul
     assert second["global_efficiency_per_device"] == pytest.approx(1025 / 1250 * 1600 / 1025)
 
 
-def trained(folder: Path, ranks: int, iterations: int) -> Path:
-    """Iterations of 1 ms with three kernels of 200 us each, after a start-up of 3 ms."""
+def trained(folder: Path, ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0) -> Path:
+    """Iterations of 1 ms with three kernels of 200 us each, the first ones with 9 ms more without work, after a start-up of
+    3 ms, with so many kernels of 1 us."""
     folder.mkdir()
     for rank in range(ranks):
         report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
         report.api_call("cudaFree_v3020", 0, 10)
-        for begin in range(3_000_000, 3_000_000 + 1_000_000 * iterations, 1_000_000):
+        for place in range(start_up):
+            report.kernel("fill", 100_000 + 2_000 * place, 101_000 + 2_000 * place, launch=(50_000 + place, 50_001 + place))
+        for number in range(iterations):
+            begin = 3_000_000 + 1_000_000 * number + 9_000_000 * min(number, warm_up)
             for place, name in enumerate(("forward", "backward", "step")):
                 at = begin + 300_000 * place
                 report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
@@ -124,6 +128,28 @@ def test_runs_of_different_numbers_of_iterations_are_compared_by_iteration(tmp_p
     assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
 
 
+@pytest.mark.parametrize(("iterations", "basis"), [(20, "run"), (40, "iteration")])
+def test_the_same_iterations_take_the_same_time_whatever_is_taken_for_their_warm_up(
+    tmp_path: Path, iterations: int, basis: str
+) -> None:
+    compared_runs = compared(trained(tmp_path / "warm", 1, 20, warm_up=2), trained(tmp_path / "usual", 1, iterations))
+    rows = compared_runs.tables["runs"].rows(named=True)
+    assert [(row["basis"], row["iterations"]) for row in rows] == [(basis, 18), (basis, iterations)]
+    assert [row["scalability"] for row in rows] == pytest.approx([1.0, 1.0])
+    kernels = compared_runs.tables["matched"].filter(pl.col("level") == "kernel")
+    assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
+    differences = compared_runs.tables["changes"].filter(pl.col("what").is_in(["family", "kernel"]))["difference_ns"]
+    assert max(differences.abs(), default=0) < 1
+    assert compared_runs.head["warnings"] == []
+
+
+def test_work_outside_of_iterations_is_told_where_iterations_are_compared(tmp_path: Path) -> None:
+    runs = compared(trained(tmp_path / "short", 1, 20, start_up=500), trained(tmp_path / "long", 1, 40))
+    assert [warning[:48] for warning in runs.head["warnings"]] == ["A: 4.0 % of the useful time is outside of the it"]
+    useful = runs.tables["changes"].filter(pl.col("what") == "devices", pl.col("name") == "useful")["difference_ns"]
+    assert max(useful.abs(), default=0) < 1
+
+
 def test_trees_stand_side_by_side(results: list[EfficiencyResult]) -> None:
     found = compared(*results).tables["metrics"]
 
@@ -148,6 +174,19 @@ def test_kernels_and_families_are_matched_by_name(results: list[EfficiencyResult
     assert (family["total_ns"], family["scalability"]) == (600, 1.0)
     kernels = found.filter(pl.col("level") == "kernel")
     assert picked(kernels, "name", "run") == [(GEMM, "A"), (GEMM, "B"), (SMALL, "A"), (SMALL, "B"), (NEW, "B")]
+
+
+def test_the_text_begins_with_what_the_runs_are_against_the_first(results: list[EfficiencyResult]) -> None:
+    verdict = "B two takes 625 ns, 37.5 % less than A one (1.000 µs), on 2 instead of 1 GPUs: strong scaling efficiency 80.0 %"
+    texts = compare(results, CompareOptions(label=("one", "two")))
+    assert texts.as_text().startswith(f"{verdict}; changed most: ")
+    in_markdown = verdict.replace("two", "`two`").replace("one", "`one`")
+    assert texts.as_markdown().startswith(f"### Comparison of runs\n\n- {in_markdown}; changed most: ")
+
+
+def test_a_warning_of_several_runs_is_told_once(results: list[EfficiencyResult]) -> None:
+    warned = [EfficiencyResult({**run.head, "warnings": ["odd", "odd"]}, run.tables) for run in results]
+    assert compared(*warned, results[0]).head["warnings"] == ["A, B: odd"]
 
 
 def test_what_changed_is_told_per_device_the_largest_first(results: list[EfficiencyResult]) -> None:

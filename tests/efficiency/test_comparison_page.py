@@ -73,7 +73,7 @@ def test_the_page_says_first_how_long_the_runs_take_and_what_changed_most(compar
     read = PageReader(page_of(compared("before", "after", fail_if=["iteration_ns > A", "load_balance >= 1"])))
 
     assert re.fullmatch(
-        r"B after takes 7\.\d+ ms, A before 10\.\d+ ms \(speedup 1\.\d\d\); "
+        r"B after takes 7\.\d+ ms, \d+\.\d % less than A before \(10\.\d+ ms\); "
         r"changed most: launch-starved \(host computing or off its CPU\), −2\.\d+ ms\.",
         read.one("p", **{"class": "verdict"}).text,
     )

@@ -226,3 +226,78 @@ def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Pat
     without = find_iterations(MeasuredRun(read_events(paths, options, tmp_path / "without", with_ranges=False)))
     assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
     assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))
+
+
+def in_a_row(report: ReportBuilder, at: int, kernels: Sequence[tuple[str, int]]) -> int:
+    """Kernels (names and lengths) one after the other; returns the end of the last one."""
+    for kernel, length in kernels:
+        report.kernel(f"{kernel}(float*)", at, at + length, stream=7)
+        at += length
+    return at
+
+
+def test_layers_inside_of_a_step_are_no_iterations(tmp_path: Path) -> None:
+    # All layers but the last of a step hold 99 % of the time: what is between steps is short, but it comes back.
+    layer = [(name, 1_000) for name in ("norm", "attention", "linear", "residual")]
+    report, at = ReportBuilder(rank=0).gpu(0), 0
+    for _ in range(10):
+        at = in_a_row(report, at, [*layer * 100, *((name, 200) for name in ("head", "top", "sample", "embed"))])
+    lengths = found([report], tmp_path).lengths
+    assert lengths["longest"].to_list()[:9] == [100 * 4_000 + 4 * 200] * 9
+
+
+def test_where_only_lengths_differ_the_period_is_that_of_the_lengths(tmp_path: Path) -> None:
+    # A product and a copy, eight times in each layer, of four sizes.
+    products = [(name, length) for size in (7, 2, 6, 6, 6, 1, 2, 2) for name, length in (("gemm", 1_000 * size), ("copy", 50))]
+    report = ReportBuilder(rank=0).gpu(0)
+    in_a_row(report, 0, products * 28)
+    lengths = found([report], tmp_path).lengths
+    assert lengths.height == 28
+    assert set(lengths["longest"].to_list()) == {32_000 + 8 * 50}
+
+
+HALF_LATER = [start + 500_000 for start in EVERY_MS]
+
+
+def numbers(result: RunIterations, device: int) -> list[int]:
+    return result.iterations.filter(pl.col("device") == device)["number"].to_list()
+
+
+def test_a_rank_that_is_half_a_period_late_from_its_begin_on_is_counted(tmp_path: Path) -> None:
+    result = found([trained(0, EVERY_MS), trained(1, [start + 600_000 for start in EVERY_MS])], tmp_path)
+    assert numbers(result, 0) == numbers(result, 1) == list(range(12))
+
+
+def test_of_a_rank_that_was_recorded_from_within_an_iteration_numbers_are_known_by_times_only(tmp_path: Path) -> None:
+    def cut(rank: int, starts: Sequence[int]) -> ReportBuilder:
+        report = trained(rank, starts)
+        at = starts[0] - 20 * 12_000
+        in_a_row(report, at, [(kernel, 12_000) for kernel in LAYERS[-20:]])
+        return report
+
+    near = found([trained(0, EVERY_MS), cut(1, [start + 100_000 for start in EVERY_MS[2:]])], tmp_path)
+    assert numbers(near, 1) == list(range(2, 12))
+    late = found([trained(0, EVERY_MS), cut(1, HALF_LATER)], tmp_path)
+    assert (late.how, late.reason) == (None, "which iterations of several tasks are the same ones is not decidable")
+
+
+def test_collectives_tell_which_iterations_are_the_same_ones(tmp_path: Path) -> None:
+    # Two stages: what the second does in an iteration begins half a period later, and an all-reduce ends it on both.
+    ranks = [trained(0, EVERY_MS), trained(1, HALF_LATER)]
+    for rank, report in enumerate(ranks):
+        in_a_row(report, EVERY_MS[0] - 12_000 * (10 + rank), [(kernel, 12_000) for kernel in LAYERS[-10 - rank :]])
+        for start in EVERY_MS:
+            report.kernel("ncclDevKernel_AllReduce_Sum_f32", start + 850_000, start + 900_000, stream=9)
+    result = found(ranks, tmp_path)
+    assert numbers(result, 0) == numbers(result, 1) == list(range(12))
+
+
+def test_numbers_in_the_texts_of_ranges_are_those_of_iterations(tmp_path: Path) -> None:
+    ranks = [trained(rank, EVERY_MS[rank:], names=[f"step {number}" for number in range(rank, 12)]) for rank in range(2)]
+    result = found(ranks, tmp_path)
+    assert result.how == "nvtx step #"
+    assert (numbers(result, 0), numbers(result, 1)) == (list(range(12)), list(range(1, 12)))
+    # These count something else: each rank has its own.
+    ranks = [trained(rank, EVERY_MS, names=[f"batch {12 * rank + number}" for number in range(12)]) for rank in range(2)]
+    result = found(ranks, tmp_path)
+    assert numbers(result, 0) == numbers(result, 1) == list(range(12))

@@ -49,7 +49,7 @@ def test_the_efficiency_of_a_run_fits_into_eighty_columns(slow_gpu: EfficiencyRe
 def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
     measured = without_gpus(tmp_path)
 
-    narrow = is_fit(lambda width=None: measured.as_text(width=width))
+    narrow = is_fit(lambda width=None: measured.as_text(verbose=True, width=width))
     assert re.search(r"\n  process +threads +of MPI +MPI +calls\n", narrow)
 
 

@@ -25,10 +25,10 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.meters.absent_tables import COMMUNICATION, PART_COLUMNS, PARTS, REASONS, STARVED, UNDECIDED
 from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
-from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES
+from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, CAUSES, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import in_units
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.printable import printable
@@ -503,3 +503,16 @@ def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, b
 
 def test_the_largest_size_leaves_room() -> None:
     assert content.LARGEST < LARGEST
+
+
+def test_each_cause_of_the_bar_has_its_own_colour() -> None:
+    divided = [(f"undecided_{place}", UNDECIDED) for place in range(len(REASONS))]
+    of_hosts = [("cuda", STARVED), ("mpi", COMMUNICATION), ("os", STARVED), *((f"new_{place}", STARVED) for place in range(9))]
+    shown = [("compute", "compute"), *((part.name, part.group) for part in PARTS), ("other", "other"), *divided, *of_hosts]
+
+    colours = dict(zip(shown, colours_of_parts(shown), strict=True))
+    assert len(set(colours.values())) == len(shown)
+    # Wherever it is shown.
+    assert colours_of_parts(divided) == [colours[part] for part in divided]
+    assert colours_of_parts([("transfer", COMMUNICATION)]) == [colours["transfer", COMMUNICATION]]
+    assert len({colour for *_, colour in CAUSES}) == len(CAUSES)

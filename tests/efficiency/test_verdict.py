@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,13 @@ def test_a_chosen_window_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_what_costs_most_comes_before_the_start(slow_gpu: EfficiencyResult) -> None:
+    sentence = of(slow_gpu).sentence
+
+    finding = r"; it would be \S+ ms \(\d+\.\d %\) shorter without: [A-Z][^;]+ on [^;]*gpu\d+:D\d[^;]*; largest loss: start-up"
+    assert re.search(finding, sentence)
+
+
 def scheduled(report: ReportBuilder) -> ReportBuilder:
     """The thread is off its CPU for 250 of the 350 ns in which the host is in no call."""
     return report.on_cpu(0, 450).on_cpu(700, 1_000)
@@ -69,8 +77,8 @@ def test_where_scheduling_was_recorded_the_loss_is_the_host_off_its_cpu(tmp_path
         "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host off its CPU), 25.0 %"
     )
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
-        ("launch-starved (host computing)", 100),
         ("launch-starved (host off its CPU)", 250),
+        ("launch-starved (host computing)", 100),
     ]
     assert sum(part.share for part in found.bar) == pytest.approx(1)
 
@@ -80,8 +88,8 @@ def test_where_scheduling_was_recorded_of_some_processes_the_rest_is_either(tmp_
     found = of(measured(tmp_path, scheduled(first), other))
 
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
-        ("launch-starved (host computing)", 50),
         ("launch-starved (host off its CPU)", 125),
+        ("launch-starved (host computing)", 50),
         ("launch-starved (host computing or off its CPU)", 175),
     ]
 

@@ -138,7 +138,7 @@ def test_iterations_have_their_lengths_on_each_task(reports: list[Path]) -> None
 
 def test_texts_name_the_window_and_the_iterations(reports: list[Path], tmp_path: Path) -> None:
     found = measured(reports, window="steady")
-    text = found.as_text()
+    text = found.as_text(verbose=True)
     assert " of 19.900 ms (the steady part)" in text
     assert "measured: 0.018000 to 0.037900 s of the trace" in text
     assert "11 iterations" not in text

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import adbc_driver_sqlite
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
@@ -32,8 +31,7 @@ from nsys2prv.errors import (
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text, pid_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_columns import StoredTables, store_columns
-from nsys2prv.run.inspect import as_text, inspect, with_clocks
+from nsys2prv.run.inspect import as_text, inspect, inspect_run
 from nsys2prv.run.options import ReadOptions
 
 
@@ -66,33 +64,6 @@ def test_all_rows_of_a_short_table_are_those_of_its_scan(tmp_path: Path) -> None
             assert_frame_equal(opened.read(table, optional=columns), opened.collect(opened.scan(table, optional=columns)))
         with pytest.raises(MissingColumn, match="has no column gridX9"):
             opened.read("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX9",))
-
-
-def test_surveys_use_the_streaming_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("a", 0, 5).nvtx_range("b", 7, 9)
-    opened = open_report(report.write(tmp_path / "a.sqlite"))
-    assert isinstance(opened.tables, StoredTables)
-    store_columns({opened.tables: {"NVTX_EVENTS": {"start": pl.Int64, "eventType": pl.Int64}}}, tmp_path / "columns")
-    engines: list[tuple[pl.LazyFrame, str]] = []
-    collect = pl.LazyFrame.collect
-
-    def noting(self: pl.LazyFrame, *, engine: Any = "auto", **named: Any) -> Any:
-        engines.append((self, engine))
-        return collect(self, engine=engine, **named)
-
-    found, frames = {}, []
-    for table in ("NVTX_EVENTS", "StringIds"):
-        distinct = opened.distinct
-        frame = distinct.scan(table, optional=("start", "id")).select(pl.len())
-        frames.append(frame)
-        with monkeypatch.context() as patched:
-            patched.setattr(pl.LazyFrame, "collect", noting)
-            found[table] = distinct.collect(frame).item()
-
-    assert found["NVTX_EVENTS"] == 2
-    # In memory, scans of the threads of polars would wait for each other where one makes what several need.
-    assert [engine for collected, engine in engines if any(collected is frame for frame in frames)] == ["streaming"] * 2
 
 
 def test_text_after_many_rows_without_is_read(tmp_path: Path) -> None:
@@ -317,25 +288,14 @@ def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_pa
         found[1]
     )
 
-    estimated = with_clocks(found, paths, ReadOptions())
+    of_run, estimated = inspect_run(paths, ReadOptions())
+    assert "  clocks: 2, synchronized by utc; not known" in of_run
     unknown = {"best": None, "worst": None, "times": [0], "half_widths": [None]}
     assert [(one["clock"]["start"], one["clock"]["host"], one["clock"]["of_report_ns"]) for one in estimated] == [
         ("monotonic", "node01", 0), ("utc", "node02", 0)
     ]  # fmt: skip
     assert [one["clock"]["interval_ns"] for one in estimated] == [unknown, unknown]
     assert "  clock of node02, by utc: not known" in as_text(estimated[1])
-
-
-def test_a_connection_is_kept_for_the_next_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = open_report(ReportBuilder().write(tmp_path / "a.sqlite"))
-    made: list[int] = []
-    connect = adbc_driver_sqlite.connect
-    monkeypatch.setattr(adbc_driver_sqlite, "connect", lambda *arguments: made.append(1) or connect(*arguments))
-
-    for table in ("StringIds", "META_DATA_EXPORT", "PROCESSES"):
-        opened.collect(opened.scan(table))
-
-    assert len(made) <= 1
 
 
 def test_a_file_that_replaces_another_is_read(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from support.browser import browser_or_skip
 from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
-from support.paramedir import paramedir_or_skip
 from support.view_parser import parse_views
 
 from nsys2prv.exports.columns import Text
@@ -116,28 +115,6 @@ def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path
         assert f"<title>{BROKEN}" not in shown
         assert "<table" in shown
         assert browser.requests(html) == []
-
-
-@pytest.mark.thorough
-def test_a_policy_keeps_what_a_page_would_load_from_being_loaded(command_line: CommandLine, tmp_path: Path) -> None:
-    write_reports(command_line.folder, 0, ranks=1)
-    assert fault_of(command_line, *SHORT[1]) is None
-    browser = browser_or_skip(tmp_path)
-    html = (command_line.folder / "OUT.cfgs" / "index.html").read_text()
-    acting = html.replace("</body>", "<script>document.title = 'broken'</script><img src='http://127.0.0.1:9/x'></body>")
-
-    shown, complaints = browser.run(acting, "--dump-dom")
-
-    assert f"<title>{BROKEN}" not in shown
-    assert complaints.count("Content Security Policy") >= 2
-
-
-@pytest.mark.thorough
-def test_views_of_hostile_labels_load_in_paraver(command_line: CommandLine, tmp_path: Path) -> None:
-    write_reports(command_line.folder, 3, ranks=1)
-    assert fault_of(command_line, *SHORT[1]) is None
-
-    paramedir_or_skip(tmp_path).show(command_line.folder / "OUT.prv", command_line.folder / "OUT.cfgs")
 
 
 @pytest.mark.thorough

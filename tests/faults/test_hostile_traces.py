@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from faults.fuzz.results_json import results
+from faults.fuzz.damaged_results import results
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
@@ -92,11 +94,27 @@ def test_a_named_pipe_in_the_place_of_a_file_is_no_file(command: str, suffix: st
 
     done = command_line.run(command, "OUT.prv")
 
-    if suffix == ".prv":
-        sentence(done, BAD_TRACE, "OUT.prv", "it is a named pipe")
-    elif command == "check":
-        assert f"OUT{suffix}: it can't be read (it is a named pipe, not a file)" in done.stdout
-    assert "Traceback" not in done.stderr
+    sentence(done, BAD_TRACE, f"OUT{suffix}", "it is a named pipe")
+
+
+@pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row", ".json"])
+@pytest.mark.parametrize("command", ["check", "views"])
+@pytest.mark.parametrize("call", ["stat", "open"])
+def test_a_file_that_the_disk_does_not_give_is_no_fault_of_the_trace(
+    call: str, command: str, suffix: str, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {".prv": f"{HEADER}2:0:1:1:1:0:63000006:5:63000006:0\n", ".pcf": "", ".row": "", ".json": "{}"}.items():
+        (command_line.folder / f"OUT{name}").write_text(text)
+    ordinary = getattr(Path, call)
+
+    def failing(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == f"OUT{suffix}":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return ordinary(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, call, failing)
+
+    sentence(command_line.run(command, "OUT.prv"), BAD_TRACE, f"OUT{suffix}: it can't be read (Input/output error)")
 
 
 def test_rules_of_families_and_results_are_read_from_files(command_line: CommandLine) -> None:

@@ -16,7 +16,6 @@ from support.trace_properties import (
     assert_account_balances,
     assert_busy_times_of_parts_add_up,
     assert_events_are_read_back,
-    assert_folded_streams_keep_times,
     assert_only_is_its_part,
     assert_parts_add_up,
     assert_same_bytes,
@@ -66,7 +65,6 @@ PROPERTIES: tuple[Callable[[_Made], object], ...] = (
     _one_source,
     lambda made: assert_parts_add_up(made.whole, made.reports, made.cuts, made.folder / "parts", OPTIONS, nested=False),
     lambda made: assert_busy_times_of_parts_add_up(made.reports, made.cuts, EfficiencyOptions(align="utc")),
-    lambda made: assert_folded_streams_keep_times(made.whole, made.reports, made.folder / "folded", OPTIONS),
     lambda made: assert_events_are_read_back(made.whole, made.reports, made.folder, OPTIONS),
 )
 

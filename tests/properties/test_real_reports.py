@@ -12,7 +12,6 @@ from support.trace_properties import (
     assert_account_balances,
     assert_busy_times_of_parts_add_up,
     assert_events_are_read_back,
-    assert_folded_streams_keep_times,
     assert_only_is_its_part,
     assert_parts_add_up,
     assert_same_bytes,
@@ -86,10 +85,6 @@ def test_each_source_alone(run: str, whole: Summary, tmp_path: Path) -> None:
         groups = sources_together(opened.sources)
     for group in groups:
         assert_only_is_its_part(whole, RUNS[run], group, tmp_path / group[0], OPTIONS)
-
-
-def test_folded_streams(run: str, whole: Summary, tmp_path: Path) -> None:
-    assert_folded_streams_keep_times(whole, RUNS[run], tmp_path / "folded", OPTIONS)
 
 
 def test_what_is_read_back(run: str, whole: Summary, tmp_path: Path) -> None:

@@ -1,56 +1,26 @@
-"""Compute-absent time of the real reports: against SQL, and its parts against each other."""
+"""Compute-absent time of the real reports: its parts against each other."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import polars as pl
 import pytest
 from support.real_reports import REPORTS, RUNS
-from support.spans import union_length
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 
-from .conftest import Translated
 
-_NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
-
-
-def rows_of(database: Path, sql: str) -> list[Any]:
-    with sqlite3.connect(f"file:{database}?immutable=1", uri=True) as opened:
-        return opened.execute(sql).fetchall()
-
-
-def compute_times(databases: Sequence[Path]) -> list[int]:
-    """Time in which any kernel but those of NCCL, or a graph, runs, of each process and device, from SQL and a loop."""
-    found: dict[tuple[Path, int, int], list[tuple[int, int]]] = {}
-    for database in databases:
-        tables = {name for (name,) in rows_of(database, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for table in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET"):
-            if f"CUPTI_ACTIVITY_KIND_{table}" not in tables:
-                continue
-            name = "(SELECT value FROM StringIds WHERE id = demangledName)" if table == "KERNEL" else "''"
-            query = f"SELECT globalPid, deviceId, start, end, {name} FROM CUPTI_ACTIVITY_KIND_{table}"
-            for process, device, begin, end, kernel in rows_of(database, query):
-                of_device = found.setdefault((database, process, device), [])
-                if table in ("KERNEL", "GRAPH_TRACE") and not _NCCL.search(kernel):
-                    of_device.append((begin, end))
-    return [union_length(spans) for spans in found.values()]
-
-
-def check_parts(measured: EfficiencyResult, databases: Sequence[Path]) -> None:
-    """Assert that parts of each device, iteration and region add up to the time without computation, which is that of SQL."""
+def check_parts(measured: EfficiencyResult) -> None:
+    """Assert that parts of each device, iteration and region add up to the time without computation."""
     tables, elapsed = measured.tables, measured.head["window"]["length_ns"]
     absent = tables["absent_time"]
 
-    assert sorted(absent["absent_ns"]) == sorted(elapsed - time for time in compute_times(databases))
+    assert sorted(absent["absent_ns"]) == sorted(elapsed - tables["devices"]["useful_ns"])
     assert (absent.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == absent["absent_ns"]).all()
     assert absent.select(pl.col(PART_COLUMNS).min()).min_horizontal().item() >= 0
     by_part = tables["absent_parts"].group_by("device").agg(pl.col("total_ns").sum())
@@ -60,17 +30,17 @@ def check_parts(measured: EfficiencyResult, databases: Sequence[Path]) -> None:
         assert (inside["compute_ns"] + inside["absent_ns"] == inside["elapsed_ns"]).all()
     stretches = tables["absent_stretches"]
     assert (stretches.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == stretches["length_ns"]).all()
-    starved = absent.select(pl.col(f"starved_{kind}_ns").sum() for kind in (
-        "launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os", "host", "unified_memory"
-    )).sum_horizontal().item()  # fmt: skip
+    starved = absent.select(
+        pl.col(f"starved_{kind}_ns").sum() for kind in (*host_states.NAMES, "unified_memory")
+    ).sum_horizontal().item()  # fmt: skip
     if tables["absent_calls"].height < 500:
         assert tables["absent_calls"]["total_ns"].sum() == starved
 
 
 def test_the_parts_add_up_to_the_time_without_computation(
-    name: str, translation: Callable[[str], Translated], efficiency: Callable[[str, str], EfficiencyResult]
+    name: str, efficiency: Callable[[str, str], EfficiencyResult]
 ) -> None:
-    check_parts(efficiency(name, "communication"), translation(name).databases)
+    check_parts(efficiency(name, "communication"))
 
 
 OTHER_RUNS = [run for run in RUNS if run not in REPORTS]
@@ -80,4 +50,4 @@ OTHER_RUNS = [run for run in RUNS if run not in REPORTS]
     "run", [pytest.param(run, marks=[] if run == "8workers" else [pytest.mark.thorough]) for run in OTHER_RUNS]
 )
 def test_so_they_do_in_trainings_and_over_several_hosts(run: str) -> None:
-    check_parts(measure(RUNS[run], EfficiencyOptions(regions=("*",))), RUNS[run])
+    check_parts(measure(RUNS[run], EfficiencyOptions(regions=("*",))))

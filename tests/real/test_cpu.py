@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -31,7 +30,7 @@ EACH = pytest.mark.parametrize(
     "report", [pytest.param(name, marks=[pytest.mark.thorough] if name == "v100x8" else []) for name in SCHEDULED]
 )
 ALONE = tuple(name for name in SCHEDULED if name != "v100x8")
-SAMPLED = tuple(name for name in SCHEDULED if name != "tensorrt-3.1")
+SAMPLED = tuple(name for name in ALONE if name != "tensorrt-3.1")
 
 Translation = Callable[[str], Translated]
 
@@ -123,15 +122,6 @@ def test_a_thread_off_cpu_does_not_run(translation: Translation, report: str) ->
     # Before the recording of scheduling began nothing is known.
     first = trace.events([EXECUTING_CPU, OFF_CPU])["time"].min()
     assert running.filter(pl.col("end") > first).is_empty()
-
-
-@EACH
-def test_every_row_of_the_tables_is_accounted_for(translation: Translation, report: str) -> None:
-    content = json.loads(translation(report).trace.path.with_suffix(".json").read_text())
-    for of_report in content["reports"]:
-        for table in of_report["tables"]:
-            of_sources = sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
-            assert of_sources + sum(table["left_out"].values()) == table["rows"], table
 
 
 @pytest.mark.parametrize("report", SAMPLED)

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from support.real_reports import REPORTS
 from support.spans import union_length
 
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.paraver.trace_reader import Trace
 
 from .conftest import Translated
 
@@ -119,16 +117,6 @@ def test_the_length_is_that_of_the_program(
     assert any("the recording lasts" in warning for warning in measured.head["warnings"])
 
 
-def test_both_readings_of_nccl_differ_by_its_kernels(efficiency: Measured) -> None:
-    if "pytorch-nccl-2gpu" not in REPORTS:
-        pytest.skip("no report pytorch-nccl-2gpu")
-    for_bsc, for_talp = (efficiency("pytorch-nccl-2gpu", reading).tables["devices"] for reading in ("communication", "useful"))
-
-    assert (for_talp["useful_ns"] - for_bsc["useful_ns"]).to_list() == for_bsc["nccl_alone_ns"].to_list()
-    assert for_talp["active_ns"].to_list() == for_bsc["active_ns"].to_list()
-    assert all(value > 0 for value in for_bsc["nccl_alone_ns"])
-
-
 def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
     tables = efficiency(name, "communication").tables
     run = tables["run"].row(0, named=True)
@@ -151,9 +139,6 @@ def rows_of_table(csv: Path) -> list[list[float]]:
     return [[float(cell) for cell in line.split("\t")[1:] if cell.strip()] for line in cells]
 
 
-_SHOWN = ("pytorch-nccl-2gpu", "cloverleaf-3.13", "one-process-4gpu", "mpi-as-nvtx-2.9")
-
-
 @pytest.mark.parametrize(("view", "column"), [("useful_time", "useful_ns"), ("active_time", "active_ns")])
 def test_paraver_computes_the_same_times(
     name: str, view: str, column: str, efficiency: Measured, shown_views: Callable[[str], dict[str, Path]]
@@ -165,80 +150,3 @@ def test_paraver_computes_the_same_times(
         found += [value for row in rows_of_table(path) for value in row]
 
     assert sorted(found) == sorted(float(value) for value in devices[column] if value)
-
-
-# -- BSC's definitions --------------------------------------------------------------------------------
-
-_ROW_OF_STREAM = re.compile(r"^(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*$")
-
-
-def bsc_metrics(
-    streams: dict[tuple[int, int], str], kernels: pl.DataFrame, memory: pl.DataFrame, nccl: pl.DataFrame
-) -> dict[str, tuple[int, int]]:
-    """What BSC's basicanalysis computes from time lines of kernels, memory operations and NCCL kernels per row.
-
-    Useful is the union of kernels over the streams of a device; of memory operations and NCCL kernels counts what lies
-    outside of it. Written anew from this definition.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    for device in sorted(set(streams.values())):
-        rows = {row for row, of_device in streams.items() if of_device == device}
-
-        def inside(frame: pl.DataFrame, rows: set[tuple[int, int]] = rows) -> list[tuple[int, int]]:
-            of_rows = pl.DataFrame(sorted(rows), schema={name: frame.schema[name] for name in ("task", "thread")}, orient="row")
-            return frame.join(of_rows, on=["task", "thread"], how="semi").select("begin", "end").rows()
-
-        useful, moving = inside(kernels), inside(memory) + inside(nccl)
-        found[device] = union_length(useful), union_length(useful + moving) - union_length(useful)
-    return found
-
-
-def streams_of(trace: Trace) -> dict[tuple[int, int], str]:
-    """Device, as BSC's tools name it, of each row (task, thread) of a stream."""
-    streams: dict[tuple[int, int], str] = {}
-    names = iter(trace.names["THREAD"])
-    for task, of_task in enumerate(trace.header.tasks, start=1):
-        node = trace.names["NODE"][of_task.node - 1]
-        for thread in range(1, of_task.threads + 1):
-            if found := _ROW_OF_STREAM.match(next(names)):
-                streams[task, thread] = f"{found[3] or node}:{found[1]}"
-    return streams
-
-
-def times_of_devices(devices: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    columns = devices.select("device", "useful_ns", "communication_ns")
-    return {device: (useful, moving) for device, useful, moving in columns.iter_rows()}
-
-
-def test_bscs_definitions_give_the_same(name: str, translation: Translation, efficiency: Measured) -> None:
-    """From rows and events of the trace as BSC's tools take them: stream rows by their names, types by their numbers."""
-    devices = efficiency(name, "communication").tables["devices"]
-    trace = translation(name).trace
-    kernels, memory, nccl = (trace.intervals(numbers) for numbers in ([63000006, 63000008], [63000001], [63000007]))
-
-    assert times_of_devices(devices) == bsc_metrics(streams_of(trace), kernels, memory, nccl)
-
-
-@pytest.mark.parametrize("report", _SHOWN)
-def test_bscs_definitions_give_the_same_on_what_paraver_shows(
-    report: str, translation: Translation, efficiency: Measured, shown_views: Callable[[str], dict[str, Path]]
-) -> None:
-    """The same from the time lines that paramedir writes of the rendered views."""
-    devices = efficiency(report, "communication").tables["devices"]
-    trace = translation(report).trace
-
-    def shown(view: str) -> pl.DataFrame:
-        schema = dict.fromkeys(("task", "thread", "begin", "end"), pl.Int64)
-        # There is none of what the report does not have.
-        found = [path for name, path in shown_views(report).items() if name.rpartition("/")[2] == view]
-        lines = found[0].read_text().splitlines() if found else []
-        cells = [line.split("\t") for line in lines if line[:1].isdigit()]
-        rows = [
-            (*map(int, row.split(".")[1:]), round(float(begin)), round(float(begin)) + round(float(duration)))
-            for row, begin, duration, value in cells
-            if float(value) and row.count(".") == 2
-        ]
-        return pl.DataFrame(rows, schema=schema, orient="row")
-
-    wanted = bsc_metrics(streams_of(trace), shown("kernels"), shown("copies"), shown("nccl_kernels"))
-    assert times_of_devices(devices) == wanted

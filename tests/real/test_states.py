@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.paramedir import STATES_VIEW, VIEW, Paramedir
+from support.paramedir import STATES_VIEW, Paramedir
 from support.spans import union_length
 from support.whole_trace import WholeTrace
 
@@ -16,7 +16,6 @@ from nsys2prv.vocabulary import event_types
 
 from .conftest import Translated
 
-USEFUL_VIEW = VIEW.format(function="Useful", types="All", composition="As Is")
 WITH_STREAMS = ("cloverleaf-3.13", "pytorch-nccl-2gpu", "mpi-openacc-4gpu", "gpu-metrics-a100")
 
 
@@ -48,31 +47,6 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
 
     assert shown.sort("task", "thread", "value").equals(expected)
     assert not expected.is_empty()
-
-
-@pytest.mark.parametrize("report", [*WITH_STREAMS, "mpi4"])
-def test_useful_is_the_time_that_each_row_runs(
-    translation: Callable[[str], Translated], paramedir: Paramedir, report: str
-) -> None:
-    trace = translation(report).trace
-    running = (
-        _states(trace).filter(pl.col("value") == event_types.RUNNING).select("task", "thread", "time").sort("task", "thread")
-    )
-
-    useful = _shown(paramedir.show_one(trace.path, USEFUL_VIEW)).filter(pl.col("value") == 1).select("task", "thread", "time")
-
-    assert useful.sort("task", "thread").equals(running)
-
-
-def test_the_states_that_views_need_occur(translation: Callable[[str], Translated]) -> None:
-    found = set(_states(translation("pytorch-nccl-2gpu").trace)["value"])
-
-    assert found >= {
-        event_types.RUNNING,
-        event_types.STATE_SYNCHRONIZATION,
-        event_types.STATE_GROUP,
-        event_types.STATE_MEMORY_TRANSFER,
-    }
 
 
 @pytest.mark.parametrize("report", WITH_STREAMS)

@@ -1,15 +1,13 @@
-"""Every view of every real report loads in Paraver; and views of other tools work on these traces."""
+"""Every view of every real report loads in Paraver."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
-from support.paramedir import Paramedir, read_tables, read_timeline
+from support.paramedir import read_tables, read_timeline
 from support.view_parser import parse_views
 from support.whole_trace import WholeTrace, events_of
 
@@ -19,9 +17,6 @@ from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary.event_types import Role
 
 from .conftest import Translated
-
-FOREIGN_VIEWS = "NSYS2PRV_FOREIGN_VIEWS"
-"""Environment variable: a folder with views of other tools, `nsys2prv-0.5.8/` and `basicanalysis/`."""
 
 ROWS: dict[str, Callable[[WholeTrace], int]] = {
     "thread": lambda trace: trace.header.rows,
@@ -46,7 +41,6 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
 
 
-@pytest.mark.every_report
 def test_rows_of_types_are_those_that_have_them(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).occurring
@@ -95,64 +89,3 @@ def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(
             assert cfg.kind == "tables" or len(tables) <= 1, view
             for table in tables.values():
                 assert len(table.rows) == rows, view
-
-
-def foreign(folder: str) -> Path:
-    root = os.environ.get(FOREIGN_VIEWS)
-    if root is None or not (Path(root) / folder).is_dir():
-        pytest.skip(f"no folder has {folder}/; with one: make test {FOREIGN_VIEWS}=/path/to/folder")
-    return Path(root) / folder
-
-
-def types_of(path: Path, trace: WholeTrace) -> set[int]:
-    """Event types that a view selects, as Paraver resolves them: by label, else by number."""
-    by_label = {found.label: number for number, found in trace.labels.types.items()}
-    types: set[int] = set()
-    for window in path.read_text(encoding="utf-8").split("\nwindow_name ")[1:]:
-        numbers = re.search(r"^window_filter_module evt_type \d+ ([\d ]+)$", window, re.MULTILINE)
-        labels = re.search(r"^window_filter_module evt_type_label \d+ (.*)$", window, re.MULTILINE)
-        if numbers is None:
-            continue
-        names = re.findall(r'"([^"]*)"', labels[1]) if labels else []
-        for place, number in enumerate(numbers[1].split()):
-            types.add(by_label.get(names[place], int(number)) if names else int(number))
-    return types
-
-
-@pytest.mark.parametrize("report", ["gpu-metrics-a100", "pytorch-nccl-2gpu", "cuda-graphs", "openacc-mpas"])
-def test_views_of_nsys2prv_058_load_if_their_events_occur(
-    report: str, translation: Callable[[str], Translated], paramedir: Paramedir
-) -> None:
-    folder, trace = foreign("nsys2prv-0.5.8"), translation(report).trace
-    occurring = set(content_of(trace.path).types)
-    types_per_view = {str(path.relative_to(folder).with_suffix("")): types_of(path, trace) for path in folder.rglob("*.cfg")}
-    written, messages = paramedir.load(trace.path, folder)
-
-    assert len(types_per_view) == 57
-    # Paraver prints a message about missing types, and shows the others.
-    assert set(written) == {name for name, types in types_per_view.items() if types & occurring}
-    assert set(messages) == {name for name, types in types_per_view.items() if not types <= occurring}
-    assert len(written) >= 15
-
-
-def test_views_of_basicanalysis_work_unchanged(translation: Callable[[str], Translated], paramedir: Paramedir) -> None:
-    folder, translated = foreign("basicanalysis"), translation("pytorch-nccl-2gpu")
-    shown = paramedir.show(translated.trace.path, folder)
-    busy = {
-        name: sum(duration for steps in read_timeline(path).values() for _, duration, value in steps if value)
-        for name, path in shown.items()
-        if path.suffix == ".csv"
-    }
-    kernels = "select sum(end - start) from CUPTI_ACTIVITY_KIND_KERNEL kernel join StringIds name on name.id = kernel.shortName"
-    ((of_kernels,),) = translated.query(f"{kernels} where name.value not like '%nccl%'")
-    ((of_nccl,),) = translated.query(f"{kernels} where name.value like '%nccl%'")
-    ((of_memory,),) = translated.query(
-        """select sum(end - start) from (select start, end from CUPTI_ACTIVITY_KIND_MEMCPY
-        union all select start, end from CUPTI_ACTIVITY_KIND_MEMSET)"""
-    )
-
-    assert set(shown) == {"cuda_calls_host", "kernels_streams", "memcpy_streams", "nccl_streams"}
-    assert busy == pytest.approx({"kernels_streams": of_kernels, "nccl_streams": of_nccl, "memcpy_streams": of_memory})
-    (calls,) = read_tables(shown["cuda_calls_host"]).values()
-    assert len(calls.rows) == translated.trace.header.rows
-    assert sum(calls.column("1")) > 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -177,14 +178,15 @@ class ReportBuilder:
         uuid: str | None = None,
         bus: str | None = None,
         name: str = "NVIDIA H100 80GB HBM3",
+        **columns: Value,
     ) -> ReportBuilder:
         """Add a GPU of the machine; `index` is nsys' number of it, `cuda` the one that CUDA gives it."""
         return self.row(
             "TARGET_INFO_GPU",
             vmId=VM, id=index, name=name, busLocation=bus or f"0000:{0x18 + 8 * index:02X}:00.0",
             isDiscrete=1, totalMemory=80 << 30,
-            clockRate=1_980_000_000, smCount=132, pwGpuId=index, uuid=uuid or f"{index:08x}-5a43-32b5-99d0-45ee3353aa16",
-            chipName="GH100", cuDevice=cuda, computeMajor=9, computeMinor=0,
+            clockRate=1_980_000_000, pwGpuId=index, uuid=uuid or f"{index:08x}-5a43-32b5-99d0-45ee3353aa16",
+            chipName="GH100", cuDevice=cuda, computeMajor=9, computeMinor=0, **columns,
         )  # fmt: skip
 
     def cuda_device(self, device: int, gpu: int, *, pid: int | None = None, uuid: str | None = None) -> ReportBuilder:
@@ -242,14 +244,10 @@ class ReportBuilder:
         *,
         launch: tuple[int, int] | None = None,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
         short_name: str | None = None,
         **columns: Value,
     ) -> int | None:
-        """Add a kernel.
+        """Add a kernel; gives its correlation id, None when it has none.
 
         Parameters
         ----------
@@ -258,23 +256,16 @@ class ReportBuilder:
         launch
             Start and end of a call of cudaLaunchKernel to add on the main thread.
         columns
-            Any other column of the table, such as ``gridX=4``.
-
-        Returns
-        -------
-        Its correlation id, None when it has none.
+            `stream` (7), `device` (0), `context` (1) and `pid`, as of all that runs on a stream; and any other column of the
+            table, such as ``gridX=4``.
         """
-        if launch is not None:
-            correlation = self.api_call("cudaLaunchKernel_v7000", *launch, pid=pid, correlation=correlation)
-        values: dict[str, Value] = {
-            **self._on_stream(start, end, correlation, stream, device, context, pid),
+        fixed = {
             "demangledName": self.string(name), "shortName": self.string(short_name or kernel_short_name(name)),
             "mangledName": self.string(name), "launchType": 1, "cacheConfig": 1, "registersPerThread": 32,
             "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 0,
             "dynamicSharedMemory": 0, "localMemoryPerThread": 0, "localMemoryTotal": 0, "gridId": 1,
         }  # fmt: skip
-        self.row("CUPTI_ACTIVITY_KIND_KERNEL", **{**values, **columns})
-        return correlation
+        return self._work("KERNEL", "cudaLaunchKernel_v7000", start, end, launch, correlation, {**fixed, **columns})
 
     def copy(
         self,
@@ -286,23 +277,13 @@ class ReportBuilder:
         pageable: bool = False,
         launch: tuple[int, int] | None = None,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
         **columns: Value,
     ) -> int | None:
         """Add a copy of `size` bytes; `kind` 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP; gives its correlation id."""
-        if launch is not None:
-            correlation = self.api_call("cudaMemcpyAsync_v3020", *launch, pid=pid, correlation=correlation)
         host = 0 if pageable else 1
         source, destination = {1: (host, 2), 2: (2, host), 9: (host, host)}.get(kind, (2, 2))
-        values: dict[str, Value] = {
-            **self._on_stream(start, end, correlation, stream, device, context, pid),
-            "bytes": size, "copyKind": kind, "srcKind": source, "dstKind": destination,
-        }  # fmt: skip
-        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", **{**values, **columns})
-        return correlation
+        fixed = {"bytes": size, "copyKind": kind, "srcKind": source, "dstKind": destination}
+        return self._work("MEMCPY", "cudaMemcpyAsync_v3020", start, end, launch, correlation, {**fixed, **columns})
 
     def memset(
         self,
@@ -312,18 +293,11 @@ class ReportBuilder:
         *,
         launch: tuple[int, int] | None = None,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
         **columns: Value,
     ) -> int | None:
         """Add a memset of `size` bytes; gives its correlation id."""
-        if launch is not None:
-            correlation = self.api_call("cudaMemsetAsync_v3020", *launch, pid=pid, correlation=correlation)
-        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **{**on_stream, "value": 0, "bytes": size, "memKind": 2, **columns})
-        return correlation
+        fixed = {"value": 0, "bytes": size, "memKind": 2}
+        return self._work("MEMSET", "cudaMemsetAsync_v3020", start, end, launch, correlation, {**fixed, **columns})
 
     def graph(
         self,
@@ -334,17 +308,11 @@ class ReportBuilder:
         execution: int = 1,
         launch: tuple[int, int] | None = None,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
+        **columns: Value,
     ) -> int | None:
         """Add the execution of a CUDA graph; gives its correlation id."""
-        if launch is not None:
-            correlation = self.api_call("cudaGraphLaunch_v10000", *launch, pid=pid, correlation=correlation)
-        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **on_stream, graphId=graph, graphExecId=execution)
-        return correlation
+        fixed = {"graphId": graph, "graphExecId": execution}
+        return self._work("GRAPH_TRACE", "cudaGraphLaunch_v10000", start, end, launch, correlation, {**fixed, **columns})
 
     def synchronization(
         self,
@@ -353,16 +321,16 @@ class ReportBuilder:
         *,
         kind: int = 3,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
         event: int = NOT_APPLICABLE,
         sync: int | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
         """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context; `sync` names the record of the event."""
-        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=event, eventSyncId=sync)
+        self._work(
+            "SYNCHRONIZATION", "", start, end, None, correlation,
+            {"syncType": kind, "eventId": event, "eventSyncId": sync, **columns},
+        )  # fmt: skip
+        return self
 
     def event_record(
         self,
@@ -370,16 +338,14 @@ class ReportBuilder:
         *,
         time: int | None = None,
         correlation: int | None = None,
-        stream: int = 7,
-        device: int = 0,
-        context: int = 1,
-        pid: int | None = None,
         sync: int | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
         """Add the record of a CUDA event; `time` on the device, and `sync`, are told by newer schemas only."""
-        on_stream = self._on_stream(0, 0, correlation, stream, device, context, pid)
-        del on_stream["start"], on_stream["end"]
-        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **on_stream, timestamp=time, eventId=event, eventSyncId=sync)
+        return self.row(
+            "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+            correlationId=correlation, timestamp=time, eventId=event, eventSyncId=sync, **self._placed(columns),
+        )  # fmt: skip
 
     def memory_use(
         self,
@@ -412,66 +378,34 @@ class ReportBuilder:
 
     # -- NVTX ---------------------------------------------------------------------------------------------------------
 
-    def nvtx_range(
-        self,
-        text: str,
-        start: int,
-        end: int | None,
-        *,
-        domain: str = "",
-        tid: int | None = None,
-        pid: int | None = None,
-        registered: bool = False,
-        payload: Mapping[str, int | float | str] | None = None,
-        **columns: Value,
-    ) -> ReportBuilder:
-        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON.
+    def nvtx_range(self, text: str, start: int, end: int | None, **options: Any) -> ReportBuilder:
+        """Add a push/pop range; `end` None: never closed.
 
-        Further columns are those of the table, such as ``int64Value=3``, ``category=1`` or ``binaryData=blob``.
+        Parameters
+        ----------
+        options
+            `domain` (by default ""); `tid`, `pid`; `registered`: whether the text is in StringIds; `payload`: becomes JSON; and
+            any column of the table, such as ``int64Value=3``, ``category=1`` or ``binaryData=blob``.
         """
-        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload, columns)
+        return self._nvtx(NVTX_PUSHPOP, text, start, end, **options)
 
     def nvtx_start_end(
-        self,
-        text: str,
-        start: int,
-        end: int | None,
-        *,
-        domain: str = "",
-        tid: int | None = None,
-        pid: int | None = None,
-        end_tid: int | None = None,
-        registered: bool = False,
-        payload: Mapping[str, int | float | str] | None = None,
-        **columns: Value,
+        self, text: str, start: int, end: int | None, *, end_tid: int | None = None, **options: Any
     ) -> ReportBuilder:
         """Add a start/end range; `end_tid`: the thread that ended it, when another one; the rest as in `nvtx_range`."""
-        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, payload, columns)
+        self._nvtx(NVTX_STARTEND, text, start, end, **options)
         last = self._rows["NVTX_EVENTS"][-1]
         last["rangeId"] = len(self._rows["NVTX_EVENTS"])
-        last["endGlobalTid"] = self.global_tid(tid if end_tid is None else end_tid, pid)
+        last["endGlobalTid"] = last["globalTid"] if end_tid is None else self.global_tid(end_tid, options.get("pid"))
         return self
 
-    def nvtx_mark(
-        self,
-        text: str,
-        time: int,
-        *,
-        domain: str = "",
-        tid: int | None = None,
-        pid: int | None = None,
-        registered: bool = False,
-        payload: Mapping[str, int | float | str] | None = None,
-        **columns: Value,
-    ) -> ReportBuilder:
+    def nvtx_mark(self, text: str, time: int, **options: Any) -> ReportBuilder:
         """Add a mark; the rest as in `nvtx_range`."""
-        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, payload, columns)
+        return self._nvtx(NVTX_MARK, text, time, None, **options)
 
-    def nvtx_category(
-        self, number: int, name: str, *, domain: str = "", pid: int | None = None, time: int = 0
-    ) -> ReportBuilder:
+    def nvtx_category(self, number: int, name: str, *, time: int = 0, **options: Any) -> ReportBuilder:
         """Add the name of a category of a domain."""
-        return self._nvtx(NVTX_CATEGORY, name, time, None, domain, None, pid, False, None, {"category": number})
+        return self._nvtx(NVTX_CATEGORY, name, time, None, category=number, **options)
 
     def nvtx_schema(
         self,
@@ -519,9 +453,9 @@ class ReportBuilder:
             self.row("NVTX_PAYLOAD_ENUM_ENTRIES", domainId=number, schemaId=schema, idx=index, name=name, value=value or None)
         return self
 
-    def nvtx_thread_name(self, text: str, *, tid: int | None = None, pid: int | None = None, time: int = 0) -> ReportBuilder:
+    def nvtx_thread_name(self, text: str, *, time: int = 0, **thread: int | None) -> ReportBuilder:
         """Add the name that the program gave to a thread."""
-        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None, {})
+        return self._nvtx(NVTX_THREAD_NAME, text, time, None, **thread)
 
     def nvtx_domain(self, name: str, *, pid: int | None = None, time: int = 0) -> int:
         """The id of a domain in a process; the first use adds its row. The name "" is the default domain, 0."""
@@ -582,14 +516,12 @@ class ReportBuilder:
         tag: int = 0,
         request: int | None = None,
         communicator: int = 94577367172512,
-        tid: int | None = None,
-        pid: int | None = None,
+        **thread: int | None,
     ) -> ReportBuilder:
-        """Add a point-to-point call of `size` bytes with rank `partner` of the communicator."""
-        return self.row(
-            "MPI_P2P_EVENTS",
-            start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
-            tag=tag, remoteRank=partner, size=size, requestHandle=request,
+        """Add a point-to-point call of `size` bytes with rank `partner` of the communicator; `thread`: `tid` and `pid`."""
+        return self._mpi(
+            "P2P", name, start, end, thread,
+            commHandle=communicator, tag=tag, remoteRank=partner, size=size, requestHandle=request,
         )  # fmt: skip
 
     def mpi_collective(
@@ -603,55 +535,33 @@ class ReportBuilder:
         root: int | None = None,
         request: int | None = None,
         communicator: int = 94577367172512,
-        tid: int | None = None,
-        pid: int | None = None,
+        **thread: int | None,
     ) -> ReportBuilder:
         """Add a collective call with `size` bytes sent and `received` bytes received."""
-        return self.row(
-            "MPI_COLLECTIVES_EVENTS",
-            start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
-            rootRank=root, size=size, recvSize=received, requestHandle=request,
+        return self._mpi(
+            "COLLECTIVES", name, start, end, thread,
+            commHandle=communicator, rootRank=root, size=size, recvSize=received, requestHandle=request,
         )  # fmt: skip
 
     def mpi_wait(
-        self,
-        name: str,
-        start: int,
-        end: int | None,
-        *,
-        requests: tuple[int, ...] = (1,),
-        tid: int | None = None,
-        pid: int | None = None,
+        self, name: str, start: int, end: int | None, *, requests: tuple[int, ...] = (1,), **thread: int | None
     ) -> ReportBuilder:
         """Add a start or wait call: nsys writes one row per request, with equal times."""
         for request in requests:
-            self.row(
-                "MPI_START_WAIT_EVENTS",
-                start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), requestHandle=request,
-            )  # fmt: skip
+            self._mpi("START_WAIT", name, start, end, thread, requestHandle=request)
         return self
 
-    def mpi_other(
-        self, name: str, start: int, end: int | None, *, tid: int | None = None, pid: int | None = None
-    ) -> ReportBuilder:
+    def mpi_other(self, name: str, start: int, end: int | None, **thread: int | None) -> ReportBuilder:
         """Add any other MPI call, such as MPI_Init_thread."""
-        return self.row("MPI_OTHER_EVENTS", start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name))
+        return self._mpi("OTHER", name, start, end, thread)
 
     def os_call(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        *,
-        nesting: int = 0,
-        chain: int = 0,
-        tid: int | None = None,
-        pid: int | None = None,
+        self, name: str, start: int, end: int, *, nesting: int = 0, chain: int = 0, **thread: int | None
     ) -> ReportBuilder:
         """Add a call of the operating system's libraries; `chain` is the number of its call chain."""
         return self.row(
             "OSRT_API",
-            start=start, end=end, eventClass=27, globalTid=self.global_tid(tid, pid), nameId=self.string(name),
+            start=start, end=end, eventClass=27, globalTid=self.global_tid(**thread), nameId=self.string(name),
             returnValue=0, nestingLevel=nesting, callchainId=chain,
         )  # fmt: skip
 
@@ -661,10 +571,9 @@ class ReportBuilder:
         """Put a thread on a CPU, or take it off one."""
         return self.row("SCHED_EVENTS", start=time, cpu=cpu, isSchedIn=int(on), globalTid=self.global_tid(tid, pid), **columns)
 
-    def on_cpu(self, start: int, end: int, cpu: int = 0, *, tid: int | None = None, pid: int | None = None) -> ReportBuilder:
+    def on_cpu(self, start: int, end: int, cpu: int = 0, **thread: int | None) -> ReportBuilder:
         """Add a whole stay of a thread on a CPU."""
-        self.switch(start, cpu, on=True, tid=tid, pid=pid)
-        return self.switch(end, cpu, on=False, tid=tid, pid=pid)
+        return self.switch(start, cpu, on=True, **thread).switch(end, cpu, on=False, **thread)
 
     def cpu_sample(
         self,
@@ -809,13 +718,33 @@ class ReportBuilder:
         self._correlation += 1
         return self._correlation
 
-    def _on_stream(
-        self, start: int, end: int, correlation: int | None, stream: int, device: int, context: int, pid: int | None
-    ) -> dict[str, Value]:
-        return {
-            "start": start, "end": end, "deviceId": device, "contextId": context, "streamId": stream,
-            "correlationId": correlation, "globalPid": self.global_pid(pid),
-        }  # fmt: skip
+    def _work(
+        self,
+        table: str,
+        call: str,
+        start: int,
+        end: int,
+        launch: tuple[int, int] | None,
+        correlation: int | None,
+        columns: Mapping[str, Value],
+    ) -> int | None:
+        if launch is not None:
+            correlation = self.api_call(call, *launch, pid=columns.get("pid"), correlation=correlation)
+        placed = self._placed(columns)
+        self.row(f"CUPTI_ACTIVITY_KIND_{table}", start=start, end=end, **{"correlationId": correlation, **placed})
+        return correlation
+
+    def _placed(self, columns: Mapping[str, Value]) -> dict[str, Value]:
+        """Columns with a stream, device, context and process, where not given the usual ones."""
+        given = {"stream": 7, "device": 0, "context": 1, "pid": None, **columns}
+        place = {f"{name}Id": given.pop(name) for name in ("device", "context", "stream")}
+        return {**place, "globalPid": self.global_pid(given.pop("pid")), **given}
+
+    def _mpi(
+        self, table: str, name: str, start: int, end: int | None, thread: Mapping[str, int | None], **columns: Value
+    ) -> ReportBuilder:
+        known = {"globalTid": self.global_tid(**thread), "textId": self.string(name)}
+        return self.row(f"MPI_{table}_EVENTS", start=start, end=end, **known, **columns)
 
     def _nvtx(
         self,
@@ -823,12 +752,13 @@ class ReportBuilder:
         text: str,
         start: int,
         end: int | None,
-        domain: str,
-        tid: int | None,
-        pid: int | None,
-        registered: bool,
-        payload: Mapping[str, int | float | str] | None,
-        columns: Mapping[str, Value],
+        *,
+        domain: str = "",
+        tid: int | None = None,
+        pid: int | None = None,
+        registered: bool = False,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
         named: dict[str, Value] = {"textId": self.string(text)} if registered else {"text": text}
         return self.row(

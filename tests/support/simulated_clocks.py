@@ -74,7 +74,9 @@ class ClusterKind:
     utc_read
         UTC at the start of a session was read up to this too late.
     jump
-        By how much the clock of one host jumps ahead at 30 to 70 % of the run.
+        Least and most size of a jump of the clock of one host, in either direction.
+    jump_place, jump_lasts
+        Where in the run that is: earliest and latest part of it; and for how long it is slewed, 0 where it jumps at once.
     collectives_until
         Part of the run after which there are no more collectives and messages.
     lost, lost_on
@@ -119,7 +121,9 @@ class ClusterKind:
     monotonic: bool = True
     sessions_apart: int = 40_000_000
     utc_read: int = 0
-    jump: int = 0
+    jump: tuple[int, int] | None = None
+    jump_place: tuple[float, float] = (0.3, 0.7)
+    jump_lasts: int = 0
     collectives_until: float = 1.0
     lost: float = 0.0
     lost_on: float = 0.5
@@ -197,9 +201,11 @@ KINDS: Mapping[str, ClusterKind] = {
         width=10_000_000,
     ),
     "UTC seconds apart": ClusterKind(text="UTC of hosts differs by up to 8 s", nccl=2, utc_apart=4_000_000_000),
-    "jump": ClusterKind(text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=2_000_000, width=5_000_000),
+    "jump": ClusterKind(
+        text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=(2_000_000,) * 2, width=100_000
+    ),
     "jump, messages": ClusterKind(
-        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=2_000_000, width=5_000_000,
+        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=(2_000_000,) * 2, width=5_000_000,
     ),
     "anchors at the start": ClusterKind(
         text="all collectives in the first 3 % (0.7 s) of the run, clocks drift", nccl=10, iteration=200_000_000,
@@ -232,7 +238,7 @@ KINDS: Mapping[str, ClusterKind] = {
 class TrueClock:
     """The clock of a host: how far it is ahead of UTC at true time 0 and the difference of its rate, and what disturbs it, ns.
 
-    It wanders by a sine, as the temperature does it with quartz, and may jump once.
+    It wanders by a sine, as the temperature does it with quartz, and may jump once, or be slewed for a time.
     """
 
     offset: int
@@ -241,12 +247,13 @@ class TrueClock:
     period: float
     jumps_at: float = np.inf
     jump: int = 0
+    jump_lasts: int = 0
 
     def elapsed(self, true: Times) -> Times:
         """What it shows at true times, from what it shows at true time 0, ns."""
         wandered = self.wander * np.sin(2 * np.pi * true / self.period)
-        gained = np.rint(true * self.drift + wandered).astype(np.int64) + self.jump * (true >= self.jumps_at)
-        return true + gained  # type: ignore[no-any-return]
+        jumped = self.jump * np.clip((true - self.jumps_at) / max(self.jump_lasts, 1), 0, 1)
+        return true + np.rint(true * self.drift + wandered + jumped).astype(np.int64)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -499,11 +506,18 @@ class _Simulation:
                 random.uniform(-kind.drift_ppm, kind.drift_ppm) * 1e-6,
                 random.uniform(0, 1_000),
                 random.uniform(20e9, 200e9),
-                stop * random.uniform(0.3, 0.7) if node == jumping else np.inf,
-                kind.jump if node == jumping else 0,
+                *(self._jump(stop) if node == jumping else ()),
             )
             for node in range(kind.nodes)
         ]
+
+    def _jump(self, stop: int) -> tuple[float, int, int]:
+        """When the clock of a host jumps, by how much, and for how long it is slewed."""
+        kind, random = self.kind, self.random
+        assert kind.jump is not None
+        size = 10 ** random.uniform(*np.log10(kind.jump)) * random.choice([-1, 1])
+        begin = kind.sessions_apart + _STARTUP
+        return begin + (stop - begin) * random.uniform(*kind.jump_place), int(size), kind.jump_lasts
 
     def _report(self, rank: int, clock: TrueClock, boot: int, shifted: bool) -> SimulatedReport:
         kind, events, session = self.kind, self.events[rank], int(self.session[rank])

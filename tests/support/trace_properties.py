@@ -223,24 +223,6 @@ def _owner(number: int) -> set[str]:
     return _OWNERS.get(known.number, set()) if known is not None else set()
 
 
-def assert_folded_streams_keep_times(whole: Summary, reports: Reports, folder: Path, options: TranslateOptions) -> int:
-    """Folded streams have the same events; the result is the number of rows that were folded."""
-    folded = translated(reports, folder, replace(options, fold_streams=True))
-    before, after = contents(open_whole(whole.prv)), contents(open_whole(folded.prv))
-    assert_frame_equal(_of_tasks(after.intervals), _of_tasks(before.intervals))
-    assert_frame_equal(_of_tasks(after.points), _of_tasks(before.points))
-    return whole.content["trace"]["rows"] - folded.content["trace"]["rows"]
-
-
-def _of_tasks(events: pl.DataFrame) -> pl.DataFrame:
-    """Events on the tasks that their rows belong to: but ranges over work on streams, of which each stream has one."""
-    per_stream = [number for number in events["number"].unique() if "nvtx-gpu" in _owner(number)]
-    kept = events.filter(~pl.col("number").is_in(per_stream)).with_columns(pl.col("row").str.split(" | ").list.first())
-    # A folded stream has no number.
-    ordered = kept.drop("attributes", "depth")
-    return ordered.sort(ordered.columns)
-
-
 def assert_events_are_read_back(whole: Summary, reports: Reports, scratch: Path, options: ReadOptions) -> dict[str, int]:
     """Events of the Python API are those that the trace reader finds in the trace: their starts with what they are, and their
     ends. The result is their number by source; those that are attributes in the trace are not counted.

@@ -165,81 +165,49 @@ _BOOL, _BOOL2 = _one_of("true", "false"), _one_of("True", "False")
 _WHOLE, _ANY_NUMBER, _ANYTHING = _matches(r"\d+"), _matches(_NUMBER), _matches(r".+")
 _FRACTION = _matches(r"[01]\.\d+")
 
-_WINDOW_KEYS: dict[str, Callable[[str], bool]] = {
-    "window_id": _WHOLE,
-    "window_position_x": _WHOLE,
-    "window_position_y": _WHOLE,
-    "window_width": _WHOLE,
-    "window_height": _WHOLE,
-    "window_comm_lines_enabled": _BOOL,
-    "window_flags_enabled": _BOOL,
-    "window_noncolor_mode": _BOOL,
-    "window_color_mode": _one_of(*_COLOUR_MODES),
-    "window_gradient_function": _one_of(*(f"gradient_function_{name}" for name in ("linear", "steps", "log", "exp"))),
-    "window_custom_color_enabled": _BOOL,
-    "window_semantic_scale_min_at_zero": _BOOL,
-    "window_logical_filtered": _BOOL,
-    "window_physical_filtered": _BOOL,
-    "window_comm_fromto": _BOOL,
-    "window_comm_tagsize": _BOOL,
-    "window_comm_typeval": _BOOL,
-    "window_units": _one_of(*_UNITS),
-    "window_maximum_y": _ANY_NUMBER,
-    "window_minimum_y": _ANY_NUMBER,
-    "window_compute_y_max": _BOOL,
-    "window_scale_relative": _FRACTION,
-    "window_end_time_relative": _FRACTION,
-    "window_begin_time_relative": _FRACTION,
-    "window_open": _BOOL,
-    "window_drawmode": _one_of(*_DRAW_MODES),
-    "window_drawmode_rows": _one_of(*_DRAW_MODES),
-    "window_pixel_size": _WHOLE,
-    "window_labels_to_draw": _WHOLE,
-    "window_synchronize": _WHOLE,
-}
-_HISTOGRAM_KEYS: dict[str, Callable[[str], bool]] = {
-    "Analyzer2D.Name:": _ANYTHING,
-    "Analyzer2D.X:": _WHOLE,
-    "Analyzer2D.Y:": _WHOLE,
-    "Analyzer2D.Width:": _WHOLE,
-    "Analyzer2D.Height:": _WHOLE,
-    "Analyzer2D.ControlWindow:": _WHOLE,
-    "Analyzer2D.DataWindow:": _WHOLE,
-    "Analyzer2D.Accumulator:": _one_of("Semantic"),
-    "Analyzer2D.Statistic:": _one_of(*_STATISTICS),
-    "Analyzer2D.CalculateAll:": _BOOL2,
-    "Analyzer2D.HideCols:": _BOOL2,
-    "Analyzer2D.HorizVert:": _one_of("Horizontal", "Vertical"),
-    "Analyzer2D.Color:": _BOOL2,
-    "Analyzer2D.SemanticColor:": _BOOL2,
-    "Analyzer2D.Zoom:": _one_of("Enabled", "Disabled"),
-    "Analyzer2D.SortCols:": _BOOL2,
-    "Analyzer2D.SortCriteria:": _one_of("Average", "Total", "Maximum", "Minimum", "Stdev", "Avg/Max", "Custom"),
-    "Analyzer2D.SortReverse:": _BOOL2,
-    "Analyzer2D.AnalysisLimits:": _one_of("Alltrace", "Allwindow", "Region"),
-    "Analyzer2D.ComputeYScale:": _BOOL2,
-    "Analyzer2D.ComputeYScaleZero:": _BOOL2,
-    "Analyzer2D.Minimum:": _ANY_NUMBER,
-    "Analyzer2D.Maximum:": _ANY_NUMBER,
-    "Analyzer2D.Delta:": _ANY_NUMBER,
-    "Analyzer2D.UseFixedDelta:": _BOOL2,
-    "Analyzer2D.NumColumns:": _WHOLE,
-    "Analyzer2D.ComputeGradient:": _BOOL2,
-    "Analyzer2D.MinimumGradient:": _ANY_NUMBER,
-    "Analyzer2D.MaximumGradient:": _ANY_NUMBER,
-    "Analyzer2D.DrawModeObjects:": _one_of(*_DRAW_MODES),
-    "Analyzer2D.DrawModeColumns:": _one_of(*_DRAW_MODES),
-    "Analyzer2D.PixelSize:": _WHOLE,
-    "Analyzer2D.ColorMode:": _one_of(*_COLOUR_MODES[:4]),
-    "Analyzer2D.ShowOnlyTotals:": _BOOL2,
-    "Analyzer2D.ShortHeaderLabels:": _BOOL2,
-    "Analyzer2D.3D_ControlWindow:": _WHOLE,
-    "Analyzer3D.ComputeYScale:": _BOOL2,
-    "Analyzer2D.3D_Minimum:": _ANY_NUMBER,
-    "Analyzer2D.3D_Maximum:": _ANY_NUMBER,
-    "Analyzer2D.3D_Delta:": _ANY_NUMBER,
-    "Analyzer2D.3D_FixedValue:": _ANY_NUMBER,
-}
+
+def _checks(by_names: dict[str, Callable[[str], bool]], form: str) -> dict[str, Callable[[str], bool]]:
+    """Checks of values by key, from the names of all keys with the same check."""
+    return {form.format(name): check for names, check in by_names.items() for name in names.split()}
+
+
+_WINDOW_KEYS = _checks(
+    {
+        "id position_x position_y width height pixel_size labels_to_draw synchronize": _WHOLE,
+        (
+            "comm_lines_enabled flags_enabled noncolor_mode custom_color_enabled semantic_scale_min_at_zero "
+            "logical_filtered physical_filtered comm_fromto comm_tagsize comm_typeval compute_y_max open"
+        ): _BOOL,
+        "color_mode": _one_of(*_COLOUR_MODES),
+        "gradient_function": _one_of(*(f"gradient_function_{name}" for name in ("linear", "steps", "log", "exp"))),
+        "units": _one_of(*_UNITS),
+        "maximum_y minimum_y": _ANY_NUMBER,
+        "scale_relative end_time_relative begin_time_relative": _FRACTION,
+        "drawmode drawmode_rows": _one_of(*_DRAW_MODES),
+    },
+    "window_{}",
+)
+_HISTOGRAM_KEYS = _checks(
+    {
+        "Name": _ANYTHING,
+        "X Y Width Height ControlWindow DataWindow NumColumns PixelSize 3D_ControlWindow": _WHOLE,
+        "Accumulator": _one_of("Semantic"),
+        "Statistic": _one_of(*_STATISTICS),
+        (
+            "CalculateAll HideCols Color SemanticColor SortCols SortReverse ComputeYScale ComputeYScaleZero "
+            "UseFixedDelta ComputeGradient ShowOnlyTotals ShortHeaderLabels"
+        ): _BOOL2,
+        "HorizVert": _one_of("Horizontal", "Vertical"),
+        "Zoom": _one_of("Enabled", "Disabled"),
+        "SortCriteria": _one_of("Average", "Total", "Maximum", "Minimum", "Stdev", "Avg/Max", "Custom"),
+        "AnalysisLimits": _one_of("Alltrace", "Allwindow", "Region"),
+        "Minimum Maximum Delta MinimumGradient MaximumGradient 3D_Minimum 3D_Maximum 3D_Delta 3D_FixedValue": _ANY_NUMBER,
+        "DrawModeObjects DrawModeColumns": _one_of(*_DRAW_MODES),
+        "ColorMode": _one_of(*_COLOUR_MODES[:4]),
+    },
+    "Analyzer2D.{}:",
+)
+_HISTOGRAM_KEYS["Analyzer3D.ComputeYScale:"] = _BOOL2
 _NEW_HISTOGRAM = "< NEW ANALYZER2D >"
 
 

@@ -371,16 +371,6 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.thorough
-def test_the_command_measures_with_workers(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
-    done = command_line.run("efficiency", reports, "--workers", 2, "--json-file", "out.json")
-    both = command_line.run("efficiency", reports, "--workers", 2, "--scheduler", "tcp://127.0.0.1:1")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "out.json").read_text())["options"] == {"workers": 2}
-    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
-
-
 # -- a cluster that is not there: exit code 2 -----------------------------------------------------------------------------
 
 
@@ -399,13 +389,6 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match=r"tcp://127.0.0.1:1: no Dask scheduler answers there"):
         translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_scheduler_file_that_is_not_there_is_named(reports: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="Dask is not installed")
-
-    with pytest.raises(UsageError, match=r"scheduler\.json: there is no such file"):
-        translate([reports], tmp_path / "out", TranslateOptions(scheduler="scheduler.json"))
 
 
 def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
-from nsys2prv.efficiency.findings.gap_causes import AT_START
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Loss,
+    Losses,
+    Number,
+    Threshold,
+    least_share,
+    over_parts,
+    rows_of_top,
+)
+from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
+from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, time
@@ -21,6 +34,8 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_DOMINANT = 0.5
+"""Part of a gap, or of all time, from which on something dominates it."""
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
@@ -32,17 +47,12 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-class IdleDevices(
-    FindingRule,
-    kind="idle-devices",
-    title="Idle devices: no other finding explains these gaps",
-    sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
-    needs=(rule.ALL_WORK,),
-    cost="sum of these gaps",
-    view="0-start-here/gaps",
-    advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
-    "thread does; NVTX ranges, call chains and samples show where in the program.",
-):
+def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
+    """Host threads that call CUDA or MPI, from the start to a time."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
+
+
+class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
@@ -59,82 +69,160 @@ class IdleDevices(
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = max(losses, key=lambda loss: loss.longest)
-        longest = Number("longest gap", worst.longest, "ns")
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (at + evidence.run.events.offset for at in worst.worst)
         alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
-        text = (
-            f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
-            f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
-            + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
-            + f". The launching threads meanwhile: {doing}"
+        finding = self.finding(
+            losses,
+            [Number(what, spent, "ns") for what, spent in activities.items()],
+            gaps=losses.occurrences,
+            spent=time(losses.cost),
+            longest=worst.longest,
+            begin=f"{begin / 1e9:.3f}",
+            end=f"{end / 1e9:.3f}",
+            name=evidence.name(worst.index),
+            alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            doing=doing,
         )
-        numbers = [Number("gaps", losses.occurrences), longest]
-        numbers += [Number(what, spent, "ns") for what, spent in activities.items()]
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        return replace(finding, follows="full-launch-queue" if is_late else None)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-        gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
-        if gaps is None:
-            return None
+        gaps = self.host_times(finding, evidence)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
 
 
-class StartUp(
-    FindingRule,
-    kind="start-up",
-    title="Long start-up: the first work of a GPU comes late",
-    sees="a long time before the first activity of any device",
-    needs=(rule.FIRST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
-    "communicators, and just-in-time compilation. In a long run it costs nothing.",
-):
+class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
     least = Threshold("least part of E", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        """Of all devices that ever do something: the run begins when the first of them does."""
+        """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
+        counted by other rules."""
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-        if first < self.shortest.value or first < self.least.value * evidence.length:
+        costs = evidence.tables["absent_time"]["start_up_ns"].to_list()
+        longest = max(costs, default=0)
+        if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
-        before = Number("time before the first activity", first, "ns")
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-        losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in devices)
+        losses = Losses(
+            Loss(row["device"], 1, costs[row["device"]], 0, first, (0, first), rows_of_top(evidence.run, row))
+            for row in devices
+        )
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
-        text = (
-            f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
-            f"that launch the first work meanwhile: {doing}"
+        also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, finding.losses[0].end)
+
+
+_SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
+_OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
+
+
+class StateRule(FindingRule):
+    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
+
+    Attributes
+    ----------
+    states
+        Places in `host_states.STATES`.
+    """
+
+    cost = "launch-starved time of devices in which their launching threads do this"
+    states: Sequence[int]
+    shortest: Threshold | None = None
+
+    def pieces(self, evidence: Evidence) -> pl.DataFrame:
+        """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
+        parts = [OF_STATES[state] for state in self.states]
+        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
+
+    def losses(self, evidence: Evidence) -> Losses:
+        pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
+        return Losses.of(evidence.run, over_parts(pieces.drop("part"), ("count",), evidence.length), worst="occurrence")
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """All devices or none: the cost is that of the wall time by cause."""
+        longest = max((loss.cost for loss in losses), default=0)
+        is_long = self.shortest is None or longest >= self.shortest.value
+        return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        longest = max(losses, key=lambda loss: loss.longest)
+        return self.finding(
+            losses,
+            each=losses.cost / len(losses),
+            share=percent(losses.cost / (evidence.length * evidence.devices)),
+            longest=longest.longest,
+            name=evidence.name(longest.index),
         )
-        numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return Finding(text, losses, [before, *numbers], wall=first)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        pieces = self.pieces(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
-class ShutDown(
-    FindingRule,
-    kind="shut-down",
-    title="Long shut-down: nothing runs on GPUs at the end",
-    sees="a long time after the last activity of any device",
-    needs=(rule.LAST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
-    "(--capture-range). The profiler's own work at its end is in this time, too.",
-):
+class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (COMMUNICATOR,)
+    gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
+
+
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (CONTEXT,)
+    gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
+
+
+class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
+    least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
+    states = WAITING
+    gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
+        waits = sum_of_states(WAITING).sum().alias("waits")
+        for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
+            kind = evidence.gaps.kinds[cause] if cause >= 0 else self.kind
+            if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
+                return Losses()
+        return super().costly(losses, evidence)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding = super().describe(losses, evidence)
+        pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
+        length = pl.col("length")
+        half = length.filter(2 * length.cum_sum() >= length.sum()).first()
+        by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
+        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
+        listed = ", ".join(
+            f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
+            for title, total, half in kinds
+        )
+        is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        numbers = [*finding.numbers, *(Number(title, total, "ns") for title, total, _ in kinds)]
+        return Finding(text, losses, numbers)
+
+
+class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -144,24 +232,12 @@ class ShutDown(
         lost, place = evidence.length - last, (last, evidence.length)
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        after = Number("time after the last activity", lost, "ns")
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
         losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
-        return Finding(text, losses, (after,), wall=lost)
+        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
-class LittleGpuWork(
-    FindingRule,
-    kind="little-gpu-work",
-    title="Hardly any GPU work: devices are idle nearly all the time",
-    sees="devices on which nothing runs for nearly all of the window",
-    needs=(rule.ANY_WORK,),
-    cost="the idle time of each device",
-    view="0-start-here/gaps",
-    advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
-    "GPU more of the work, or use fewer GPUs.",
-):
+class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -171,12 +247,9 @@ class LittleGpuWork(
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
         running = table["active_ns"].to_list()
-        busiest = Number("time in which anything runs on it", max(running), "ns")
-        part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), "0 to 1")
-        if not busiest.value or part.value > self.largest.value:
+        busiest, part = max(running), max(running) / max(length, 1)
+        if not busiest or part > self.largest.value:
             return None
-        computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), "ns")
-        active = Number("time from the first to the last activity", evidence.active_time, "ns")
         places = [
             (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
         ]
@@ -184,9 +257,16 @@ class LittleGpuWork(
             Loss(device, 1, length - busy, 0, length, place)
             for device, (busy, place) in enumerate(zip(running, places, strict=True))
         )
-        text = (
-            f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
-            f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
-            f"activity it is {active}"
+        return self.finding(
+            losses,
+            wall=length - busiest,
+            part=part,
+            busiest=busiest,
+            length=time(length),
+            which=counted(evidence.devices, "GPU"),
+            computing=int(table["kernels_ns"].to_numpy().max()),
+            active=evidence.active_time,
         )
-        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, evidence.length)

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE, Moments, Numbers
+from nsys2prv.efficiency.intervals import NONE, Moments
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
@@ -139,11 +139,6 @@ def with_last(
         events.sort(key, maintain_order=True), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
         strategy="forward" if forward else "backward", check_sortedness=False,
     )  # fmt: skip
-
-
-def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
-    """Some columns of a frame as whole numbers; NONE where they are null."""
-    return [frame[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in names]
 
 
 def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:

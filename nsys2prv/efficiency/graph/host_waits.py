@@ -21,7 +21,7 @@ import re
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, columns_of, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import Mask, Numbers
@@ -85,6 +85,11 @@ COLLECTIVE_SCHEMA = {
 """A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), and
 whether it is blocking (MPI_Iallreduce is not); number of members; row and start of the member without which it could not end,
 the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
+
+
+def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
 
 
 def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:

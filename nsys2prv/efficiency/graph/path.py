@@ -93,9 +93,8 @@ CRITICAL_PATH_TOTALS = Table(
         Column.count("segments", "its segments"),
     ),
     when="the critical path",
-    order=600,
     page=OnPage("path", cells=4_000),
-    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share"), place=80),
+    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share")),
 )
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",
@@ -269,7 +268,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
+        return self.built.graph.has(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -332,20 +331,21 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built, totals.length)
+    ideal_length, warnings = _with_ideal_network(built)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
     return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
 
-def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
-    """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
+def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
+    """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
+    if not built.graph.has(*changes.TRANSFERS):
+        return None, []
     if not len(built.open_ends):
-        is_changed = len(built.graph.of_kind(*changes.TRANSFERS)) > 0
-        return path_end(built, replay(built.graph, ideal))[1] if is_changed else measured, []
+        return path_end(built, replay(built.graph, ideal))[1], []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
-    between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
+    between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
 
 

@@ -218,6 +218,10 @@ class RunGraph:
         run_loop(_slack, (self.first, self.source, self.weight, time), (slack,))
         return slack
 
+    def has(self, *kinds: EdgeKind) -> bool:
+        """Whether there are edges of some kinds."""
+        return bool(np.isin(self.kind, kinds).any())
+
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
         return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))

@@ -19,22 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import (
-    BlockedCalls,
-    EventEdges,
-    blocked_calls,
-    columns_of,
-    event_edges,
-    named_values,
-    with_last,
-)
-from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
+from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits, columns_of
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM, RunEvents
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -47,11 +39,6 @@ LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
-
-NEEDED = tuple(
-    collection for collection in COLLECTIONS if not (collection.samples or collection in (RANGES, OFF_CPU_TIMES, PAGE_FAULTS))
-)
-"""Collections that the graph of a recording is made of."""
 
 
 @dataclass(frozen=True)

@@ -6,40 +6,44 @@ up: over devices, over what threads did, and inside NVTX ranges and iterations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, Numbers, expanded, search, time_by
-from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, expanded, search
+from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.absent_pieces import PiecesOfGaps
+from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS
 from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, RANGES
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 
 COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 """Event types of compute kernels, and of graphs."""
+_WAITS_FOR_DEVICE = ("synchronization", "memory", "allocation", "mpi")
 MOST_STARVED = 1_000_000
 """Times in which devices are launch-starved beside NCCL kernels that are looked at one by one."""
-_STARVED_PARTS = [parts.PART_OF_ACTIVITY[activity] for activity in (LAUNCH, OTHER_CUDA, OS, NO_CALL)]
-_IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
-_NCCL_PARTS = [parts.PART_LATE, parts.PART_TRANSFER, parts.PART_COMMUNICATION]
+_STARVED_PARTS = [
+    name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
+]
+_FOUND_PARTS = [parts.OF_STATES[state] for state in (host_states.COMMUNICATOR, host_states.CONTEXT, *host_states.WAITING)]
+_NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
 _FUNCTION_KEY = ["thread", "part", "function", "module"]
+_TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtype=pl.String)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -55,8 +59,8 @@ class AbsentTime(Measurement):
         Launch-starved time (`total`, and `off_cpu` of it, ns) by thread, part, call and NVTX range.
     by_function
         `samples` of functions in this time.
-    off_cpu
-        Time of PART_HOST in which the launching thread was off its CPU, by `device`, ns.
+    of_hosts
+        Pieces (`device`, `thread`, `begin`, `end`, `part`) in which the launching thread creates something, sleeps or waits.
     longest
         The longest gaps, with their parts.
     iterations, regions
@@ -74,7 +78,7 @@ class AbsentTime(Measurement):
     by_part: pl.DataFrame
     by_host: pl.DataFrame
     by_function: pl.DataFrame
-    off_cpu: pl.DataFrame
+    of_hosts: pl.DataFrame
     longest: pl.DataFrame
     iterations: pl.DataFrame
     regions: pl.DataFrame
@@ -88,7 +92,7 @@ class AbsentTime(Measurement):
             parts.ABSENT_REGIONS: self._longest_regions(),
             parts.ABSENT_ITERATIONS: self._of_windows(self.iterations.head(parts.MOST_ITERATION_ROWS)),
             parts.ABSENT_PARTS: self._details(),
-            parts.ABSENT_CALLS: self._host_rows("call", "part").with_columns(part=_titles("part")),
+            parts.ABSENT_CALLS: self._host_rows("call", "part").with_columns(part=_TITLE),
             parts.ABSENT_FUNCTIONS: self._functions(),
             parts.ABSENT_STRETCHES: self._longest_gaps(),
         }
@@ -99,18 +103,15 @@ class AbsentTime(Measurement):
     def _by_device(self) -> pl.DataFrame:
         """Columns of the table `absent_time`."""
         run, rows = self.run, self.run.events.rows
-        sums: Numbers = np.zeros((len(rows.devices), len(PARTS)), dtype=np.int64)
-        np.add.at(sums, tuple(self.by_part[name].to_numpy() for name in ("device", "part")), self.by_part["total"].to_numpy())
-        is_scheduled = _is_scheduled(run)
-        tasks = [list(rows.tasks_of_device.get(device, ())) for device in range(len(rows.devices))]
-        frame = pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))).with_columns(
-            device=pl.Series(np.arange(len(sums)), dtype=pl.Int32),
-            elapsed=pl.Series(np.full(len(sums), run.events.length)),
-            is_scheduled=pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks]),
-        )
-        joined = frame.join(self.off_cpu, on="device", how="left", maintain_order="left")
-        off_cpu = pl.when("is_scheduled").then(pl.col("off_cpu").fill_null(0))
-        return _with_totals(joined).with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
+        scheduled = np.unique(rows.task[run.callers[run.is_scheduled]])
+        users = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
+        devices = pl.DataFrame(
+            {"device": range(len(users)), "is_scheduled": [bool(np.isin(scheduled, tasks).any()) for tasks in users]},
+            schema={"device": pl.Int32, "is_scheduled": pl.Boolean},
+        ).with_columns(elapsed=pl.lit(run.events.length, pl.Int64))
+        frame = _with_totals(_by_columns(self.by_part, devices, "device"))
+        off_cpu = pl.when("is_scheduled").then("starved_off_cpu_ns")
+        return frame.with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
 
     def _of_windows(self, sums: pl.DataFrame) -> pl.DataFrame:
         return _with_totals(sums).with_columns(device=self.run.device_names(pl.col("device")), iteration="slot")
@@ -120,7 +121,7 @@ class AbsentTime(Measurement):
         by_slot = self.regions.group_by("slot").agg(pl.col("elapsed").sum())
         longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
         regions = self.regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
-        names = _named_ranges(self.run).names if regions.height else []
+        names = NamedRanges(self.run.events, self.run.options.regions or ()).names if regions.height else []
         texts = pl.DataFrame(names, schema={"region": pl.String, "domain": pl.String}, orient="row")
         return self._of_windows(regions).with_columns(texts[regions["slot"].to_numpy()])
 
@@ -132,23 +133,18 @@ class AbsentTime(Measurement):
             pl.col(name).replace_strict((kind.values if kind else None) or {}, default=None, return_dtype=pl.String)
             for name, kind in zip(("source", "destination"), kinds, strict=True)
         )
-        no_launch = parts.NO_LAUNCHES if run.events.launches is None else parts.NO_LAUNCH
-        reason = pl.when(pl.col("detail") == parts.NO_LAUNCH).then(no_launch).otherwise("detail")
-        texts = (
-            pl.when(part == parts.PART_LATE).then(run.task_names(pl.col("task")))
-            .when(part == parts.PART_COMMUNICATION).then(_text(pl.col("detail"), parts.UNDIVIDED))
-            .when(part == parts.PART_UNDECIDED).then(_text(reason, tuple(parts.REASONS)))
-            .when(part == parts.PART_QUEUED).then(_text(pl.col("detail"), parts.BESIDE))
-            .when(part == parts.PART_COPY).then(
+        text = (
+            pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
+            .when(part == "copy").then(
                 pl.concat_str("named", pl.format(" from {}", source), pl.format(" to {}", destination), ignore_nulls=True))
-            .otherwise("named")
+            .otherwise(pl.coalesce(pl.col("detail").cast(pl.String), "named"))
         )  # fmt: skip
         return (
             by_part.with_columns(named=run.events.named(by_part["number"], by_part["value"]))
-            .group_by("device", "part", detail=texts)
+            .group_by("device", "part", detail=text)
             .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
             .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
-            .with_columns(device=run.device_names(pl.col("device")), part=_titles("part"))
+            .with_columns(device=run.device_names(pl.col("device")), part=_TITLE)
         )
 
     def _host_rows(self, name: str, *key: str) -> pl.DataFrame:
@@ -157,7 +153,7 @@ class AbsentTime(Measurement):
         order = ["thread", *named, *key]
         sums = self.by_host.group_by(order).agg(total_ns=pl.col("total").sum(), off_cpu_ns=pl.col("off_cpu").sum())
         sums = sums.sort("total_ns", *order, descending=[True, *[False] * len(order)]).head(parts.MOST_HOST_ROWS)
-        is_scheduled = pl.lit(pl.Series(_is_scheduled(run)[run.events.rows.task[run.callers]])).gather("thread")
+        is_scheduled = pl.lit(pl.Series(run.is_scheduled)).gather("thread")
         return sums.with_columns(
             run.events.named(*sums.select(named)).alias(name),
             off_cpu_ns=pl.when(is_scheduled).then("off_cpu_ns"),
@@ -174,7 +170,7 @@ class AbsentTime(Measurement):
             for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
         }
         share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_titles("part"), share=share)
+        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_TITLE, share=share)
 
     def _longest_gaps(self) -> pl.DataFrame:
         """Columns of the table `absent_stretches`."""
@@ -197,7 +193,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     computing = run.on_devices.where(run.on_devices.counts[KERNEL] > 0)
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy())
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
-    iterations, regions, samples = _iterations(run), _regions(run), _samples(run)
+    windows, samples = {"iterations": _iterations(run), "regions": _regions(run)}, _samples(run)
     sums: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
@@ -206,10 +202,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
             {
                 **_sums_of_pieces(run, ordered),
                 **_sums_of_threads(run, starved),
-                "by_function": _functions(samples, starved.filter(_IS_IDLE)),
+                "by_function": _functions(samples, starved.filter(IS_IDLE)),
                 "longest": _longest(block, pieces),
-                "iterations": _in_windows(ordered, iterations),
-                "regions": _in_windows(ordered, regions),
+                **{name: _in_windows(ordered, of_slots) for name, of_slots in windows.items()},
             }
         )
     frames = {name: pl.concat(block[name] for block in sums) for name in sums[0]}
@@ -218,11 +213,11 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
         "by_part": frames["by_part"].group_by(_PART_KEY).agg(pl.col("count").sum(), pl.col("longest").max(), total),
         "by_host": frames["by_host"].group_by(_HOST_KEY).sum(),
         "by_function": frames["by_function"].group_by(_FUNCTION_KEY).sum(),
-        "off_cpu": frames["off_cpu"].group_by("device").sum(),
         "longest": longest_of(frames["longest"], parts.MOST_STRETCHES),
-        "iterations": _by_slot(frames["iterations"], iterations),
-        "regions": _by_slot(frames["regions"], regions),
     }
+    for name, of_slots in windows.items():
+        lengths = of_slots.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
+        frames[name] = _by_columns(frames[name], lengths, "slot", "device").sort("slot", "device")
     starved = frames.pop("starved_beside_nccl")
     return AbsentTime(run=run, starved_beside_nccl=starved if starved.height <= MOST_STARVED else None, **frames)
 
@@ -246,19 +241,14 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
 def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """The longest gaps, with PART_COLUMNS."""
     longest = longest_of(gaps.with_columns(length=_LENGTH).with_row_index("gap"), parts.MOST_STRETCHES)
-    place: Numbers = np.full(gaps.height, -1, dtype=np.int64)
-    place[longest["gap"].to_numpy()] = np.arange(longest.height)
-    of_piece = place[pieces["gap"].to_numpy()]
-    inside = pieces.filter(of_piece >= 0)
-    part, length = inside["part"].to_numpy().astype(np.int64), (inside["end"] - inside["begin"]).to_numpy()
-    sums = time_by(part, length, len(PARTS), of_piece[of_piece >= 0], longest.height)
-    return longest.hstack(pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))))
+    of_longest = pieces.join(longest.select("gap"), on="gap", how="semi").group_by("gap", "part").agg(total=_LENGTH.sum())
+    return _by_columns(of_longest, longest.with_columns(pl.col("gap").cast(pl.Int32)), "gap")
 
 
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """`by_host`, `off_cpu` and `starved_beside_nccl`, as of `AbsentTime`."""
+    """`by_host`, `of_hosts` and `starved_beside_nccl`, as of `AbsentTime`."""
     beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
-    starved = starved.filter(_IS_IDLE)
+    starved = starved.filter(IS_IDLE & (pl.col("part") != "start_up"))
     names = [
         events.select(
             pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
@@ -268,15 +258,20 @@ def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.Da
     of_hosts = pl.concat([starved.select("device", "thread", "part", "off_cpu", total=_LENGTH), *names], how="horizontal")
     off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
     row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
-    ordered = beside_nccl.select(pl.col("device").cast(pl.Int64), "begin", "end", row=row).sort("device", "begin")
-    # They are cut by what the thread did.
-    is_new = (pl.col("begin") != pl.col("end").shift()) | (pl.col("device") != pl.col("device").shift())
-    merged = ordered.group_by(is_new.fill_null(value=True).cum_sum().alias("run"), maintain_order=True)
     return {
         "by_host": of_hosts.group_by(_HOST_KEY).agg(pl.col("total").sum(), off_cpu=off_cpu),
-        "off_cpu": of_hosts.filter(pl.col("part") == parts.PART_HOST).group_by("device").agg(off_cpu=off_cpu),
-        "starved_beside_nccl": merged.agg(pl.col("device", "row", "begin").first(), pl.col("end").last()).drop("run"),
+        "of_hosts": _joined(starved.filter(pl.col("part").is_in(_FOUND_PARTS)), "thread", "part"),
+        "starved_beside_nccl": _joined(beside_nccl.with_columns(row=row), "row"),
     }
+
+
+def _joined(pieces: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Pieces of devices with further columns; those that follow each other, and are alike in these, are one."""
+    ordered = pieces.select(pl.col("device").cast(pl.Int64), "begin", "end", *columns).sort("device", "begin")
+    follows = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("device", *columns))
+    is_new = ~(follows & (pl.col("begin") == pl.col("end").shift())).fill_null(value=False)
+    joined = ordered.group_by(is_new.cum_sum().alias("run"), maintain_order=True)
+    return joined.agg(pl.col("device", "begin", *columns).first(), pl.col("end").last()).drop("run")
 
 
 def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
@@ -313,12 +308,11 @@ def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return cut.group_by("slot", "device", "part").agg(pl.col("total").sum())
 
 
-def _by_slot(sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Sums of `_in_windows` as columns `slot`, `device`, `elapsed` (ns in windows), and PART_COLUMNS, sorted."""
-    of_parts = (pl.col("total").filter(pl.col("part") == part).sum().alias(name) for part, name in enumerate(PART_COLUMNS))
-    lengths = windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
-    joined = lengths.join(sums.group_by("slot", "device").agg(of_parts), on=["slot", "device"], how="left")
-    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0)).sort("slot", "device")
+def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Rows with PART_COLUMNS from sums (`part`, `total`, ns), by a key."""
+    of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in PARTS]
+    joined = rows.join(sums.group_by(key).agg(of_parts), on=key, how="left", maintain_order="left")
+    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0))
 
 
 # -- of the run --------------------------------------------------------------------------------------
@@ -345,14 +339,11 @@ def _regions(run: MeasuredRun) -> pl.DataFrame:
     do not overlap."""
     if not run.options.regions:
         return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
-    ranges = run.frame(RANGES).join(_named_ranges(run).slots, on=["number", "value"], how="inner")
+    slots = NamedRanges(run.events, run.options.regions).slots
+    ranges = run.frame(RANGES).join(slots, on=["number", "value"], how="inner")
     task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
     of_tasks = ranges.select("slot", "end", task=task, begin="start")
     return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
-
-
-def _named_ranges(run: MeasuredRun) -> NamedRanges:
-    return NamedRanges(run.events, run.options.regions or ())
 
 
 def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -364,27 +355,8 @@ def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
 # -- columns of tables -------------------------------------------------------------------------------
 
 
-def _is_scheduled(run: MeasuredRun) -> np.ndarray:
-    """Whether the scheduling of each task was recorded."""
-    rows = run.events.rows
-    is_scheduled = np.zeros(len(rows.tasks), dtype=bool)
-    is_scheduled[rows.task[run.frame(OFF_CPU_TIMES)["row"].to_numpy()]] = True
-    return is_scheduled
-
-
 def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """PART_COLUMNS and `elapsed` with the columns `elapsed_ns`, `compute_ns`, `absent_ns`, `absent_share`."""
     totals = sums.with_columns(elapsed_ns=pl.col("elapsed"), absent_ns=pl.sum_horizontal(PART_COLUMNS))
     share = pl.when(pl.col("elapsed_ns") > 0).then(pl.col("absent_ns") / pl.col("elapsed_ns"))
     return totals.with_columns(compute_ns=pl.col("elapsed_ns") - pl.col("absent_ns"), absent_share=share)
-
-
-def _titles(part: str) -> pl.Expr:
-    return pl.lit(pl.Series([part.title for part in PARTS])).gather(part)
-
-
-def _text(place: pl.Expr, texts: Sequence[str | None]) -> pl.Expr:
-    """The text at a place; null at others."""
-    return place.replace_strict(
-        {number: text for number, text in enumerate(texts) if text}, default=None, return_dtype=pl.String
-    )

@@ -14,7 +14,6 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
@@ -56,10 +55,9 @@ NCCL_EXPOSURE = Table(
     ),
     when="NCCL kernels",
     is_later=True,
-    order=710,
-    page=OnPage("communication", place=1, worst_first="exposed_ns"),
+    page=OnPage("communication", worst_first="exposed_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
-        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")), place=60,
+        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")),
         spare=("overlapped_blocking_ns", "placement", "blocking_ns")),
 )  # fmt: skip
 
@@ -115,7 +113,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
     blocking = waits.group_by(_KERNEL).agg(
         blocking=length.sum(),
-        late_rank=length.filter(pl.col("part") == parts.PART_LATE).sum(),
+        late_rank=length.filter(pl.col("part") == "late_rank").sum(),
         own_blocking=length.filter("is_own").sum(),
     )
     exposed = (kernels["end"] - kernels["start"]) - _computing(run, kernels)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -18,7 +18,7 @@ from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.efficiency.outputs.text import wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
-from nsys2prv.vocabulary.wording import percent, short, time
+from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
 _ROWS = 10
 _LONGEST_PATH, _INDENT = 200, 4
@@ -26,6 +26,8 @@ _LONGEST_TEXT = 200
 _VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"}
 """Results of a gate, the worst first."""
 _LONGEST_HEADING = 24
+_LEAST_CHANGE = 0.0005
+"""Least change of a length that is one in words."""
 _LEAST_SHARE = 0.001
 """Least part of the longest wall time that outputs show."""
 
@@ -35,7 +37,7 @@ class Section:
     """A table of texts, with headings, where letters of runs have their labels behind them.
 
     The first columns, as many as `names`, are words, the others numbers; the last of the words may be foreign, which are names
-    from the reports. A detail is long and can be folded. `narrower` is the same with less in it, for a narrow terminal.
+    from the reports. A detail is long and can be folded. A narrow terminal shows as many columns as `least`; 0: all.
     """
 
     title: str
@@ -44,7 +46,7 @@ class Section:
     names: int = 1
     is_foreign: bool = False
     is_detail: bool = False
-    narrower: Section | None = None
+    least: int = 0
 
 
 def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> Iterator[Section]:
@@ -52,8 +54,10 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
     headings = [f"{run['run']} {short(run['label'], _LONGEST_HEADING)}" for run in head["runs"]]
-    yield Section("", ["", *headings], [*_sizes(runs), *_trees(tables["metrics"], names), *_scaling(runs)])
-    yield from _wall_time(tables["wall_time"], names, f"Wall time by cause, {wall_time_title(runs)}")
+    yield Section("", ["", *headings], [*size_cells(runs), *_trees(tables["metrics"], names), *scaling_cells(runs)])
+    if cells := _wall_time(tables["wall_time"]):
+        columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
+        yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
         changes = tables["changes"].filter(pl.col("run") == run).head(rows)
         cells = [
@@ -65,10 +69,35 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
         if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
-            columns = ["mean duration", *names]
-            means = Section(title, columns, [row[: len(columns)] for row in cells], is_foreign=True, is_detail=True)
-            scalability = [f"scalability {run}" for run in names[1:]]
-            yield replace(means, columns=[*columns, *scalability], rows=cells, narrower=means)
+            columns = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
+            yield Section(title, columns, cells, is_foreign=True, is_detail=True, least=1 + len(names))
+
+
+def named(run: Mapping[str, Any]) -> str:
+    """Letter and label of a run."""
+    return f"{run['run']} {run['label']}"
+
+
+def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str] = named) -> list[str]:
+    """The verdict: what each run but the first is against it, and what changed most; `name` has what runs are called."""
+    first, *later = tables["runs"].iter_rows(named=True)
+    return [_sentence(tables["wall_time"], first, run, name) for run in later]
+
+
+def _sentence(
+    wall: pl.DataFrame, first: Mapping[str, Any], run: Mapping[str, Any], name: Callable[[Mapping[str, Any]], str]
+) -> str:
+    column, per = ("iteration_ns", " per iteration") if run["basis"] == "iteration" else ("elapsed_ns", "")
+    ratio = run[column] / first[column] if first[column] else 1.0
+    than = f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} than" if abs(1 - ratio) >= _LEAST_CHANGE else "as"
+    sentence = f"{name(run)} takes {time(run[column])}{per}, {than} {name(first)} ({time(first[column])})"
+    if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
+        sentence += f", on {run['size']:,} instead of {first['size']:,} {plural(run['per'])}"
+        sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
+    differences = wall.filter(pl.col("run") == run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
+    if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
+        sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
+    return sentence
 
 
 def plural(per: str) -> str:
@@ -97,19 +126,13 @@ def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
     return wall.filter(pl.col("value_ns").max().over("part") > _LEAST_SHARE * total.max())
 
 
-def _wall_time(wall: pl.DataFrame, names: Sequence[str], title: str) -> Iterator[Section]:
+def _wall_time(wall: pl.DataFrame) -> list[list[str]]:
     """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
-    columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
-    cells, with_shares = [], []
+    cells = []
     for (cause, _), rows in shown_wall_time(wall).partition_by("title", "part", maintain_order=True, as_dict=True).items():
-        values, differences = list(map(time, rows["value_ns"])), list(map(signed_time, rows["difference_ns"][1:]))
-        shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
-        cells.append([str(cause), *values, *differences])
-        with_shares.append([str(cause), *shares, *differences])
-    if cells:
-        size = 1 + len(names)
-        narrowest = Section(title, columns[:size], [row[:size] for row in cells])
-        yield Section(title, columns, with_shares, narrower=Section(title, columns, cells, narrower=narrowest))
+        shares = [f"{time(value)} {percent(share):>7}" for value, share in rows.select("value_ns", "share").iter_rows()]
+        cells.append([str(cause), *shares, *map(signed_time, rows["difference_ns"][1:])])
+    return cells
 
 
 def signed_time(nanoseconds: float) -> str:
@@ -121,26 +144,18 @@ def signed_time(nanoseconds: float) -> str:
     return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
 
 
-def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
-    """Rows of sizes and times: their titles, columns of `runs` and forms."""
-    gpus = {"GPUs": ("devices", "{:,}".format)}
+def size_cells(runs: pl.DataFrame) -> list[list[str]]:
+    """Rows of devices or processes, times and iterations: a title, and a text for each run."""
+    rows: dict[str, tuple[str, Callable[[float], str]]] = {"time": ("elapsed_ns", time)}
     if runs["per"][0] == GPU:
-        return {**gpus, "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
-    outside = {"time outside of MPI": ("host_useful_ns", time)}
-    return {
-        **(gpus if (runs["devices"] > 0).any() else {}),
-        "processes": ("processes", "{:,}".format),
-        "host threads": ("threads", "{:,}".format),
-        "time": ("elapsed_ns", time),
-        **(outside if runs["mpi_parallel_efficiency"].null_count() == 0 else {}),
-    }
-
-
-def _sizes(runs: pl.DataFrame) -> list[list[str]]:
-    """Devices or processes, times and iterations of each run."""
-    rows = size_rows(runs)
-    if runs["iteration_ns"].count() and runs["per"][0] == GPU:
-        rows |= {"iterations": ("iterations", "{:,}".format), "  mean length": ("iteration_ns", time)}
+        rows = {"GPUs": ("devices", "{:,}".format), **rows, "useful time": ("useful_ns", time)}
+        if runs["iteration_ns"].count():
+            rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
+    else:
+        counts = {"processes": ("processes", "{:,}".format), "host threads": ("threads", "{:,}".format)}
+        rows = {**({"GPUs": ("devices", "{:,}".format)} if (runs["devices"] > 0).any() else {}), **counts, **rows}
+        if runs["mpi_parallel_efficiency"].null_count() == 0:
+            rows["time outside of MPI"] = ("host_useful_ns", time)
     return [
         [title, *("-" if value is None else form(value) for value in runs[column])] for title, (column, form) in rows.items()
     ]
@@ -154,33 +169,28 @@ def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
     return body
 
 
-def scaling_rows(runs: pl.DataFrame) -> dict[str, str]:
-    """Columns of `runs` that say how the runs scale, and their titles: those that have a meaning for this kind of scaling."""
-    per = ", per iteration" if "iteration" in runs["basis"] else ""
-    speedup = {"speedup": f"speedup{per}"}
-    if not runs["useful_scalability"].count():
-        return speedup
-    if runs["size"].n_unique() == 1:
-        # Not of several sizes: both kinds of scaling are the same.
-        return {**speedup, "scalability": "change of useful time (A / run)", "global_efficiency": "global efficiency"}
-    if ScalingKind.WEAK.value in runs["scaling"]:
-        return {
+def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
+    """Rows that say how runs scale, those with a meaning for this kind of scaling: a title, and a text for each run."""
+    per, size = ", per iteration" if "iteration" in runs["basis"] else "", runs["per"][0]
+    rows = {"speedup": f"speedup{per}"}
+    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    if is_scaled and ScalingKind.WEAK.value in runs["scaling"]:
+        rows = {
             "scaling_efficiency": f"weak scaling efficiency (time of A / time{per})",
-            "scalability": f"  scalability of useful time per {'device' if runs['per'][0] == GPU else PROCESS}",
+            "scalability": f"  scalability of useful time per {'device' if size == GPU else PROCESS}",
             "global_efficiency_per_device": "  global efficiency",
         }
-    return {
-        **speedup,
-        "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(runs['per'][0])})",
-        "scalability": "  scalability of useful time",
-        "global_efficiency": "  global efficiency",
-    }
-
-
-def _scaling(runs: pl.DataFrame) -> list[list[str]]:
-    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    elif is_scaled:
+        rows |= {
+            "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(size)})",
+            "scalability": "  scalability of useful time",
+            "global_efficiency": "  global efficiency",
+        }
+    elif runs["useful_scalability"].count():
+        # Not of several sizes: both kinds of scaling are the same.
+        rows |= {"scalability": "change of useful time (A / run)", "global_efficiency": "global efficiency"}
     kinds = [["scaling", *runs["scaling"]]] if is_scaled else []
-    return [*kinds, *([title, *map(_factor, runs[column])] for column, title in scaling_rows(runs).items())]
+    return [*kinds, *([title, *map(_factor, runs[column])] for column, title in rows.items())]
 
 
 def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
@@ -210,16 +220,18 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
     """
     longest = _LONGEST_PATH if width is None else max(min(_LONGEST_PATH, width - _INDENT), _INDENT)
     runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
-    lines = wrapped_lines([f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)], width)
+    listed = [f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)]
+    lines = wrapped_lines([*comparison_sentences(tables), "", *listed], width)
     if GPU in tables["runs"]["per"]:
         lines.append(f"(NCCL kernels count as {head['nccl']})")
     if head["not_compared"] is not None:
         lines += ["", *wrapped_lines([head["not_compared"]], width)]
     for section in comparison_sections(head, tables, rows):
         words = frozenset(range(section.names))
-        while section.narrower is not None and is_too_wide(section.columns, section.rows, words, width):
-            section = section.narrower
-        lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
+        is_narrow = section.least and is_too_wide(section.columns, section.rows, words, width)
+        shown = slice(section.least if is_narrow else None)
+        cells = [row[shown] for row in section.rows]
+        lines += ["", *([section.title] if section.title else []), *grid(section.columns[shown], cells, words, width)]
     if tables["gate"].height:
         results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
         lines += ["", "Gate", *wrapped_lines(results, width)]
@@ -232,14 +244,15 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
 def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
-    lines += [f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"]]
+    lines += [f"- {sentence}" for sentence in comparison_sentences(tables, lambda run: f"{run['run']} {as_code(run['label'])}")]
+    lines += ["", *(f"- {run['run']}: {as_code(run['label'])} ({as_code(run['input'])})" for run in head["runs"])]
     if head["not_compared"] is not None:
         lines += ["", head["not_compared"]]
     lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
     for section in comparison_sections(head, tables, rows):
         lines += ["", *_section(section)]
-    if head["warnings"]:
-        lines += ["", *_folded(f"Warnings ({len(head['warnings'])})", [f"- {as_code(text)}" for text in head["warnings"]])]
+    if warnings := ranked_warnings(head["warnings"]):
+        lines += ["", *_folded(f"Warnings ({len(warnings)})", [f"- {as_code(text)}" for text in warnings])]
     return "\n".join(lines) + "\n"
 
 

@@ -48,7 +48,7 @@ def efficiency_as_text(
     rows
         Most rows of each table.
     verbose
-        Whether findings have their evidence, their place and what to do, and what was not found is listed.
+        Whether findings have what to do, what was not found is listed, and tables follow.
     colors
         Whether a terminal shows it that takes colors.
     width
@@ -62,11 +62,14 @@ def efficiency_as_text(
         *tree_lines(tables["tree"]),
     ]
     lines = wrapped_lines(prose, width)
-    shown = [(table.console.place, table, table.console) for table in table_registry.TABLES if table.console is not None]
-    for _, table, console in sorted(shown, key=lambda entry: entry[0]):
-        if not _is_shown(table, console, tables):
-            continue
-        lines += _table_lines(table, console, tables, rows, width)
+    shown = [table for table in table_registry.TABLES if _is_shown(table, tables)]
+    if shown and not verbose:
+        lines += [
+            "",
+            *wrapped(f"With -v also {counted(len(shown), 'table')}: {', '.join(table.name for table in shown)}", width),
+        ]
+    for table in shown if verbose else ():
+        lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
             lines += wrapped_lines(_idle(tables["gaps"]), width)
             lines += _absent(tables["absent_time"], tables["absent_parts"], width)
@@ -139,48 +142,41 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
 def finding_lines(
     head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool = False
 ) -> list[Line]:
-    """Each finding on a line: how much shorter the run would be, and its title. What was looked for in vain is counted.
-
-    With `verbose` each has what was seen, where, and what to do; and what was looked for is listed.
-    """
+    """Each finding: how much shorter the run would be, its title with who it is, what was seen, and where. What was looked
+    for in vain is counted; with `verbose` it is listed, and findings have what to do."""
     lines: list[Line] = []
     if findings.height:
         lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
-        shares, times = list(map(percent, findings["saved_share"])), [time(saved) for saved in findings["saved_ns"]]
-        wide, long = max(map(len, shares)), max(map(len, times))
-        for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
-            cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
-            # Files of the first programs do not say it.
-            how = row["saved_how"] or "not known how"
-            number = f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}"
-            lines.append([(number, ""), (f"  {row['title']} ({how}{cause})", "")])
-            if verbose:
-                lines += [[(f"       {text}", FAINT)] for text in _evidence(row)]
-    if not checks.height:
-        return lines
+    shares, times = list(map(percent, findings["saved_share"])), [time(saved) for saved in findings["saved_ns"]]
+    wide, long = max(map(len, shares), default=0), max(map(len, times), default=0)
+    for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
+        cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
+        # Files of the first programs do not say it.
+        how = row["saved_how"] or "not known how"
+        number = f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}"
+        lines.append([(number, ""), (f"  {row['title']} ({how}{cause})", "")])
+        what = "time of processes" if row["device"] is None else "device time"
+        cost = f"{time(row['cost_ns'])} of {what} ({percent(row['share'])})"
+        look = f"look at {_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
+        seen = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
+        lines += [[(f"       {text}", FAINT)] for text in seen]
+    return [*lines, *_check_lines(checks, verbose=verbose)]
+
+
+def _check_lines(checks: pl.DataFrame, *, verbose: bool) -> list[Line]:
+    """What was looked for in vain: how much it is, or its list."""
     in_vain = checks.filter(pl.col("result") == "not found")["kind"]
     undecidable = checks.filter(pl.col("result") == "not decidable")
-    if not verbose:
-        counts = ((in_vain.len(), "not found"), (undecidable.height, "not decidable"))
-        looked = " and ".join(f"{count} {what}" for count, what in counts if count)
-        reasons = undecidable["reason"].unique()
-        why = f": {reasons[0]}" if undecidable.height == checks.height and reasons.len() == 1 else ""
-        in_short = f"Of {checks.height} causes that are looked for, {looked}{why} (-v lists them)"
-        return [*lines, "", in_short] if looked else lines
-    if in_vain.len():
-        lines += ["", f"Looked for and not found: {', '.join(in_vain)}"]
-    for reason, kinds in undecidable.group_by("reason", maintain_order=True):
-        lines.append(f"Not decidable: {', '.join(kinds['kind'])} ({reason[0]})")
-    return lines
-
-
-def _evidence(finding: Mapping[str, Any]) -> list[str]:
-    """What was seen of a finding, where, and what to do."""
-    where = finding["device"] if finding["devices"] == 1 else f"{finding['devices']} GPUs, most on {finding['device']}"
-    place = f"{_seconds(finding['worst_begin_ns'])} to {_seconds(finding['worst_end_ns'])} s"
-    what, where = ("time of processes", finding["tasks"]) if finding["device"] is None else ("device time", f"on {where}")
-    cost = f"{time(finding['cost_ns'])} of {what} ({percent(finding['share'])}), {where}"
-    return [finding["seen"], f"{cost}; look at {place}", finding["advice"]]
+    if verbose:
+        listed = [f"Looked for and not found: {', '.join(in_vain)}"] if in_vain.len() else []
+        for (reason,), kinds in undecidable.group_by("reason", maintain_order=True):
+            listed.append(f"Not decidable: {', '.join(kinds['kind'])} ({reason})")
+        return ["", *listed] if listed else []
+    counts = ((in_vain.len(), "not found"), (undecidable.height, "not decidable"))
+    looked = " and ".join(f"{count} {what}" for count, what in counts if count)
+    reasons = undecidable["reason"].unique()
+    why = f": {reasons[0]}" if undecidable.height == checks.height and reasons.len() == 1 else ""
+    return ["", f"Of {checks.height} causes that are looked for, {looked}{why} (-v lists them)"] if looked else []
 
 
 def _seconds(nanoseconds: int) -> str:
@@ -225,10 +221,10 @@ def reading(metric: str, value: float | None) -> str:
 # -- tables ---------------------------------------------------------------------------------------------------------------
 
 
-def _is_shown(table: Table, console: OnConsole, tables: Frames) -> bool:
-    """Whether a table says something of this run that no other does."""
-    run, height = tables["run"].row(0, named=True), tables[table.name].height
-    if console.of_hosts and run["devices"]:
+def _is_shown(table: Table, tables: Frames) -> bool:
+    """Whether the console has a table, and it says something of this run that no other does."""
+    console, run, height = table.console, tables["run"].row(0, named=True), tables[table.name].height
+    if console is None or (console.of_hosts and run["devices"]):
         return False
     if console.longer_than and height <= tables[console.longer_than].height:
         return False
@@ -236,21 +232,19 @@ def _is_shown(table: Table, console: OnConsole, tables: Frames) -> bool:
     return height >= console.least_rows and bool(has_efficiencies or EFFICIENCY_COLUMNS not in console.columns)
 
 
-def _table_lines(table: Table, console: OnConsole, tables: Frames, most: int, width: int | None) -> list[str]:
+def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> list[str]:
     """The title of a table and its first rows, with an empty line before.
 
     Where a terminal of this width (None: any) is too narrow even for shortened texts, spare columns are left out, one by one.
     """
+    console = table.console or OnConsole(())
     frame, by_name = tables[table.name], {column.name: column for column in table.columns}
     headings = _headings(console, by_name, has_devices=bool(tables["run"]["devices"][0]))
     more = f" ({frame.height - most} more)" if frame.height > most else ""
     for count in range(len(console.spare) + 1):
         titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
         columns = [by_name[name] for name in titles]
-        cells = [
-            [_cell(column, value) for column, value in zip(columns, row, strict=True)]
-            for row in frame.head(most).select(list(titles)).iter_rows()
-        ]
+        cells = [list(map(_cell, columns, row)) for row in frame.head(most).select(list(titles)).iter_rows()]
         texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
         if not is_too_wide(list(titles.values()), cells, texts, width):
             break
@@ -304,27 +298,24 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) ->
     if remainder := absent - int(shown["total_ns"].sum()):
         cells.append(["less each", time(remainder), percent(remainder / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
-    off = int(devices["off_cpu_ns"].sum())
-    note = f"  Of host computing or off its CPU, the launching threads were off their CPUs for {time(off)}"
-    noted = wrapped(note, width) if off >= elapsed * _LEAST_PART else []
-    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width), *noted]
+    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width)]
 
 
 def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
     """Means of sampled metrics over the window: of percentages and clocks, those of devices that were sampled."""
     if bins.is_empty():
         return []
-    counted_samples = pl.col("samples").cast(pl.Float64)
-    means = bins.filter(pl.col("samples") > 0).group_by("metric", maintain_order=True).agg(
-        mean=(pl.col("mean") * counted_samples).sum() / counted_samples.sum(),
-        smallest=pl.col("minimum").min(),
-        largest=pl.col("maximum").max(),
-        samples=pl.col("samples").sum(),
-        devices=pl.col("device").n_unique(),
+    samples = pl.col("samples")
+    means = bins.filter(samples > 0).group_by("metric", maintain_order=True).agg(
+        (pl.col("mean") * samples).sum() / samples.sum(),
+        pl.col("minimum").min(),
+        pl.col("maximum").max(),
+        samples.sum(),
+        pl.col("device").n_unique(),
     )  # fmt: skip
     cells = [
-        [short(metric), *(metric_value(metric, value) for value in (mean, smallest, largest)), f"{samples:,}", f"{devices}"]
-        for metric, mean, smallest, largest, samples, devices in means.head(most).iter_rows()
+        [short(metric), *(metric_value(metric, value) for value in values), f"{count:,}", f"{devices}"]
+        for metric, *values, count, devices in means.head(most).iter_rows()
     ]
     title = f"GPU metrics: {int(means['samples'].sum()):,} samples of {counted(means.height, 'metric')}"
     more = f" ({means.height - most} more metrics)" if means.height > most else ""

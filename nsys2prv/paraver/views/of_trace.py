@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.errors import OutputError, OutputExists, TraceError
+from nsys2prv.errors import OutputError, OutputExists, TraceError, TraceNotReadable
 from nsys2prv.execution.output_files import output_errors, publish, staging_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.paths import check_kept
@@ -123,6 +123,8 @@ def _summarized(trace: Trace) -> Occurring | None:
     """What occurs as OUT.json has it; None: it does not have it, or has it of a trace of another size."""
     try:
         summary = read_summary(trace.path) or {}
+    except TraceNotReadable:
+        raise
     except TraceError:
         # `check` reports it.
         return None

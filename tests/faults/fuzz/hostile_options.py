@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import typer
-from support.acting import screen_fault
 from support.failed_runs import small_report
 
 from nsys2prv.cli.app import app
 
-from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .commands import run_command
+from .oracle import Attempt
 
 _DIGITS = "9" * 5_000
 _NUMBERS = (
@@ -21,20 +21,8 @@ _NUMBERS = (
     *("nan", " 3 ", "1_0", "", "1.5", "-0", "+1"),
 )
 _SIZES = (
-    "2GB",
-    "500MB",
-    "1",
-    "0",
-    "-1GB",
-    "1 GB",
-    "99999999999999999GB",
-    f"{_DIGITS}GB",
-    "GB",
-    "",
-    "\u0663GB",
-    "1e3GB",
-    "nan",
-    "1.5GB",
+    *("2GB", "500MB", "1", "0", "-1GB", "1 GB", "99999999999999999GB", f"{_DIGITS}GB", "GB", "", "\u0663GB", "1e3GB"),
+    *("nan", "1.5GB"),
 )
 _TIMES = (
     *("0ns", "1us", "1.5us", ".5s", "0s", "1ns", f"{_DIGITS}s", f"1.{_DIGITS}s", "9223372036854775807ns", "300000000m"),
@@ -55,35 +43,16 @@ _TEXTS = (
     *("auto", "mpi", "communication", "useful", "%s{0}", "--help", "-"),
 )
 _PATHS = (
-    *(
-        "OUT.other",
-        "OUT.csv/x",
-        "",
-        "/dev/null",
-        "/proc/none",
-        "report.sqlite",
-        "trace.prv",
-        "trace.pcf",
-        "all.json",
-        "OUT.nowhere/x",
-    ),
-    *("OUT" + "n" * 300, "OUT\udcff", "OUT\x1b[2J\n", "OUT\u202e", "OUT*[a]", "OUT{0}", "rules.csv", "link"),
+    *("OUT.other", "OUT.csv/x", "", "/dev/null", "/proc/none", "report.sqlite", "trace.prv", "trace.pcf", "all.json"),
+    *("OUT.nowhere/x", "OUT" + "n" * 300, "OUT\udcff", "OUT\x1b[2J\n", "OUT\u202e", "OUT*[a]", "OUT{0}", "rules.csv", "link"),
+    *("OUT\u65e5\u672c", "OUT a b", "OUT?mode=rw", "OUT'\"", "OUT;$HOME`id`", "OUT/" * 2000, "link/x", "pipe", "closed/OUT"),
 )
-_SCHEDULERS = (
-    "tcp://127.0.0.1:1",
-    "tls://127.0.0.1:1",
-    "x://",
-    "://",
-    "tcp://",
-    "tcp://\udcff",
-    "tcp://127.0.0.1:99999999",
-    *_PATHS,
-)
-# all.json is an earlier result, which a new one replaces.
+_SCHEDULERS = (*("tcp://127.0.0.1:1", "tls://127.0.0.1:1", "x://", "://", "tcp://", "tcp://127.0.0.1:99999999"), *_PATHS)
 _WINDOWS = ("steady", "all", "Steady", "steady:", ":", "-5:5")
 _FACTORS = ("0", "0.5", "1e6", "1e7", "-0", "-1", "nan", "inf", "1e-320", "0x1", "1_0", "\u0663", _DIGITS, "", " 1 ")
 _SCALED = ("kernel*", "kernel0", "*", "?*", "", "[k]ernel*", "[", "*a" * 2000, "*" * 3000, "=", "a=b", "\udcff", "\x1b[2J\n")
-_OUTPUTS = ("OUT", "command.txt", "trace.cfgs", "all.json", *(f"{path}." for path in _PATHS if path))
+# all.json is an earlier result, which a new one replaces.
+_OUTPUTS = ("OUT", "trace.cfgs", "all.json", "closed/OUT", *(f"{path}." for path in _PATHS if path))
 _REPLACED = ("trace.", "rules.csv", "link")
 """What --force may replace."""
 _OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
@@ -99,77 +68,49 @@ _BY_METAVAR = {
 }
 _INPUTS = (
     *("report.sqlite", "report.sqlite", "report.sqlite", "trace.prv", "all.json", "*.sqlite", ".", "", "none", "\udcff"),
-    *("\x1b[2J\n", "[", "**", "{a,b}", "rules.csv", "x" * 5000, "-", "link"),
+    *("\x1b[2J\n", "[", "**", "{a,b}", "rules.csv", "x" * 5000, "-", "link", "pipe", "closed", "~root", "s3://bucket/x"),
 )
-_RULES = "what,value,pattern\nfamily,mine {1},^(kernel)\n"
+_USUAL = {"check": ["trace.prv"], "views": ["trace.prv"], "compare": ["report.sqlite", "all.json"], "demo": []}
+_REQUIRED = {"translate": ["-o", "OUT"], "demo": ["OUT.demo", "--nodes", "1", "--gpus", "1"]}
+_CHANGES = ("--ideal-network", "--no-late-ranks", "--no-launch-cost")
+_FILES: dict[str, bytes] = {}
 
 
-class HostileOptions:
-    name = "options"
-    description = "all options that commands declare, with numbers, times, ranks, patterns, texts and paths that try something"
-
-    def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        prepare(folder, commands)
-        name, command = chance.choice(sorted(_commands().items()))
-        outputs = {"translate": ["-o", "OUT"], "demo": ["OUT.demo", "--nodes", "1", "--gpus", "1"]}.get(name, [])
-        before = Surroundings(folder)
-        arguments = [name, *_inputs(chance, name), *outputs, *_options(chance, command)]
-        if name == "whatif" and chance.random() < 0.7:
-            # It refuses to change nothing.
-            arguments.append(chance.choice(("--ideal-network", "--no-late-ranks", "--no-launch-cost")))
-        run = commands.run(*arguments, folder=folder)
-        (folder / "command.txt").write_text("\n".join(map(ascii, arguments)))
-        return (
-            fault_of(run)
-            or screen_fault(run.stdout + run.stderr)
-            or before.fault((*_OUTPUTS, *(_REPLACED if "--force" in arguments else ())))
-            or (trace_fault(folder / "OUT.prv") if run.code == 0 and (folder / "OUT.prv").exists() else None)
-        )
+def hostile_options(chance: random.Random, folder: Path) -> Attempt:
+    """A report, its trace and its efficiency, and a command with random options."""
+    _prepare(folder)
+    name, command = chance.choice(sorted(typer.main.get_command(app).commands.items()))  # type: ignore[attr-defined]
+    inputs = _USUAL.get(name, ["report.sqlite"])
+    if inputs and chance.random() < 0.2:
+        inputs = chance.choices(_INPUTS, k=chance.choice((0, 1, 1, 2, 3)))
+    # whatif refuses to change nothing.
+    change = [chance.choice(_CHANGES)] if name == "whatif" and chance.random() < 0.7 else []
+    arguments = (name, *inputs, *_REQUIRED.get(name, []), *_options(chance, command), *change)
+    outputs = (*_OUTPUTS, *(_REPLACED if "--force" in arguments else ()))
+    return Attempt(arguments, outputs=outputs, circumstances={"without_rights": chance.random() < 0.5})
 
 
-_PREPARED: dict[str, bytes] = {}
-
-
-def prepare(folder: Path, commands: Commands) -> None:
-    """Put a report, its trace and its efficiency into a folder; they are made once."""
-    if not _PREPARED:
+def _prepare(folder: Path) -> None:
+    if not _FILES:
         small_report(20).nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
-        (folder / "rules.csv").write_text(_RULES)
+        (folder / "rules.csv").write_text("what,value,pattern\nfamily,mine {1},^(kernel)\n")
         for command in (("translate", "-o", "trace", "--no-views"), ("efficiency", "--json-file", "all.json")):
-            assert commands.run(*command, "report.sqlite", folder=folder).code == 0
-        _PREPARED.update({path.name: path.read_bytes() for path in folder.iterdir()})
-    for name, content in _PREPARED.items():
+            assert run_command(*command, "report.sqlite", folder=folder).code == 0
+        _FILES.update({path.name: path.read_bytes() for path in folder.iterdir()})
+    for name, content in _FILES.items():
         (folder / name).write_bytes(content)
     (folder / "link").symlink_to("link")
-
-
-def _commands() -> dict[str, Any]:
-    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    return found
-
-
-def _inputs(chance: random.Random, name: str) -> list[str]:
-    if name == "demo":
-        return []
-    usual = {"check": ["trace.prv"], "views": ["trace.prv"], "compare": ["report.sqlite", "all.json"]}.get(
-        name, ["report.sqlite"]
-    )
-    return usual if chance.random() < 0.8 else [chance.choice(_INPUTS) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
+    (folder / "closed").mkdir(mode=0)
+    os.mkfifo(folder / "pipe")
 
 
 def _options(chance: random.Random, command: Any) -> list[str]:
     declared = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
     chosen: list[str] = []
     for one in chance.sample(declared, min(chance.choice((1, 1, 2, 4)), len(declared))):
-        flag = chance.choice(one.opts)
-        if one.is_flag:
-            chosen.append(flag)
-        else:
-            chosen += [flag, _value(chance, one)]
+        chosen += [chance.choice(one.opts), *([] if one.is_flag else [_value(chance, one)])]
     if chance.random() < 0.05:
-        chosen.insert(
-            chance.randrange(len(chosen) + 1), chance.choice(("--", "--nothing", "-\x1b", "--=", "-zz", "--time", "\udcff"))
-        )
+        chosen.append(chance.choice(("--", "--nothing", "-\x1b", "--=", "-zz", "--time", "\udcff")))
     return chosen
 
 

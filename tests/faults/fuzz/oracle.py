@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from support.acting import screen_fault
 
 from nsys2prv import errors
 from nsys2prv.paraver.check import check_trace
@@ -26,45 +29,26 @@ _NO_SENTENCE = ("Traceback", "panicked", "Fatal Python error", "Exception ignore
 
 
 def fault_of(run: Run, *, names: str = "") -> str | None:
-    """What is wrong with the end of a command, or None.
-
-    Parameters
-    ----------
-    names
-        A text that the sentence of a failure must hold: the name of the file that is at fault.
-    """
+    """What is wrong with the end of a command, or None; the sentence of a failure must hold `names`."""
+    *_, last = run.stderr.splitlines() or [""]
     if run.timed_out:
         return f"hang: killed after {run.seconds:.0f} s"
     if run.survivors:
         return f"{run.survivors} processes survived"
     if run.peak_bytes > MOST_BYTES:
         return f"memory: {run.peak_bytes / 2**30:.1f} GiB"
-    for text in _NO_SENTENCE:
-        if text in run.stderr:
-            return f"traceback: {run.stderr.strip().splitlines()[-1][:200]}"
-    if run.code == errors.Defect.exit_code:
-        return f"defect: {run.stderr.strip().splitlines()[-1][:300]}"
-    if run.code not in CODES:
-        return f"exit code {run.code}: {run.stderr[-200:]!r}"
-    if control := {character for character in run.stdout + run.stderr if _acts(character)}:
-        return f"control characters reach the screen: {sorted(control)!r}"
-    *_, last = run.stderr.splitlines() or [""]
-    sentences = [line for line in run.stderr.splitlines() if line.startswith("nsys2prv: ")]
+    if any(text in run.stderr for text in _NO_SENTENCE):
+        return f"traceback: {last[:200]}"
+    if run.code == errors.Defect.exit_code or run.code not in CODES:
+        return f"exit code {run.code}: {last[:300]!r}"
+    if fault := screen_fault(run.stdout + run.stderr):
+        return fault
     is_verdict = run.arguments[:1] == ("check",) and run.code == 1 and run.stdout
-    if run.code not in {0, errors.LEFT_OUT_EXIT_CODE} and not is_verdict:
-        if len(sentences) != 1 or last != sentences[0]:
-            return f"exit code {run.code} without one sentence: {run.stderr[-300:]!r}"
-        if names and names not in last:
-            return f"the sentence does not name {names}: {last[:300]!r}"
-    return None
-
-
-def _acts(character: str) -> bool:
-    """Whether a terminal or a reader could take a character for something else than text."""
-    return character not in "\n\t" and (
-        unicodedata.category(character) in {"Cc", "Cs"}
-        or character in "\u2028\u2029\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-    )
+    if run.code in {0, errors.LEFT_OUT_EXIT_CODE} or is_verdict:
+        return None
+    if [line for line in run.stderr.splitlines() if line.startswith("nsys2prv: ")] != [last]:
+        return f"exit code {run.code} without one sentence: {run.stderr[-300:]!r}"
+    return None if names in last else f"the sentence does not name {names}: {last[:300]!r}"
 
 
 def trace_fault(prv: Path) -> str | None:
@@ -78,41 +62,47 @@ class Surroundings:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._before = _contents(folder)
+        self._before = _digests(folder)
 
     def fault(self, outputs: Collection[str] = ()) -> str | None:
         """What changed that should not have; files whose names begin with one of `outputs` may be new or other ones."""
-        after = _contents(self.folder)
+        after = _digests(self.folder)
         for name in sorted({*self._before, *after}):
-            if self._before.get(name) != after.get(name) and not any(name.startswith(output) for output in outputs):
+            if self._before.get(name) != after.get(name) and not name.startswith(tuple(outputs)):
                 what = "left" if name not in self._before else "removed" if name not in after else "changed"
                 return f"{what}: {name}"
         return None
 
 
-def contents_of(folder: Path) -> dict[str, Path]:
-    """Each file and folder below a folder, by its path in it."""
-    return {str(path.relative_to(folder)): path for path in folder.rglob("*")}
-
-
-def fault_of_reading(run: Run, before: Surroundings, *, names: str) -> str | None:
-    """What is wrong after a command that reads damaged files and may write OUT, or None; `names` as of `fault_of`."""
-    return (
-        fault_of(run, names=names)
-        or before.fault(("OUT.",) if run.code == 0 else ())
-        or (trace_fault(before.folder / "OUT.prv") if run.arguments[0] == "translate" and run.code == 0 else None)
-    )
-
-
-def _contents(folder: Path) -> dict[str, str]:
+def _digests(folder: Path) -> dict[str, str]:
     """A digest of each file below a folder, by its path in it."""
     found = {}
-    for name, path in contents_of(folder).items():
-        found[name] = (
-            f"link {path.readlink()}"
-            if path.is_symlink()
-            else hashlib.blake2b(path.read_bytes()).hexdigest()
-            if path.is_file()
-            else "folder"
-        )
+    for path in folder.rglob("*"):
+        digest = hashlib.blake2b(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+        found[str(path.relative_to(folder))] = f"link {path.readlink()}" if path.is_symlink() else digest
     return found
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A command on an input that was made.
+
+    Attributes
+    ----------
+    arguments
+        What it is told.
+    names
+        Part of the name of the damaged file, which the sentence of a failure must hold.
+    outputs
+        How names of files begin that may be new or other ones after success.
+    circumstances
+        Further arguments of `run_command`.
+    judge
+        What is wrong after the run, or None, in place of the usual rules.
+    """
+
+    arguments: tuple[str, ...]
+    names: str = ""
+    outputs: Collection[str] = ("OUT",)
+    circumstances: Mapping[str, Any] = field(default_factory=dict)
+    judge: Callable[[Run, Surroundings], str | None] | None = None

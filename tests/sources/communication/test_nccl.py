@@ -7,13 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.export_folders import write_arrow_report, write_parquet_report
 from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
 from support.report_builder import ReportBuilder
 from support.traces import checked, trace_of
 from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
@@ -81,19 +79,6 @@ def test_a_communicator_is_the_same_in_reports_that_do_not_tell_how_it_was_made(
     }
 
 
-def test_payloads_are_the_same_in_all_forms_of_a_report(tmp_path: Path) -> None:
-    tables = one_rank(0, binary=True).tables()
-    write_parquet_report(tmp_path / "a_pqtdir", tables)
-    write_arrow_report(tmp_path / "a_arwdir", tables)
-    one_rank(0, binary=True).write(tmp_path / "a.sqlite")
-    traces = []
-    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
-        (tmp_path / f"out_{form}").mkdir()
-        traces.append(translate([tmp_path / form], tmp_path / f"out_{form}" / "same").prv.read_text())
-    assert traces[0] == traces[1] == traces[2]
-    assert ":9501:4096:" in traces[0]
-
-
 def test_of_several_calls_in_a_group_a_kernel_has_what_they_agree_on(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.gpu(0)
@@ -152,30 +137,6 @@ def test_sizes_of_calls_that_one_kernel_does_add_up(tmp_path: Path) -> None:
     assert sizes_of_group(tmp_path, [mib] * 5, 2, tag="five") == [None] * 2
     assert sizes_of_group(tmp_path, [mib, 2 * mib], 2, tag="two") == [None] * 2
     assert sizes_of_group(tmp_path, [mib], 1, tag="other", other="ncclBroadcast") == [None]
-
-
-@pytest.mark.thorough
-def test_kernels_find_their_call_in_a_report_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.execution.external_sort.RUN_ROWS", 7)
-    monkeypatch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 3)
-    monkeypatch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 2)
-    monkeypatch.setattr("nsys2prv.execution.external_sort._BATCH_ROWS", 2)
-    report = ReportBuilder()
-    report.gpu(0)
-    nccl = Nccl(report, binary=False)
-    for index in range(40):
-        start = 1000 * index
-        nccl.call("ncclGroupStart", start, start + 10)
-        for place in range(5):
-            nccl.call("ncclSend", start + 20 + 10 * place, start + 25 + 10 * place, COMMUNICATOR, 10 + index, place % 2)
-        nccl.call("ncclGroupEnd", start + 80, start + 99)
-        report.kernel("ncclDevKernel_SendRecv(x)", start + 200, start + 210, launch=(start + 85, start + 88))
-    trace = trace_of(tmp_path, report)
-    found = attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL)
-    assert [(one["call"], one["Message size [bytes]"]) for one in found] == [
-        ("ncclSend", 5 * (10 + index)) for index in range(40)
-    ]
-    assert all("Peer rank" not in one for one in found)
 
 
 def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_path: Path) -> None:
@@ -336,27 +297,6 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
         3: "device left, context main",
         4: "device left, context main, stream copies",
     }
-
-
-@pytest.mark.thorough
-def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> None:
-    found = {}
-    for binary in (False, True):
-        cluster = Cluster(nodes=1, gpus_per_node=2, iterations=2, layers=2, gpu_metrics_hz=0, binary_payloads=binary)
-        trace = open_whole(checked(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}")).prv)
-        found[binary] = [
-            attributes_of(trace, kind, task)
-            for kind in (event_types.NCCL_REGION, event_types.NCCL_CALL_OF_KERNEL)
-            for task in (1, 2)
-        ]
-    assert found[False] == found[True]
-    regions, _, kernels, _ = found[True]
-    assert {one["NCCL communicator ID"] for one in regions} == {f"NCCL communicator of 2 ranks: 0-1 (#{MARK})"}
-    assert {one["call"] for one in kernels} == {"ncclAllReduce", "ncclBroadcast"}
-    assert all(one["Message size [bytes]"] > 0 for one in kernels)  # type: ignore[operator]
-
-
-MARK = f"{11_223_344_556_677_889_900 % (1 << 63):x}"[-4:]
 
 
 def test_calls_that_nsys_traced_have_their_sequence_numbers(tmp_path: Path) -> None:

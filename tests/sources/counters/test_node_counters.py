@@ -127,23 +127,6 @@ def test_ports_of_adapters_and_switches_are_rows_of_their_node(tmp_path: Path) -
     assert [task["name"] for task in summary.content["tasks"]] == ["Node node01"]
 
 
-def test_a_metric_has_the_same_number_in_all_reports(tmp_path: Path) -> None:
-    first, second = ReportBuilder(host="a", pid=1), ReportBuilder(host="b", pid=2)
-    one, other = first.nic("mlx5_0"), second.nic("mlx5_0")
-    first.network_metric(one, "A", 0, 10, 1, unit="").network_metric(one, "B", 0, 10, 2, unit="")
-    second.network_metric(other, "B", 0, 10, 3, unit="").network_metric(other, "A", 0, 10, 4, unit="")
-
-    summary = translate_reports(tmp_path, first, second)
-
-    values = open_whole(summary.prv).events().filter(pl.col("value") != 0)
-    assert values.select("task", "type", "value").sort("task", "type").rows() == [
-        (1, 9300, 1),
-        (1, 9301, 2),
-        (2, 9300, 4),
-        (2, 9301, 3),
-    ]
-
-
 def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000, schema="3.28.1")
     report.row("ENUM_NET_IB_CONGESTION_EVENT_TYPE", id=1, name="HighDelay", label="High delay")
@@ -239,15 +222,6 @@ def test_counters_of_cores_are_found_in_their_own_table(tmp_path: Path) -> None:
     balance(summary)
 
 
-def test_metrics_of_the_chip_are_read_like_those_of_gpus(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000, schema="3.28.1")
-    report.row("TARGET_INFO_SOC_METRICS", typeId=5, sourceId=1, typeName="", metricId=0, metricName="CPU Read Throughput")
-    report.row("SOC_METRICS", timestamp=10, typeId=5, metricId=0, value=3)
-    report.row("SOC_METRICS", timestamp=20, typeId=5, metricId=0, value=4)
-
-    assert samples(translate_reports(tmp_path, report)) == {("SoC", "CPU Read Throughput"): [(0, 3), (10, 4)]}
-
-
 @pytest.mark.parametrize("form", [".sqlite", "_pqtdir"])
 def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) -> None:
     report = ReportBuilder(pid=1000)
@@ -330,20 +304,6 @@ def test_without_json_the_values_of_plugins_are_found_in_their_table(tmp_path: P
         ("NVML GPU 0", "NVML GPU 0 power"): [(0, 71_250), (50, 70_000)],
     }
     assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["rows"] == 2
-    balance(summary)
-
-
-def test_metrics_of_gpus_among_the_events_of_plugins_are_named_in_the_ledger(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000)
-    report.gpu(0)
-    report.metric("SM Active", 0, 50)
-    report.plugin_event("GpuMetrics", "", 0, {"SM Active": "50"})
-    report.plugin_event("EFA", "", 5, {"tx": "1"})
-
-    summary = translate_reports(tmp_path, report)
-
-    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"metrics of GPUs, whose samples are in GPU_METRICS": 1}
-    assert samples(summary) == {("Metrics GPU0", "SM Active"): [(0, 50)], ("EFA", "EFA tx"): [(5, 1)]}
     balance(summary)
 
 

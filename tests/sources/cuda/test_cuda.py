@@ -9,11 +9,9 @@ from support.report_builder import ReportBuilder
 from support.traces import table_summary, translate_reports
 from support.whole_trace import WholeTrace, open_whole, row_of
 
-from nsys2prv.paraver.check import check_trace
-from nsys2prv.run.inspect import inspect
 from nsys2prv.run.options import TimeRange
 from nsys2prv.sources.cuda import api_calls, device_memory, kernels, memory_operations, synchronization, unified_memory
-from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
@@ -345,35 +343,3 @@ def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
     assert named(trace, api_calls.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
     [source] = table_summary(summary, "PROFILER_OVERHEAD")["sources"]
     assert source["left_out"] == {"its thread has no other events": 1}
-
-
-def test_inspect_counts_waits_by_whether_their_call_is_known(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    call = report.api_call("cudaStreamSynchronize_v3020", 0, 50)
-    report.synchronization(10, 40, correlation=call).synchronization(60, 70, correlation=99)
-    [found] = inspect([report.write(tmp_path / "report.sqlite")])
-    table = next(table for table in found["tables"] if table["table"] == "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
-    assert [source["rows"] for source in table["sources"]] == [1, 1]
-    assert table["left_out"] == {}
-
-
-def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
-    # From 128 on hardware ids make global ids negative in SQLite and large in Parquet.
-    report = ReportBuilder(hardware=200)
-    report.gpu(0)
-    call = report.api_call("cudaStreamSynchronize_v3020", 0, 50)
-    report.synchronization(10, 40, correlation=call).synchronization(20, 30, correlation=99)
-    call = report.api_call("cudaEventRecord_v3020", 60, 70)
-    report.event_record(1, correlation=call)
-    report.memory_use(5, 100, name="matrix").memory_use(50, 100, freed=True)
-    report.gpu_page_fault(10, 30, 2).gpu_page_fault(20, 40, 1, access=1)
-    report.copy(80, 90, 4096, kind=10, srcDeviceId=0, dstDeviceId=1)
-    report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=5, globalPid=report.global_pid(), CpuInstruction=report.string("f"))
-    report.metric("GPC Clock Frequency", 30, -4_000_000_000).metric("SM Active", 30, 40, instance=1)
-    texts = []
-    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
-        (tmp_path / f"out-{form}").mkdir()
-        summary = translate([report.write(tmp_path / form)], tmp_path / f"out-{form}" / "same")
-        assert check_trace(summary.prv).violations == ()
-        texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
-    assert texts[0] == texts[1] == texts[2]

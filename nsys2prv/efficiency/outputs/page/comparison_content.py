@@ -13,16 +13,29 @@ from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
 from nsys2prv.efficiency.outputs.comparison_text import (
+    comparison_sentences,
+    named,
     plural,
-    scaling_rows,
+    scaling_cells,
     shown_wall_time,
     signed_time,
-    size_rows,
+    size_cells,
     time_of_changes,
     time_span,
     wall_time_title,
 )
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Piece, Plot, PlotAxis, colours_of_parts, time_axis
+from nsys2prv.efficiency.outputs.page.plot import (
+    GREY,
+    LINES,
+    BarRow,
+    Figure,
+    Piece,
+    Plot,
+    PlotAxis,
+    coloured,
+    colours_of_parts,
+    time_axis,
+)
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
@@ -56,7 +69,7 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
         for table in TABLES
         if frames[table.name].height
     }
-    title = " and ".join(map(_named, head["runs"]))
+    title = " and ".join(map(named, head["runs"]))
     iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
         **comparison_first_screen(head, frames),
@@ -86,7 +99,7 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
     """What the template `comparison_first.html.j2` shows."""
     wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
-        "sentences": [_sentence(head, frames, row) for row in frames["runs"].iter_rows(named=True)][1:],
+        "sentences": comparison_sentences(frames),
         "runs": head["runs"],
         "gate": gate_order(frames["gate"]),
         "wall": wall.rows,
@@ -101,37 +114,10 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
     }
 
 
-def _named(run: Mapping[str, Any]) -> str:
-    return f"{run['run']} {run['label']}"
-
-
-def _sentence(head: Mapping[str, Any], frames: Frames, row: Mapping[str, Any]) -> str:
-    """What a run is against the first, and what that is due to."""
-    first = frames["runs"].row(0, named=True)
-    names = {run["run"]: _named(run) for run in head["runs"]}
-    column, per = ("iteration_ns", " per iteration") if row["basis"] == "iteration" else ("elapsed_ns", "")
-    sentence = f"{names[row['run']]} takes {time(row[column])}{per}, {names[first['run']]} {time(first[column])}"
-    if row["size"] != first["size"] and row["scaling_efficiency"] is not None:
-        sizes = f"{row['size']:,} instead of {first['size']:,} {plural(row['per'])}"
-        sentence += f" ({sizes}: {row['scaling']} scaling efficiency {percent(row['scaling_efficiency'])})"
-    elif row["speedup"]:
-        sentence += f" (speedup {row['speedup']:.2f})"
-    differences = frames["wall_time"].filter(pl.col("run") == row["run"]).sort(pl.col("difference_ns").abs(), descending=True)
-    if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
-        sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
-    return sentence
-
-
 def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of the small table: a title and a text for each run."""
-    rows = dict(size_rows(runs))
-    if runs["iterations"].count() and runs["per"][0] == GPU:
-        rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
-    rows |= {title.strip(): (column, "{:.3f}".format) for column, title in scaling_rows(runs).items()}
-    return [
-        {"title": title[0].upper() + title[1:], "values": ["–" if value is None else form(value) for value in runs[column]]}
-        for title, (column, form) in rows.items()
-    ]
+    rows = ((title.strip(), values) for title, *values in (*size_cells(runs), *scaling_cells(runs)))
+    return [{"title": title[0].upper() + title[1:], "values": values} for title, values in rows]
 
 
 def _tree(metrics: pl.DataFrame, runs: Sequence[str]) -> list[dict[str, Any]]:
@@ -157,9 +143,9 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
         for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
             pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
-        rows.append(BarRow(_named(run), tuple(pieces), time(totals.get(run["run"], 0))))
+        rows.append(BarRow(named(run), tuple(pieces), time(totals.get(run["run"], 0))))
     entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
-    return Figure(rows=rows, legend=[(part, title, colours[part]) for part, title in entries])
+    return Figure(rows=rows, colours=[(part, title, colours[part]) for part, title in entries])
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
@@ -191,17 +177,15 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure 
     longest = max(lengths["length_ns"].drop_nulls(), default=1)
     axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, longest, "length")
     plot = Plot("Length of each iteration of the runs", *axes, 200)
-    legend, numbers = [], []
-    for run, colour in zip(head["runs"], cycle(LINES), strict=False):
-        of_run = lengths.filter(pl.col("run") == run["run"])
-        if of_run.height:
-            plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, _named(run))
-            legend.append((run["run"], _named(run), colour))
+    labels = {run["run"]: named(run) for run in head["runs"]}
+    numbers = []
+    for run, colour, of_run in coloured(lengths, "run"):
+        plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, labels[run])
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
-            median, p95, largest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
-            numbers.append({"run": run, "count": usual.len(), "median": median, "p95": p95, "longest": largest})
-    return Figure(plot, legend=legend), numbers
+            median, p95, longest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
+            numbers.append({"run": labels[run], "count": usual.len(), "median": median, "p95": p95, "longest": longest})
+    return Figure(plot), numbers
 
 
 def _scaling(runs: pl.DataFrame) -> list[Figure]:
@@ -225,12 +209,11 @@ def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> Fig
     x = PlotAxis(sizes[0], sizes[-1], plural(per), is_log=True, named=ticks)
     y = PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
     plot = Plot(f"{title} over the number of {plural(per)}", x, y, 220)
-    legend = []
     for (name, values), line in zip(lines.items(), cycle(LINES), strict=False):
-        colour = "#8c8c8c" if name == "ideal" else line
+        colour = GREY if name == "ideal" else line
         plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
-        points = [(at, value) for at, value in zip(sizes, values, strict=True) if value is not None and name != "ideal"]
-        titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in points]
-        plot.points([at for at, _ in points], [value for _, value in points], colour, titles)
-        legend.append((name, name, colour))
-    return Figure(plot, legend=legend, title=title)
+        shown = pl.DataFrame({"at": sizes, "value": values}).drop_nulls().head(0 if name == "ideal" else sizes.len())
+        titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
+        if titles:
+            plot.points(shown["at"], shown["value"], colour, titles)
+    return Figure(plot, title=title)

@@ -1,45 +1,16 @@
-"""A small report with rows in every table that is known, which exports of all forms are made of and damaged."""
+"""A small report with rows in every table that is known, which tests damage, or fill with hostile texts."""
 
 from __future__ import annotations
 
-import functools
-import shutil
-import tempfile
-from pathlib import Path
-
 import polars as pl
+
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder, Value
 
-_SUFFIXES = (".sqlite", "_pqtdir", "_arwdir")
 
-
-def write_whole_report(path: Path) -> None:
-    """Write the report as a database or a folder of tables, by how the path ends."""
-    suffix = next(one for one in _SUFFIXES if path.name.endswith(one))
-    made = _made(suffix)
-    (shutil.copytree if made.is_dir() else shutil.copy)(made, path)
-
-
-@functools.cache
-def whole_tables() -> dict[str, pl.DataFrame]:
-    """The tables of the report."""
-    return whole_report().tables()
-
-
-@functools.cache
-def _made(suffix: str) -> Path:
-    return whole_report().write(Path(_folder().name) / f"report{suffix}")
-
-
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="whole-report-")
-
-
-def whole_report() -> ReportBuilder:
-    report = ReportBuilder(host="node01", rank=0, ranks=2, with_mpi=True, monotonic_ns=5_000_000)
+def whole_report(*, host: str = "node01", rank: int = 0, ranks: int = 2) -> ReportBuilder:
+    """A report with rows in every table that is known."""
+    report = ReportBuilder(host=host, pid=1000 + rank, rank=rank, ranks=ranks, with_mpi=True, monotonic_ns=5_000_000)
     report.gpu().cuda_device(0, 0).context()
     report.diagnostic("events were lost")
     for index in range(3):
