@@ -12,16 +12,8 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph import changes
+from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.path import (
-    CRITICAL_PATH,
-    CRITICAL_PATH_TOTALS,
-    PathTotals,
-    path_end,
-    path_segments,
-    segment_rows,
-)
 from nsys2prv.efficiency.graph.replay import Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
@@ -86,7 +78,11 @@ PATH_TOTALS = Table(
     "what_if_path_totals",
     "What the critical path consists of",
     "one name of one of several divisions",
-    (*CRITICAL_PATH_TOTALS.columns[:2], _MEASURED, Column.ns("replayed_ns", "with the changes, if host time is as measured")),
+    (
+        *path.CRITICAL_PATH_TOTALS.columns[:2],
+        _MEASURED,
+        Column.ns("replayed_ns", "with the changes, host time as measured"),
+    ),
 )
 SCENARIOS = Table(
     "what_if_scenarios",
@@ -95,7 +91,7 @@ SCENARIOS = Table(
     (Column.text("scenario", "the change, as an option of the command"), *LENGTHS.columns[3:]),
     when="no change is requested",
 )
-TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, CRITICAL_PATH, SCENARIOS)
+TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, path.CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
 STANDARD: tuple[Mapping[str, Any], ...] = (
     {"ideal_network": True},
@@ -269,7 +265,7 @@ def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, 
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,))
-    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+    if options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         return ReplayBounds(None, None, (NO_TRANSFERS,))
     return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
@@ -284,7 +280,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     """
     selected = [
         *([changes.scaled_work(built, options.scale)] if options.scale else []),
-        *([changes.median_of_ranks(built, options.median_of)] if options.rank else []),
+        *([changes.median_of_ranks(built, [int(rank.partition("=")[0]) for rank in options.rank])] if options.rank else []),
         *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
         *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
         *([changes.ideal_network] if options.ideal_network else []),
@@ -294,14 +290,14 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (built.graph.as_measured(), replayed)]
+    key, paths = ["by", "name"], [path.path_segments(built, of_path) for of_path in (replay(built.graph), replayed)]
     measured, new = (
-        PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
-        for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
+        path.PathTotals(built, segments).rows().select(*key, pl.col("total_ns").alias(name))
+        for segments, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
     )
     of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
     totals = of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0))
-    return {PATH_TOTALS: totals, CRITICAL_PATH: segment_rows(built, paths[1])}
+    return {PATH_TOTALS: totals, path.CRITICAL_PATH: path.segment_rows(built, paths[1])}
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
@@ -325,7 +321,7 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
     def lengths(of_replay: Replay) -> Numbers:
         at = replayed_times(built, of_replay, np.concatenate([begin, end]))
         # The first part is the window.
-        return np.append(path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
+        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
 
     new = lengths(replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
@@ -340,10 +336,7 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
-    """When all that was measured until some times is done in a replay, ns.
-
-    Without a change these are the times themselves.
-    """
+    """When all that was measured until some times is done in a replay, ns: without a change at these times."""
     moments = built.graph.moments
     before = np.searchsorted(moments.time, times, side="right")
     is_counted = built.counted_rows[moments.row]

@@ -111,8 +111,3 @@ class WhatIfOptions(ReadOptions):
             *(f"--scale {scaling}" for scaling in self.scale),
             *(f"--rank {rank}" for rank in self.rank),
         ]
-
-    @property
-    def median_of(self) -> list[int]:
-        """Ranks whose kernels take the median."""
-        return [int(rank.partition("=")[0]) for rank in self.rank]

@@ -11,6 +11,7 @@ import polars as pl
 
 from nsys2prv.efficiency.event_input import events_of_session
 from nsys2prv.efficiency.graph.path import HOST_CAUSES, KINDS, path_segments
+from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, WAITS
 from nsys2prv.execution.external_sort import ExternalSort
@@ -102,7 +103,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     built = graph_of_events(events)
     cause, kind = pl.when(pl.col("cause") >= 0).then("cause").cast(pl.UInt32), pl.col("kind").cast(pl.UInt32)
     parts = pl.coalesce(pl.lit(pl.Series(_PART_OF_CAUSE)).gather(cause), pl.lit(pl.Series(_PART_OF_KIND)).gather(kind))
-    columns = path_segments(built, built.graph.as_measured())
+    columns = path_segments(built, replay(built.graph))
     segments = columns.select(pl.col("row").cast(pl.Int64), "end", start="begin", part=parts.cast(pl.Int64))
     path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=pl.col("part") + 1)
     intervals.add(path)

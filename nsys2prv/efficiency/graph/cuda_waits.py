@@ -37,7 +37,6 @@ _LEAST_HELD = 10_000
 """From when an operation could have started to its start, ns: launches alone take up to about this."""
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
-_RECORD_CALL = r"(?i)EventRecord"
 
 FEWEST_PENDING = 900
 """Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
@@ -265,7 +264,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search(_RECORD_CALL, name)]
+    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
     if not record_calls:
         return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)

@@ -246,10 +246,8 @@ def _wait_for_members(parts: GraphParts) -> None:
 
 
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
-    """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`.
-
-    They are matched in the whole recording. Times count from the start of the window; a call that began before begins there.
-    """
+    """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
+    are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     calls = run.recorded.frame(MPI_COLLECTIVES)
     if calls.is_empty():
         return pl.DataFrame(schema=COLLECTIVE_SCHEMA)

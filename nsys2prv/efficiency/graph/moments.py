@@ -89,12 +89,10 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 
 @dataclass(frozen=True)
 class RunMoments:
-    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
-
-    `moments` are in that order; their labels are what host threads did until then, and on devices those of the intervals.
-    `event` is the number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of
-    each event; `label` that of each interval.
-    """
+    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
+    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `event` is the
+    number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of each event;
+    `label` that of each interval."""
 
     moments: Moments
     event: Places

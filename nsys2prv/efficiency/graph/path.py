@@ -114,10 +114,8 @@ TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 
 
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
-    """The last moment of the path (-1: there is none), and when the window ends in a replay, ns.
-
-    Of what comes after the last moment nothing is known to change: it takes as long as was measured.
-    """
+    """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
+    moment nothing is known to change: it takes as long as was measured."""
     until, counted, measured = built.context.events.length, built.counted_rows, built.graph.moments.time
     last = last_moment(built.graph, replayed.time, counted, until)
     if last < 0:
@@ -126,11 +124,9 @@ def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
-    """Segments of the critical path (SEGMENT_SCHEMA), from the first to the last.
-
-    Edges in which the same row does the same thing are one segment. Segments follow each other without a hole from the start of
-    the window to its end, so their lengths add up to its length in the replay.
-    """
+    """Segments of the critical path (SEGMENT_SCHEMA), from the first to the last: edges in which the same row does the same
+    thing are one. They follow each other without a hole from the start of the window to its end, so their lengths add up to its
+    length in the replay."""
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
@@ -268,7 +264,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return self.built.graph.has(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
+        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -276,20 +272,16 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
-        unexplained, bounds = self.totals.unexplained, self._bounds(steps)
+        length, path, unexplained = self.built.context.events.length, self.path, self.totals.unexplained
+        weights = [step(path, path.weight) for step in steps]
+        # What removes an edge of the path is bounded by the run alone: then another path counts, of which nothing is known.
+        shorter = (length if (weight == REMOVED).any() else int((path.weight - weight).sum()) for weight in weights)
+        bounds = [max(min(bound, length), 0) for bound in shorter]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
         gains = dict(zip(replayed, run_all(partial(self._replayed, steps[place]) for place in replayed), strict=True))
         return [gains.get(place, Gain(bound, unexplained, False)) for place, bound in enumerate(bounds)]
-
-    def _bounds(self, steps: Sequence[Step]) -> list[int]:
-        """By how much the critical path is shorter with each change; one that removes an edge of it is not bounded but by the
-        run: then another path counts, of which nothing is known."""
-        length, path = self.built.context.events.length, self.path
-        weights = [step(path, path.weight) for step in steps]
-        shorter = (length if (weight == REMOVED).any() else int((path.weight - weight).sum()) for weight in weights)
-        return [max(min(bound, length), 0) for bound in shorter]
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
@@ -321,7 +313,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     if run.measured(DeviceClocks).contradictions:
         return CriticalPath()
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
-    measured = built.graph.as_measured()
+    measured = replay(built.graph)
     segments = path_segments(built, measured)
     totals = PathTotals(built, segments)
     if not totals.length:
@@ -339,7 +331,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
     """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
-    if not built.graph.has(*changes.TRANSFERS):
+    if not len(built.graph.of_kind(*changes.TRANSFERS)):
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []

@@ -76,11 +76,9 @@ def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., 
 
 
 def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tuple[npt.NDArray[Any], ...]) -> None:
-    """Call a function that loops over arrays: compiled where they are long, else on lists.
-
-    It may use numbers and items of its arguments, and nothing else, and changes `outputs` alone, whose arrays have the results;
-    `inputs` and `outputs` are its arguments, numbers and arrays.
-    """
+    """Call a function that loops over arrays: compiled where they are long, else on lists. It may use numbers and items of its
+    arguments (`inputs`, `outputs`: numbers and arrays) and nothing else, and changes `outputs` alone, whose arrays have the
+    results."""
     arrays = [value for value in (*inputs, *outputs) if isinstance(value, np.ndarray)]
     if max(map(len, arrays)) >= FEWEST_COMPILED:
         try:
@@ -181,12 +179,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class RunGraph:
-    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources.
-
-    `first` is the first edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge
-    begins; `weight` the time by which that must be before the target at least, ns, never more than was measured; `kind` an
-    EdgeKind.
-    """
+    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources: `first` is the first
+    edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge begins; `weight` the
+    time by which that must be before the target at least, ns, never more than was measured; `kind` an EdgeKind."""
 
     moments: Moments
     first: Places
@@ -204,23 +199,13 @@ class RunGraph:
         run_loop(_settle, inputs, (self.weight,))
         return self
 
-    def as_measured(self) -> Replay:
-        """The settled graph with its measured times."""
-        return Replay(self, self.moments.time, replay(self).edge)
-
     def slacks(self) -> Numbers:
-        """How much later each moment of the settled graph may be without the run becoming longer, ns.
-
-        It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
-        """
+        """How much later each moment of the settled graph may be without the run becoming longer, ns: the smallest sum of
+        slacks on any way from the moment to one that nothing depends on, and from there to the end."""
         time = self.moments.time
         slack: Numbers = time.max(initial=0) - time
         run_loop(_slack, (self.first, self.source, self.weight, time), (slack,))
         return slack
-
-    def has(self, *kinds: EdgeKind) -> bool:
-        """Whether there are edges of some kinds."""
-        return bool(np.isin(self.kind, kinds).any())
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
@@ -236,11 +221,8 @@ class RunGraph:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length, made when they are asked for.
-
-    `number` is that in the graph; `moments`, of all edges of moments that follow each other, the first of these and the
-    moment behind the last.
-    """
+    """Edges of a graph: columns of equal length, made when they are asked for. `number` is that in the graph; `moments`, of all
+    edges of moments that follow each other, the first of these and the moment behind the last."""
 
     graph: RunGraph
     number: Numbers
@@ -328,10 +310,8 @@ class Replay:
 
 
 def last_moment(graph: RunGraph, time: Numbers, rows: Mask, until: int) -> int:
-    """The moment that is last in a replay with some times: of those on some rows that were measured until a time.
-
-    Of several it is the last one; -1: there is none.
-    """
+    """The moment that is last in a replay with some times: of those on some rows that were measured until a time; of several
+    the last one, -1: there is none."""
     behind = int(np.searchsorted(graph.moments.time, until, side="right"))
     times = np.where(rows[graph.moments.row[:behind]], time[:behind], -1)[::-1]
     last = int(np.argmax(times)) if behind else 0

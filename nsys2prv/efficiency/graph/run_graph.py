@@ -130,10 +130,8 @@ def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
 
 
 def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
-    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are.
-
-    What the OS does in a call that waits is how the call waits: it says nothing further.
-    """
+    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are. What the OS
+    does in a call that waits is how the call waits: it says nothing further."""
     is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
     intervals = run.calls.select("row", "start", "end").filter(pl.Series(~is_outside))
     before = intervals.join_asof(by_thread, left_on="start", right_on="begin", by="row", check_sortedness=False)

