@@ -48,9 +48,12 @@ class Spans:
         _, inside = self._times.in_windows(group, begin, end)
         return inside
 
-    def hold_ends_of(self, edges: Edges) -> Mask:
-        """Which edges end inside of spans of their rows."""
-        return self.inside(edges.row, edges.end - 1, edges.end) > 0
+    def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
+        """Which of some edges end inside of spans of their rows."""
+        place, holds = np.flatnonzero(which), np.zeros(len(which), dtype=bool)
+        end = edges.end[place]
+        holds[place] = self.inside(edges.row[place], end - 1, end) > 0
+        return holds
 
 
 def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
@@ -96,10 +99,12 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
     spans = Spans(loading.rename({"row": "group"}).filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        in_loading = spans.inside(edges.row, edges.begin, edges.end) == edges.end - edges.begin
-        of_thread = in_loading & (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
+        of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
+        place = np.flatnonzero(of_thread)
+        begin, end = edges.begin[place], edges.end[place]
+        of_thread[place] = spans.inside(edges.row[place], begin, end) == end - begin
         # Without loading nothing wakes who waits for it.
-        wakes = (edges.kind == EdgeKind.WAKE_UP) & spans.hold_ends_of(edges)
+        wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
         return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread, times))
 
     return step
@@ -206,7 +211,7 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
     def is_wait(edges: Edges) -> Mask:
-        return np.isin(edges.kind, _FOR_DEVICES) & spans.hold_ends_of(edges)
+        return spans.hold_ends_of(edges, np.isin(edges.kind, _FOR_DEVICES))
 
     synchronizations = built.graph.of_kind(*_FOR_DEVICES)
     counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
@@ -245,7 +250,7 @@ def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
 def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
     is_nccl, spans = built.labels.is_of(event_types.NCCL_KERNEL), Spans(kernels)
-    return _setting(0, lambda edges: np.isin(edges.kind, _WORK) & is_nccl[edges.label] & spans.hold_ends_of(edges))
+    return _setting(0, lambda edges: spans.hold_ends_of(edges, np.isin(edges.kind, _WORK) & is_nccl[edges.label]))
 
 
 def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
