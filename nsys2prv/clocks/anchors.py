@@ -24,8 +24,10 @@ Ints = NDArray[np.int64]
 
 SMALLEST_STEP = 50e3
 """ns; smaller steps cannot be distinguished from noise."""
-_TIMES_NOISE, _NOISE = 4.0, 90
+_TIMES_NOISE, _NOISE = 8.0, 90
 """Steps are larger by this than almost all of the noise: this percentile of it."""
+_FASTEST = 1e-4
+"""Clocks drift apart by less."""
 _FEWEST = 16
 """Shared events that two clocks need."""
 _MOST_KNOTS = 18
@@ -224,7 +226,8 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
     time, ahead = time[order], (time - reference)[order].astype(np.float64)
     width = int(np.clip(len(time) // 8, 5, 32))
     slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
-    ahead -= ahead[0] + slope * (time - time[0])
+    # A clock that is slewed for most of the time has no such drift.
+    ahead -= ahead[0] + np.clip(slope, -_FASTEST, _FASTEST) * (time - time[0])
     level = running_median(ahead)
     level[[0, -1]] = level[[1, -2]]
     smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
