@@ -33,11 +33,9 @@ _LATEST = 8
 _STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
 """Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
 
-_ROUNDS = 300
+_ROUNDS = 100
 _SETTLED = 0.1
 """ns; smaller moves count as none."""
-_MOST_ADDED = 50
-"""How often bounds that moves violated are added."""
 
 _LEAST_WIDTH = 500.0
 """ns; time stamps of events are not more precise."""
@@ -168,9 +166,9 @@ def _shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
 def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     """What to subtract from each clock, ns, so that bounds (as of `Bounds.over_all`) are kept.
 
-    These are the smallest moves, weighted by the precision of each clock, which is 0 where nothing is known of it. Such clocks
-    follow the others: the others move first, and only as far as the bounds between them require, including those by way of
-    unknown clocks. Where bounds contradict each other, they are violated by about the same.
+    Clocks move by as little as bounds require, the better known ones less; `precision` is 0 where nothing is known of a clock.
+    Such clocks follow the others: the others move first, and only as far as the bounds between them require, including those by
+    way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
     moves = np.zeros(len(precision))
     if not len(ahead) or ahead.min() >= 0:
@@ -197,42 +195,19 @@ def _possible(ahead: Floats) -> Floats:
     return bounds if (np.diagonal(ways) < -_SETTLED).any() else ways
 
 
-def _moved(start: Floats, bounds: Floats, mobility: Floats) -> Floats:
-    """Moves clocks, each in proportion to its mobility, until the bounds are kept.
-
-    Bounds between clocks without mobility are skipped, and so are those that are never violated.
-    """
-    moves, is_active = start, np.zeros(bounds.shape, dtype=bool)
-    can_move = (mobility[:, None] + mobility[None, :]) > 0
-    for _ in range(_MOST_ADDED):
-        violated = can_move & (moves[None, :] - moves[:, None] - bounds > _SETTLED)
-        if not (violated & ~is_active).any():
+def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
+    """Moves of clocks until the bounds are kept, the most violated one first: of each both clocks move, in proportion to their
+    mobility. Those between clocks without mobility are skipped."""
+    moves, rates = moves.copy(), mobility[:, None] + mobility[None, :]
+    for _ in range(_ROUNDS * len(moves)):
+        violated = np.where(rates > 0, moves[None, :] - moves[:, None] - bounds, 0.0)
+        first, second = np.unravel_index(np.argmax(violated), violated.shape)
+        if violated[first, second] < _SETTLED:
             break
-        is_active |= violated
-        moves = _keeping(start, bounds, mobility, is_active)
+        step = violated[first, second] / rates[first, second]
+        moves[first] += step * mobility[first]
+        moves[second] -= step * mobility[second]
     return moves
-
-
-def _keeping(start: Floats, bounds: Floats, mobility: Floats, is_active: NDArray[np.bool_]) -> Floats:
-    """Moves that keep the active bounds, by Hildreth's method for a quadratic problem: one bound after the other, and what a
-    bound did is undone when the others no longer need it."""
-    moves, rates = start.tolist(), mobility.tolist()
-    pairs = [
-        (source, destination, float(bounds[source, destination])) for source, destination in np.argwhere(is_active).tolist()
-    ]
-    held = [0.0] * len(pairs)
-    for _ in range(_ROUNDS):
-        largest = 0.0
-        for place, (source, destination, bound) in enumerate(pairs):
-            rate = rates[source] + rates[destination]
-            step = max((moves[destination] - moves[source] - bound) / rate, -held[place])
-            held[place] += step
-            moves[destination] -= step * rates[destination]
-            moves[source] += step * rates[source]
-            largest = max(largest, abs(step) * rate)
-        if largest < _SETTLED:
-            break
-    return np.array(moves)
 
 
 def _settled(moves: Floats, bounds: Floats) -> Floats:
