@@ -208,12 +208,12 @@ def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMa
     """By numbers that only the same collective has; None where they are not known."""
     if not (first.has_keys and second.has_keys):
         return None
-    with_key = np.flatnonzero(first.key), np.flatnonzero(second.key)
-    _, here, there = np.intersect1d(first.key[with_key[0]], second.key[with_key[1]], return_indices=True)
+    keys, here, there = np.intersect1d(first.key, second.key, return_indices=True)
+    here, there = here[keys != 0], there[keys != 0]
     if not len(here):
         return None
     order = np.argsort(here)
-    here, there = with_key[0][here[order]], with_key[1][there[order]]
+    here, there = here[order], there[order]
     distance = second.time[there] - first.time[here]
     return SequenceMatch(here, there, float(np.median(np.abs(distance - np.median(distance)))), float("inf"))
 
