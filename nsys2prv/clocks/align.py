@@ -1,14 +1,12 @@
 """One time axis for all reports: integer nanoseconds from the first event.
 
-1. Reports are placed roughly, by the starts of their sessions, and what ties them to others is read (`sync_points`). Clocks of
-   hosts differ by milliseconds to seconds, and drift apart.
+1. Reports are placed roughly, by the starts of their sessions, and what ties them to others is read (`sync_points`).
 2. The same collectives of several ranks are found (`collective_matching`, and `sequence_matching` for two of them), and the two
    ends of messages (`anchors`).
 3. Where clocks jump is found (`anchors`); offset and drift of each clock are estimated from the ends of collectives, and where
    there are none from messages both ways. Where UTC is as good, it is kept (`estimate`).
-4. No message arrives before it was sent, and no rank leaves a collective before the last one has come: clocks are moved by as
-   little as possible until that holds. The same bounds say how well each clock is known (`bounds`).
-5. What was placed is checked (`agreement`).
+4. Clocks are moved by as little as possible until no message arrives before it was sent, and no rank leaves a collective before
+   the last one has come. The same bounds, and how well ends agree, say how well each clock is known (`bounds`, `agreement`).
 """
 
 from __future__ import annotations
@@ -142,9 +140,6 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Collectives give the time of clocks to within their noise, messages give bounds: clocks are moved by as little as
-    possible, the best known ones the least, until no message arrives before it was sent.
-
     Parameters
     ----------
     reports, identities, spans
@@ -232,15 +227,11 @@ def _axis(
         _placement(of_report, subtracted[clock], placed_by[clock])
         for of_report, clock in zip(rough, clock_of_report, strict=True)
     ]
-    first = min((placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span), default=0)
-    ends = [
-        of_report.corrected(corrections[clock]).at(time)
-        for of_report, clock, span in zip(rough, clock_of_report, spans, strict=True)
-        for time in span or ()
-    ]
+    ends = [placement.at(time) for placement, span in zip(placements, spans, strict=True) for time in span or ()]
+    first, last = min(ends, default=0), max(ends, default=0)
     collectives = anchors.placed_collectives(corrections)
     of_hosts = deviations(collectives)
-    intervals = clock_intervals(bounds, min(ends, default=0), max(ends, default=0), of_hosts) if bounds is not None else None
+    intervals = clock_intervals(bounds, first, last, of_hosts) if bounds is not None else None
     errors = [
         _error(clock, width, intervals, corrections, first)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
@@ -347,19 +338,17 @@ def _warnings(anchors: Anchors, refused: Sequence[int], clocks: Sequence[HostClo
                 f"they are not used for the clocks"
             )
     members = np.bincount(group, minlength=len(names))
-    alone = [name for name, of_clock in zip(names, group, strict=True) if members[of_clock] == 1]
-    if alone:
+    if alone := [name for name, of_clock in zip(names, group, strict=True) if members[of_clock] == 1]:
         yield (
             f"no collective ties the clock of {_listed(alone)} to those of the other hosts: its times are those of its "
             f"clock, which can be off by milliseconds to seconds"
         )
-    if (members > 1).sum() > 1:
+    if (groups := (members > 1).sum()) > 1:
         yield (
-            f"the hosts fall into {(members > 1).sum()} groups without common collectives: times can be compared inside a "
+            f"the hosts fall into {groups} groups without common collectives: times can be compared inside a "
             f"group; between groups they are only as precise as UTC"
         )
-    contradicted = {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}
-    if contradicted:
+    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}:
         yield (
             f"collectives and messages contradict each other about the clocks of {_listed(list(contradicted))}, by "
             f"up to {max(contradicted.values()) / 1e6:.3f} ms: the intervals of these clocks include it"
