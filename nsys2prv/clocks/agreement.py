@@ -102,10 +102,8 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
     ----------
     ends
         As of `deviations`.
-    times
-        ns of the axis, rising. A width counts for all of the time between the neighbors of its time.
-    clocks
-        Number of clocks.
+    times, clocks
+        ns of the axis, rising: a width counts for all of the time between the neighbors of its time; and the number of clocks.
 
     Yields
     ------
@@ -113,12 +111,11 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
     """
     for _, of_kind in ends.group_by("communicator", "kind", "name", "size", maintain_order=True):
         numbers, begins = np.unique(of_kind["clock"].to_numpy(), return_index=True)
-        parts = list(zip(*(np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off")), strict=True))
-        levels = [running_median(off) for _, off in parts]
-        varies = np.concatenate([off - level for (_, off), level in zip(parts, levels, strict=True)])
-        spread = usual_variation(varies)
+        ends_of, off_of = (np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off"))
+        levels = [running_median(off) for off in off_of]
+        spread = usual_variation(np.concatenate(off_of) - np.concatenate(levels))
         widths = np.full((len(times), clocks), np.inf)
-        for clock, (end, _), level in zip(numbers, parts, levels, strict=True):
+        for clock, end, level in zip(numbers, ends_of, levels, strict=True):
             few = ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
             widths[:, clock] = _width(times, end, np.abs(level), spread + few)
         yield widths
@@ -137,9 +134,6 @@ def _width(times: Ints, end: Ints, off: Floats, least: float) -> Floats:
     drift = np.clip(2 * least / max(end[-1] - end[0], 1), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     width: Floats = largest + least + drift * np.abs(nearest - times).min(axis=0)
     return width
-
-
-# -- reports of one host -------------------------------------------------------------------------------------------------
 
 
 def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -> tuple[Floats, list[int]]:
@@ -186,9 +180,6 @@ def _width_of_report(distance: Floats, by_utc: float) -> float:
     if varies > by_utc or len(distance) == 1:
         return min(by_utc, float(np.abs(distance).min()) + _LEAST_OF_FEW) if is_few else by_utc
     return abs(middle) + max(varies, _LEAST_OF_FEW if is_few else _LEAST)
-
-
-# -- what cannot be ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

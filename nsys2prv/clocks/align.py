@@ -48,14 +48,10 @@ class HostClock:
 
     Attributes
     ----------
-    name
-        Host, with the report where there are several clocks of it.
-    method
-        As of `Placement`.
-    error
-        How well it is known, over the time of the axis.
-    correction
-        Offset, drift and what remains at the anchors; None where nothing is subtracted.
+    name, method
+        Host, with the report where there are several clocks of it; and the method as of `Placement`.
+    error, correction
+        How well it is known, over the time of the axis; and its correction, None where nothing is subtracted.
     by_messages
         Part of the offset that comes from bounds: no message arrives before it was sent, no rank leaves a collective before the
         last one entered it; ns.
@@ -174,31 +170,23 @@ def align(
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")
-    anchors = _match(rough, clocks, sync_points, messages)
-    widths, off = (
-        report_agreement(anchors.collectives, clocks) if is_estimated else (np.array([clock.of_report for clock in clocks]), [])
-    )
-    if off:
-        agreeing = list(clocks)
+    warnings: list[str] = []
+    widths, off = np.array([clock.of_report for clock in clocks]), [-1]
+    while off:
+        numbers: dict[str, int] = {}
+        clock_of_report = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
+        matched = match_run(sync_points, rough, clock_of_report)
+        anchors = Anchors(list(numbers), np.array(clock_of_report), *matched, messages)
+        widths, off = report_agreement(anchors.collectives, clocks) if is_estimated else (widths, [])
         for report in off:
-            clocks[report] = ReportClock(f"{clocks[report].name} (report {report + 1})")
-        anchors = _match(rough, clocks, sync_points, messages)
-        widths, _ = report_agreement(anchors.collectives, clocks)
+            host = clocks[report].name
+            clocks[report] = ReportClock(f"{host} (report {report + 1})")
+            warnings.append(
+                f"{host}: collectives put report {report + 1} more than 1 ms off the others of its host: "
+                f"the start of its session is wrong, it is placed by itself"
+            )
     axis = _axis(anchors, rough, widths, spans, estimate_clocks(anchors) if is_estimated else None)
-    warnings = [
-        f"{agreeing[report].name}: collectives put report {report + 1} more than 1 ms off the others of its host: "
-        f"the start of its session is wrong, it is placed by itself"
-        for report in off
-    ]
     return replace(axis, warnings=(*warnings, *axis.warnings), sync_points=tuple(sync_points))
-
-
-def _match(
-    rough: Sequence[Placement], clocks: Sequence[ReportClock], sync_points: Sequence[SyncPoints], messages: Sequence[Path]
-) -> Anchors:
-    numbers: dict[str, int] = {}
-    clock_of_report = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
-    return Anchors(list(numbers), np.array(clock_of_report), *match_run(sync_points, rough, clock_of_report), messages)
 
 
 def _axis(
@@ -250,13 +238,12 @@ def _axis(
         )
         for clock, name in enumerate(anchors.names)
     ]
-    jumps = [text for number, clock in enumerate(clocks) for text in _jumps(clock, number, corrections, first)]
     collectives = collectives.with_columns(pl.col("start", "end") - first)
     return Axis(
         tuple(replace(placement, shift=placement.shift - first) for placement in placements),
         tuple(errors),
         tuple(clocks),
-        (*jumps, *(_warnings(anchors, estimate.refused, clocks) if estimate is not None else ())),
+        tuple(_warnings(anchors, estimate.refused, clocks, corrections, first)) if estimate is not None else (),
         disagreements=check_axis(collectives, anchors.placed_messages(corrections), errors, anchors.names),
     )
 
@@ -305,27 +292,24 @@ def _on_axis(steps: Sequence[ClockStep], clock: int, corrections: Sequence[Clock
     return placed
 
 
-def _jumps(clock: HostClock, number: int, corrections: Sequence[ClockCorrection], first: int) -> Iterator[str]:
-    jumps = corrections[number].jumps
-    if not jumps:
-        return
-    size, begin, end = max(
-        zip((jump.size for jump in jumps), *_on_axis(jumps, number, corrections, first), strict=True),
-        key=lambda jump: abs(jump[0]),
-    )
-    often = f"{len(jumps)} times, most " if len(jumps) > 1 else ""
-    yield (
-        f"the clock of {clock.name} jumps or is slewed {often}by {size / 1e6:+.3f} ms between {begin / 1e9:.3f} and "
-        f"{end / 1e9:.3f} s: that is corrected, but not known well between the collectives before and after it"
-    )
-
-
-def _warnings(anchors: Anchors, refused: Sequence[int], clocks: Sequence[HostClock]) -> Iterator[str]:
+def _warnings(
+    anchors: Anchors, refused: Sequence[int], clocks: Sequence[HostClock], corrections: Sequence[ClockCorrection], first: int
+) -> Iterator[str]:
     """What a user should know of the clocks."""
+    for number, clock in enumerate(clocks):
+        if jumps := corrections[number].jumps:
+            begin, end = _on_axis(jumps, number, corrections, first) / 1e9
+            largest = int(np.argmax([abs(jump.size) for jump in jumps]))
+            often = f"{len(jumps)} times, most " if len(jumps) > 1 else ""
+            yield (
+                f"the clock of {clock.name} jumps or is slewed {often}by {jumps[largest].size / 1e6:+.3f} ms between "
+                f"{begin[largest]:.3f} and {end[largest]:.3f} s: that is corrected, but not known well between the collectives "
+                f"before and after it"
+            )
     names = anchors.names
-    for clock in refused:
+    for number in refused:
         yield (
-            f"collectives give the clock of {names[clock]} a drift of more than {FASTEST_CLOCK * 1e6:.0f} ppm, which "
+            f"collectives give the clock of {names[number]} a drift of more than {FASTEST_CLOCK * 1e6:.0f} ppm, which "
             f"no clock has: they are not used for it"
         )
     if len(names) < 2:

@@ -152,8 +152,7 @@ def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrecti
 
 def stepping(clocks: int, steps: Mapping[int, tuple[ClockStep, ...]]) -> list[ClockCorrection]:
     """Corrections of clocks that have nothing but steps."""
-    nan = float("nan")
-    return [ClockCorrection(0.0, 0.0, 0, 0, 0, nan, nan, nan, (), steps.get(clock, ())) for clock in range(clocks)]
+    return [ClockCorrection(0.0, 0.0, 0, 0, 0, np.nan, np.nan, np.nan, (), steps.get(clock, ())) for clock in range(clocks)]
 
 
 def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:

@@ -5,9 +5,8 @@ it; the root of a reduction ends it after the last rank began it. If the end is 
 another, the clock of the end is ahead of the other by at most `e - s`. Bounds in both directions come from messages both ways,
 and from collectives in which different hosts are the last.
 
-Clocks are moved by as little as possible until bounds are kept, as no message arrives before it was sent (`enforce_bounds`).
-The same bounds say how far each clock may be from the axis (`clock_intervals`): between two stretches with bounds, and beyond
-them, the interval grows by what is unknown of the drift.
+Clocks are moved until bounds are kept (`enforce_bounds`), which also say how far each may be from the axis (`clock_intervals`):
+between two stretches with bounds, and beyond them, by as much more as is unknown of the drift.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _LATEST = 8
 _STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
 """Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
 
-_ROUNDS = 100
+_MOST_MOVES = 5_000
 _SETTLED = 0.1
 """ns; smaller moves count as none."""
 
@@ -184,7 +183,7 @@ def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
     """Moves of clocks until the bounds are kept, the most violated one first: of each both clocks move, in proportion to their
     mobility. Those between clocks without mobility are skipped."""
     moves, rates = moves.copy(), mobility[:, None] + mobility[None, :]
-    for _ in range(_ROUNDS * len(moves)):
+    for _ in range(_MOST_MOVES):
         violated = np.where(rates > 0, moves[None, :] - moves[:, None] - bounds, 0.0)
         first, second = np.unravel_index(np.argmax(violated), violated.shape)
         if violated[first, second] < _SETTLED:
@@ -229,8 +228,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
     The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
     make intervals narrower.
     """
-    clocks = bounds.ahead.shape[1]
-    ahead = bounds.ahead
+    ahead, clocks = bounds.ahead, bounds.ahead.shape[1]
     centre, half = (bounds.start + bounds.stop) / 2, (bounds.stop - bounds.start) / 2
     drift = _unknown_drift(ahead, centre)
     # Where a bound is violated, the truth is on the other side of what is placed.
@@ -239,11 +237,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
     wide = np.maximum(wide, np.swapaxes(violated, 1, 2))
     # Between two stretches the interval is widest in the middle.
     times = np.unique(np.concatenate([[first, max(last, first + 1)], centre, (centre[1:] + centre[:-1]) / 2]))
-    at_times = np.full((len(times), clocks, clocks), np.inf)
-    for place, time in enumerate(times):
-        away = np.abs(time - centre)
-        for of_stretch, by in zip(wide, away, strict=True):
-            np.minimum(at_times[place], of_stretch + drift * by, out=at_times[place])
+    at_times = np.stack([np.min(wide + drift * np.abs(time - centre)[:, None, None], axis=0) for time in times])
     times = np.rint(times).astype(np.int64)
     for widths in () if ends is None else widths_by_ends(ends, times, clocks):
         for at_time, width in zip(at_times, widths, strict=True):

@@ -242,8 +242,7 @@ def _knows_drift(events: SharedEvents, time: Floats, weight: Floats, scale: Floa
     mean = np.bincount(clock, time, minlength=clocks) / np.maximum(count, 1)
     spread = np.sqrt(np.bincount(clock, np.square(time - mean[clock]), minlength=clocks))
     error = np.bincount(clock, scale[is_used], minlength=clocks) / np.maximum(count, 1)
-    is_known: Flags = (count >= _FEWEST_FOR_DRIFT) & (error < _DRIFT_KNOWN * spread)
-    return is_known
+    return np.logical_and(count >= _FEWEST_FOR_DRIFT, error < _DRIFT_KNOWN * spread)
 
 
 def _solve(
@@ -284,25 +283,21 @@ def _corrections(
     place = np.clip(np.searchsorted(edges, time, side="right") - 1, 0, _BINS - 1)
     order = np.argsort(events.clock, kind="stable")
     order = order[weight[order] > 0]
-    nan = float("nan")
     corrections = []
     for clock, entries in enumerate(np.split(order, np.searchsorted(events.clock[order], np.arange(1, len(group))))):
-        error, bins, of_group = residual[entries], place[entries], int(group[clock])
-        if not len(error):
-            corrections.append(ClockCorrection(0.0, 0.0, pivot, 0, of_group, nan, nan, nan, (nan,) * _BINS))
-            continue
-        size = np.abs(error)
+        error, bins = residual[entries], place[entries]
+        size = np.abs(error) if len(error) else np.array([np.nan])
         corrections.append(
             ClockCorrection(
-                offset=float(offset[clock]),
-                drift=float(drift[clock]),
+                offset=float(offset[clock]) if len(error) else 0.0,
+                drift=float(drift[clock]) if len(error) else 0.0,
                 pivot=pivot,
                 anchors=len(error),
-                group=of_group,
+                group=int(group[clock]),
                 median=float(np.median(size)),
                 percentile_95=float(np.percentile(size, 95)),
                 largest=float(size.max()),
-                bins=tuple(float(np.median(error[bins == index])) if index in bins else nan for index in range(_BINS)),
+                bins=tuple(float(np.median(error[bins == index])) if index in bins else np.nan for index in range(_BINS)),
             )
         )
     return corrections
