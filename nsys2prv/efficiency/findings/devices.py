@@ -18,6 +18,7 @@ from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
@@ -446,7 +447,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         run, sizes = evidence.run, evidence.run.events.gpu_sizes
         # Of GPUs of several kinds the smallest: that is used best.
-        fewest = min(size.multiprocessors for size in sizes if size.multiprocessors)
+        fewest = min(size.multiprocessors for size in sizes)
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence).filter(part <= self.largest_part.value, self.shortest.value <= _LENGTH)
         device, start = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start"))
@@ -473,4 +474,4 @@ class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL
         resident = pl.min_horizontal(*(limit.floor() for limit in limits), pl.lit(float(size.blocks))).clip(lower_bound=1)
         waves = _BLOCKS / (resident * size.multiprocessors)
         tail = _LENGTH * (1 - waves / waves.ceil())
-        return _kernels(evidence).with_columns(cost=pl.when(waves > 1).then(tail)).drop_nulls("cost")
+        return _kernels(evidence).drop_nulls(list(LAUNCH_SIZES)).filter(waves > 1).with_columns(cost=tail)

@@ -246,7 +246,7 @@ def _graphs(evidence: Evidence) -> str | None:
 
 def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
     sizes = evidence.run.events.gpu_sizes
-    if not any(size.multiprocessors for size in sizes):
+    if not sizes or not all(size.multiprocessors for size in sizes):
         return "not recorded: multiprocessors of GPUs"
     if of_one_kind and len(sizes) > 1:
         return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
