@@ -78,7 +78,7 @@ def test_many_blocks_several_kernels_at_once_and_unknown_gpus_are_not_blamed(
     made = report(**sizes)
     made.kernel("add(int)", 0, 100 * MS, **columns)
     if beside:
-        made.kernel("k(int)", 0, 100 * MS, stream=8, **columns)
+        made.kernel("k(int)", 4 * MS, 100 * MS, stream=8, **columns)
     result = results(made)
     assert costs(result) == {}
     assert sizes or reason(result, "few-blocks") == "not recorded: multiprocessors of GPUs"
