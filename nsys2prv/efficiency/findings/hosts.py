@@ -69,7 +69,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
 
     def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
         waiting = losses.total("waiting") / losses.cost
-        return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting else ""}
+        return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""
