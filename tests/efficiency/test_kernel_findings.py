@@ -65,7 +65,7 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(results: Resul
 
     assert costs(result) == {"few-blocks": 100 * MS - 100 * MS // 100 // 32}
     assert "with 1 block of 1 thread" in seen(result, "few-blocks")
-    assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0 (rank 0)")
+    assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
 @pytest.mark.parametrize(
