@@ -431,7 +431,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
         is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
-        work = evidence.run.operations.with_columns(chain=pl.struct("row", is_element_wise).rle_id().over("row"))
+        work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
         kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
