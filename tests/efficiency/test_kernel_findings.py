@@ -112,7 +112,6 @@ def test_layouts_precision_and_chains(results: Results) -> None:
     # Of two element-wise kernels the longer one stays.
     assert costs(result) == {"layout-changes": 11 * MS, "unfused-kernels": 5500 * US, "full-precision": 5500 * US}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
-    assert "550" not in seen(result, "layout-changes")
 
 
 def test_fp32_alone_is_meant(results: Results) -> None:
