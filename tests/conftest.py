@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`make test` tries fewer examples of hypothesis; how long one takes is up to the machine."""
-    examples = 25 if "not thorough" in config.option.markexpr else 200
+    examples = 15 if "not thorough" in config.option.markexpr else 200
     checks = [HealthCheck.function_scoped_fixture]
     settings.register_profile("nsys2prv", deadline=None, max_examples=examples, suppress_health_check=checks)
     settings.load_profile("nsys2prv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,18 +63,21 @@ def _database(report: Path) -> Path:
 
 TYPICAL = {"callchains", "cuda-graphs", "gpu-metrics-a100", "mpi4", "mpi-openacc-4gpu", "one-process-4gpu", "pytorch-nccl-2gpu"}
 """Between them: all kinds of tables."""
+SHOWN = {"mpi4", "pytorch-nccl-2gpu"}
 
 
-def in_make_test(name: str, each: bool = False) -> list[pytest.MarkDecorator]:
-    """The marks of a test on one of REPORTS: `make test` has the typical ones, or with `each` all that show something else."""
-    return [pytest.mark.thorough] if _is_repeated(name) or not (each or name in TYPICAL) else []
+def in_make_test(name: str, each: bool = False, few: Collection[str] = TYPICAL) -> list[pytest.MarkDecorator]:
+    """The marks of a test on one of REPORTS: `make test` has a few, or with `each` all that show something else."""
+    return [pytest.mark.thorough] if _is_repeated(name) or not (each or name in few) else []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `name` runs once for each of REPORTS."""
     if "name" in metafunc.fixturenames:
         of_all = metafunc.definition.get_closest_marker("every_report") is not None
-        metafunc.parametrize("name", [pytest.param(name, marks=in_make_test(name, of_all)) for name in REPORTS])
+        # Paraver shows all views of a report in up to 13 s.
+        few = SHOWN if "shown_views" in metafunc.fixturenames else TYPICAL
+        metafunc.parametrize("name", [pytest.param(name, marks=in_make_test(name, of_all, few)) for name in REPORTS])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -37,6 +37,7 @@ def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, host
     assert {issue.kind.value[0] for issue in run.issues} == ({"missing ranks"} if "5of6" in folder else set())
 
 
+@pytest.mark.thorough
 def test_one_host_warns_of_nothing_about_clocks(translation: Callable[[str], Translated]) -> None:
     content = json.loads(translation("v100x8").trace.path.with_suffix(".json").read_text())
     assert [node["name"] for node in content["nodes"]] == ["cgpu04"]

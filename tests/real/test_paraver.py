@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
 import pytest
-from support.paramedir import VIEW, Paramedir, Step, joined_steps
 from support.real_reports import REPORTS
 
 from nsys2prv.paraver.check import check_trace
@@ -72,73 +70,6 @@ def _rank_and_pid(path: Path) -> tuple[int, int]:
 
 
 NVTX_REPORTS = [name for name in REPORTS if name.startswith("nvtx-")]
-
-
-@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS)
-@pytest.mark.parametrize("domain", ["default", "app.compute"])
-def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
-    translation: Callable[[str], Translated], paramedir: Paramedir, nvtx_report: str, domain: str
-) -> None:
-    translated = translation(nvtx_report)
-    trace = translated.trace
-    number, labels = next(
-        (number, label.values)
-        for number, label in trace.labels.types.items()
-        if label.label == f"NVTX pushpop ranges {domain} domain"
-    )
-    view = VIEW.format(function="Last Evt Val", types="=", composition="Stacked Val").replace(
-        "window_selected", f"window_filter_module evt_type 1 {number}\nwindow_selected"
-    )
-    shown: dict[int, list[Step]] = {}
-    for line in paramedir.show_one(trace.path, view).read_text().splitlines():
-        row, begin, duration, value = line.split("\t")
-        thread = int(row.split(".")[2])
-        label = (labels or {})[round(float(value))] if float(value) else ""
-        shown.setdefault(thread, []).append((float(begin), float(begin) + float(duration), label))
-
-    ranges = _ranges(translated, domain)
-    offset = min(trace.intervals([number])["begin"].to_list()) - min(
-        one[0] for of_thread in ranges.values() for one in of_thread
-    )
-    expected = sorted(
-        _innermost([(begin + offset, end + offset, label) for begin, end, label in of_thread], trace.header.end)
-        for of_thread in ranges.values()
-    )
-    assert any(_nested(of_thread) for of_thread in ranges.values())
-    found = sorted(steps for of_thread in shown.values() if len(steps := joined_steps(of_thread)) > 1)
-    assert found == expected
-
-
-def _ranges(translated: Translated, domain: str) -> dict[int, list[tuple[int, int, str]]]:
-    """Push/pop ranges of a domain, by thread."""
-    rows = translated.query(
-        f"""select event.globalTid, event.start, event.end, coalesce(event.text, name.value) from NVTX_EVENTS event
-        left join StringIds name on name.id = event.textId
-        left join NVTX_EVENTS created on created.eventType = 75 and created.domainId = event.domainId
-        left join StringIds domain on domain.id = created.textId
-        where event.eventType = 59 and coalesce(created.text, domain.value, 'default') = '{domain}'
-        order by event.start, event.end desc"""
-    )
-    ranges: dict[int, list[tuple[int, int, str]]] = {}
-    for thread, begin, end, label in rows:
-        ranges.setdefault(thread, []).append((begin, end, " ".join(label.translate(str.maketrans("[]", "()")).split())))
-    return ranges
-
-
-def _nested(ranges: list[tuple[int, int, str]]) -> bool:
-    return any(outer[0] < inner[0] and inner[1] < outer[1] for outer in ranges for inner in ranges)
-
-
-def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
-    """Expected steps of a thread: at each time the label of the open range that started last."""
-    times = sorted({0, end, *(time for begin, until, _ in ranges for time in (begin, until))})
-    steps: list[Step] = []
-    for begin, until in pairwise(times):
-        open_ranges = [
-            (one[0], -one[1], place, one[2]) for place, one in enumerate(ranges) if one[0] <= begin and one[1] >= until
-        ]
-        steps.append((float(begin), float(until), max(open_ranges)[3] if open_ranges else ""))
-    return joined_steps(steps)
 
 
 @pytest.mark.parametrize("nvtx_report", NVTX_REPORTS)

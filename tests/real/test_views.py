@@ -41,7 +41,6 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
 
 
-@pytest.mark.every_report
 def test_rows_of_types_are_those_that_have_them(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).occurring

@@ -74,7 +74,8 @@ def test_title_and_table_identify_a_source() -> None:
     assert len({(source.title, source.table) for source in SOURCES}) == len(SOURCES)
 
 
-def test_each_member_of_a_series_belongs_to_it() -> None:
+def test_each_member_of_a_series_belongs_to_it_and_has_its_place() -> None:
     for series in (one for one in EVENT_TYPES if one.is_series):
         for index in (0, 1, series.members - 1, series.members, series.members + 40):
             assert registry.type_of(series.member(index)) is series, (series.number, index)
+            assert series.index(series.member(index)) == index

@@ -15,6 +15,7 @@ from nsys2prv.demo.nsys_tables import ENUMERATIONS, payload_blob, write_report
 
 from .nsys_columns import COLUMNS
 from .report_builder import ReportBuilder
+from .whole_report import whole_report
 
 BROKEN = "broken"
 """What each text would make happen, or say, if it did anything."""
@@ -191,18 +192,17 @@ def _halve(path: Path, tables: Mapping[str, pl.DataFrame]) -> None:
 def _report_of_all_texts(weave: Weave, rank: int, ranks: int) -> ReportBuilder:
     """A row in each table that has texts; values of settings are woven here."""
     host = f"node{rank}"
-    report = ReportBuilder(host=host, rank=rank, ranks=ranks, pid=1000 + rank, process_name="train")
-    _identity(report, weave, host)
-    _cuda(report)
-    _nvtx(report)
-    _mpi(report, rank, ranks)
-    _cpu(report)
-    _node(report)
+    report = whole_report(host=host, rank=rank, ranks=ranks)
+    for table in COLUMNS:
+        for number in (0, 1, 2, 4129) if table.startswith("ENUM_") and table not in ENUMERATIONS else ():
+            report.row(table, id=number, name=f"{table}_{number}", label=f"{table.lower()} {number}")
+    for number in range(3):
+        report.kernel(f"void mine::step<(int){number}>(float *)", 4000 + 100 * number, 4050 + 100 * number, launch=(3900, 3950))
+    report.nvtx_enumeration(_ENUMERATION, {0: "cold", 3: "warm"}, size=4, domain="app")
+    report.nvtx_schema(_SCHEMA, [("state", _ENUMERATION, 0), ("name", _TEXT, 4)], 16, domain="app", arrayOrUnionDetail=[0, 12])
+    blob = payload_blob(report.nvtx_domain("app"), _SCHEMA, b"\x03\x00\x00\x00\x1b[2J\xe2\x80\xae\xed\xa0\x80\x00\x00")
+    report.nvtx_range("with payload", 100, 200, domain="app", binaryData=blob)
     report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid(), text="of a table that is not known")
-    return report
-
-
-def _identity(report: ReportBuilder, weave: Weave, host: str) -> None:
     for name in ("API_TOKEN", "AWS_SECRET_ACCESS_KEY", "PATH"):
         report.variable(name, f"{SECRET}-{name}")
     report.variable("SLURM_JOB_ID", weave("4711")).variable("CUDA_VISIBLE_DEVICES", weave("0"))
@@ -215,94 +215,4 @@ def _identity(report: ReportBuilder, weave: Weave, host: str) -> None:
     report.row("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value=weave("2024.2"))
     report.row("TARGET_INFO_SYSTEM_ENV", name="CpuCores", value=weave("64"))
     report.row("TARGET_INFO_SYSTEM_ENV", name=weave("Kernel"), value=weave("6.1"))
-    report.thread(1001 + report.pid, name="loader")
-    report.nvtx_thread_name("named by the program", tid=1001 + report.pid)
-    report.gpu(0, name="NVIDIA H100", uuid="gpu-uuid", bus="0000:18:00.0")
-    report.row("TARGET_INFO_CUDA_GPU", deviceId=0, name="NVIDIA H100", busLocation="0000:18:00.0")
-    report.cuda_device(0, 0, uuid="GPU-uuid")
-    report.context()
-    place = {"vmId": 1, "processId": report.pid, "deviceId": 0, "contextId": 1, "streamId": 7}
-    for kind, columns in (("DEVICE", ("deviceId",)), ("CONTEXT", (*place,)[:4]), ("STREAM", (*place,))):
-        report.row(f"TARGET_INFO_NVTX_CUDA_{kind}", name=f"my {kind}", **{name: place[name] for name in columns})
-    report.diagnostic("Not all events were collected").diagnostic("the buffer was full", severity=3)
-
-
-def _cuda(report: ReportBuilder) -> None:
-    for number, name in enumerate(("sgemm_128x64_nn", "void mine::step<(int)4>(float *)", "ncclDevKernel_AllReduce_Sum_f32")):
-        start = 1000 * number
-        report.kernel(name, start + 300, start + 700, launch=(start + 100, start + 200))
-    report.copy(4000, 4100, 4096, launch=(3900, 3950))
-    report.memset(4200, 4300, 64)
-    report.synchronization(4300, 4400)
-    report.memory_use(4400, 1 << 20, name="pool")
-    report.gpu_page_fault(4500, 4600, 3)
-    report.row("CUPTI_ACTIVITY_KIND_OVERHEAD", start=0, end=10, globalTid=report.global_tid(), nameId=report.string("overhead"))
-
-
-def _nvtx(report: ReportBuilder) -> None:
-    for number, name in enumerate(("step", "forward@app", "loss*")):
-        report.nvtx_range(name, 1000 * number, 1000 * number + 900, domain="app", registered=bool(number % 2))
-    report.nvtx_range("default", 0, 5000, category=3, payload={"field": "text", "number": 3})
-    report.nvtx_category(3, "category").nvtx_start_end("async", 10, 20).nvtx_mark("mark", 30)
-    report.nvtx_enumeration(_ENUMERATION, {0: "cold", 3: "warm"}, size=4, domain="app")
-    report.nvtx_schema(_SCHEMA, [("state", _ENUMERATION, 0), ("name", _TEXT, 4)], 16, domain="app", arrayOrUnionDetail=[0, 12])
-    blob = payload_blob(report.nvtx_domain("app"), _SCHEMA, b"\x03\x00\x00\x00\x1b[2J\xe2\x80\xae\xed\xa0\x80\x00\x00")
-    report.nvtx_range("with payload", 100, 200, domain="app", binaryData=blob)
-    report.nvtx_range("ncclNetIsend(): Data_Size: 1, Sender_Rank: x, Receiver_Rank: 3, Channel_ID: 0", 40, 50, domain="NCCL")
-
-
-def _mpi(report: ReportBuilder, rank: int, ranks: int) -> None:
-    report.communicator(rank=rank, size=ranks)
-    report.row("MPI_COMMUNICATORS", rank=rank, timestamp=5, commHandle=77, parentHandle=94577367172512, size=1, members="0,1")
-    report.mpi_other("MPI_Init", 0, 10).mpi_collective("MPI_Allreduce", 20, 30, size=8, received=8)
-    report.mpi_collective("MPI_Barrier", 32, 34, communicator=77)
-    if ranks > 1:
-        calls = (("MPI_Send", 1), ("MPI_Recv", 0)) if rank == 0 else (("MPI_Recv", 0), ("MPI_Send", 0))
-        report.mpi_p2p(calls[0][0], 40, 50, partner=(rank + 1) % ranks, size=8)
-    report.row("UCP_EVENTS", start=60, end=70, globalTid=report.global_tid(), textId=report.string("ucp_progress"))
-
-
-def _cpu(report: ReportBuilder) -> None:
-    report.os_call("read", 80, 90).os_call("pthread_mutex_lock", 95, 99, chain=1)
-    report.call_chain("OSRT_CALLCHAINS", 1, [("inner", "/lib/libc.so"), ("outer", "/usr/bin/train")])
-    report.cpu_sample(100, [("hot", "/usr/bin/train"), ("main", "/usr/bin/train")]).on_cpu(100, 200)
-    report.row(
-        "OSRT_FILE_ACCESS_DESCRIPTORS", fileAccessId=0, processId=report.pid, openedAt=0, closedAt=0, filePath="/data/in.h5"
-    )
-    report.row(
-        "OSRT_FILE_ACCESS_EVENTS",
-        fileAccessId=0, threadId=report.pid, startedAt=80, endedAt=90, eventType=0, apiCallId=0, bytesProcessed=5,
-    )  # fmt: skip
-    for table in COLUMNS:
-        for number in (0, 1, 2, 4129) if table.startswith("ENUM_") and table not in ENUMERATIONS else ():
-            report.row(table, id=number, name=f"{table}_{number}", label=f"{table.lower()} {number}")
-    report.row(
-        "CUPTI_ACTIVITY_KIND_OPENACC_OTHER",
-        start=200, end=210, globalTid=report.global_tid(), nameId=report.string("acc"), eventKind=1,
-        srcFile=report.string("a.c"), funcName=report.string("f"), lineNo=3,
-    )  # fmt: skip
-    report.row("CUBLAS_EVENTS", start=210, end=220, globalTid=report.global_tid(), nameId=report.string("cublasSgemm"))
-
-
-def _node(report: ReportBuilder) -> None:
-    for time in (0, 2000, 4000):
-        report.metric("SM Active [Throughput %]", time, 40).metric("GPC Clock [MHz]", time, 1500)
-    nic = report.nic("mlx5_0")
-    report.network_metric(nic, "IB: Bytes sent", 0, 1000, 1).network_metric(-17, "IB: Bytes", 0, 1000, 3, port=1, switch=True)
-    report.row("NET_IB_DEVICE_INFO", networkId=1, guid=-17, name="sw", des="MF0;rack7", lid=4)
-    report.row("TARGET_INFO_PERF_METRIC", id=1, name="cycles", description="d", unit="per s", displayName="Cycles")
-    report.row("TARGET_INFO_COMPONENT", componentId=3, name="core", instance=3)
-    counted = {"start": 0, "end": 100, "vmId": 1, "componentId": 3}
-    report.row("PERF_EVENT_CPU_RAW_EVENT", **counted, eventId=1, count=5)
-    report.row("PERF_EVENT_CPU_METRIC_EVENT", **counted, metricId=1, value=0.5)
-    report.row("PMU_EVENT_REQUESTS", id=1, eventid=1, source=0, unit_type=0, event_name="event")
-    report.row("PMU_EVENTS", start=0, end=100, globalVm=1, cpu=0, counter_id=1)
-    report.row("PMU_EVENT_COUNTERS", id=1, idx=1, value=9)
-    report.row("UNCORE_PMU_EVENTS", start=0, end=100, globalVm=1, clusterId=0, counterId=1)
-    report.row("UNCORE_PMU_EVENT_VALUES", id=1, type=1, value=2, rawId=1, clusterId=0)
-    report.row("TARGET_INFO_XMC_SPEC", vmId=1, clientId=1, type="C", name="GPU", groupId="g")
-    report.row("BANDWIDTH_USAGE_EVENTS", start=0, end=100, globalVm=1, valuesId=1)
-    report.row("BANDWIDTH_USAGE_VALUES", id=1, idx=1, value=7)
-    report.row("TARGET_INFO_SOC_METRICS", typeId=5, sourceId=1, typeName="t", metricId=0, metricName="CPU Read")
-    report.row("SOC_METRICS", timestamp=50, typeId=5, metricId=0, value=3)
-    report.plugin_event("EFA", "counters", 100, {"device": "rdmap0s6", "tx_bytes": "4096", "rx_bytes": 10, "state": "P0"})
+    return report

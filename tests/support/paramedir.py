@@ -44,9 +44,6 @@ window_compose_functions {{ 9, {{compose_cpu, As Is}}, {{compose_appl, As Is}}, 
 """
 STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
 
-Step = tuple[float, float, str]
-"""Start and end in ns, and what is shown between them."""
-
 
 @dataclass(frozen=True)
 class Table:
@@ -157,14 +154,3 @@ def read_timeline(path: Path) -> dict[str, list[tuple[float, float, float]]]:
         row, begin, duration, value = line.split("\t")
         rows.setdefault(row, []).append((float(begin), float(duration), float(value)))
     return rows
-
-
-def joined_steps(steps: list[Step]) -> list[Step]:
-    """Steps in which neighbours that show the same are one; steps without length are left out."""
-    joined: list[Step] = []
-    for begin, end, label in steps:
-        if joined and joined[-1][2] == label:
-            joined[-1] = (joined[-1][0], end, label)
-        elif end > begin:
-            joined.append((begin, end, label))
-    return joined

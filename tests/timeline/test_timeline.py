@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nsys2prv.clocks.sync_points import place_sessions, report_clocks
@@ -57,6 +57,16 @@ def test_runs_on_disk_give_what_a_sort_by_all_columns_in_memory_gives(
     for before, after in pairwise(windows):
         assert before["time"].max() < after["time"].min()  # type: ignore[operator]
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_sort, "RUN_ROWS", 2)
+    ordered = ExternalSort(["start"], tmp_path / "runs", until="end")
+    for start, end in ((0, 10), (2, 5), (10, 20), (12, 15)):
+        ordered.add(pl.DataFrame({"start": [start], "end": [end]}))
+    ordered.finish(on_disk=True)
+
+    assert pl.concat(ordered.load_open(10)).rows() == [(0, 10)]
 
 
 @given(ranges=spans, cuts=st.sets(st.integers(0, 60), max_size=4))
@@ -220,6 +230,8 @@ def _place(line: str) -> list[str]:
     return line.split(":")[:6]
 
 
+# Each range ends where the next begins, and windows begin.
+@example(ranges=[(0, time, 10) for time in range(0, 200, 10)], marks=[], limits=(6, 5, 2), cut=1)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
     marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),

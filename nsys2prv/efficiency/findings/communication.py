@@ -6,7 +6,7 @@ waiting. Durations are of one clock each, so that errors of clocks don't matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -51,18 +51,7 @@ def _by_collective(kernels: pl.DataFrame, what: str) -> tuple[str, list[Number]]
     return text, [Number(f"{name}: {what}", lost, "ns") for name, lost in named]
 
 
-class ExposedCommunication(
-    FindingRule,
-    kind="exposed-communication",
-    title="Exposed communication: nothing computes while NCCL kernels run",
-    sees="NCCL kernels beside which no other kernel runs, without the time that they wait for the last rank",
-    needs=(rule.NCCL_KERNELS,),
-    cost="of each NCCL kernel the smaller one of its time beside no kernel, and the shortest duration over the ranks of its "
-    "collective: the rank that arrives last waits for none",
-    view="3-communication/overlap_of_communication",
-    advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
-    "independent work; less to move: gradient accumulation, compression, other parallelism.",
-):
+class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
     exposed_part = Threshold(
         "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
         "the last bucket of a step is always exposed",
@@ -91,54 +80,36 @@ class ExposedCommunication(
             alone=pl.col("transfer").is_null(),
         )
         # NCCL kernels that run at the same time are alone at the same time.
-        most = evidence.tables["devices"]["nccl_alone_ns"]
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.with_costs(lambda loss: min(loss.cost, most[loss.index]))
+        return losses.at_most(evidence.tables["devices"]["nccl_alone_ns"])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]
         return super().counts(loss, evidence) and is_exposed and loss.sums["events"] >= self.fewest_kernels.value
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        moving = Number("their time, waits for the last rank left out", losses.total("length"), "ns")
-        exposed = Number("part of it beside no other kernel", losses.cost / moving.value, "0 to 1")
-        text = (
-            f"NCCL kernels {losses} run {moving}, waits for the last rank left out, and in {exposed} of that no other kernel "
-            "runs"
-            + ("; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "")
-        )
+        moving = losses.total("length")
         of_last = losses.total("of_last")
         active = sum(map(evidence.active, losses.indices))
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= self.exposed_part.value * moving.value and of_last >= self.least.value * active
-        numbers = (
-            Number("NCCL kernels", losses.total("events")),
-            moving,
-            exposed,
-            Number("their waits for the last rank", losses.total("waits"), "ns"),
-            Number("of the exposed time, also exposed on the rank that arrives last", of_last, "ns"),
+        is_cause = of_last >= self.exposed_part.value * moving and of_last >= self.least.value * active
+        finding = self.finding(
+            losses,
+            kernels=losses.total("events"),
+            moving=moving,
+            exposed=losses.cost / moving,
+            waits=losses.total("waits"),
+            of_last=of_last,
+            alone="; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "",
         )
-        return Finding(text, losses, numbers, follows=None if is_cause else "straggler")
+        return replace(finding, follows=None if is_cause else "straggler")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Collectives take no time once all ranks are there."""
         return Without(without_transfers(built, finding.losses.indices), at_most=True)
 
 
-class StarvedBesideCommunication(
-    FindingRule,
-    kind="starved-beside-communication",
-    title="Exposed, but not blocking: collectives run, and the next kernel is not launched",
-    sees="time in which NCCL kernels run, nothing computes, and the next compute kernel is not launched yet, while its thread "
-    "neither waits for the device nor copies, allocates or calls MPI; by communicator and operation",
-    needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS),
-    cost="that time; where several NCCL kernels run at once it counts for each of their collectives, and once for the device "
-    "in the time that is saved",
-    view="3-communication/overlap_of_communication",
-    advice="Launch what does not need the result before it is needed, from the same or another thread: no work of the host "
-    "between the collective and the next kernel, CUDA graphs, prefetching of batches. The collective itself is not what costs "
-    "time.",
-):
+class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
@@ -166,14 +137,8 @@ class StarvedBesideCommunication(
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         kernels = _on_devices(self.kernels(evidence), losses)
         of_collectives, numbers = _by_collective(kernels, "nothing is launched beside it")
-        beside = Number("NCCL kernels run, and nothing computes", losses.total("exposed"), "ns")
-        part = Number("of it, nothing is launched", losses.cost / beside.value, "0 to 1")
-        text = (
-            f"NCCL kernels {losses} run for {beside} while nothing computes; for {time(losses.cost)} of it "
-            f"({part}) no kernel that could run beside them is launched, and the host does not wait for the "
-            f"device: {of_collectives}. A faster network would not win that"
-        )
-        return Finding(text, losses, (beside, part, *numbers))
+        beside, lost = losses.total("exposed"), time(losses.cost)
+        return self.finding(losses, numbers, beside=beside, lost=lost, part=losses.cost / beside, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time while devices are starved."""
@@ -181,19 +146,7 @@ class StarvedBesideCommunication(
         return None if starved is None else Without(without_gaps(built, _on_devices(starved, finding.losses)))
 
 
-class HiddenCommunication(
-    FindingRule,
-    kind="hidden-communication",
-    title="Hidden, but blocking: launched kernels wait for collectives that others hide",
-    sees="NCCL kernels beside which compute kernels run, while another compute kernel is launched and waits for them, next in "
-    "its stream or by an event; by communicator and operation",
-    needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS),
-    cost="of each such NCCL kernel the time from when it alone is waited for, as far as other kernels run beside it; saved is "
-    "what a replay gains in which these collectives take no time once all ranks are there",
-    view="3-communication/overlap_of_communication",
-    advice="The overlap only looks complete: put what does not need the collective before what does, on another stream; start "
-    "the collective earlier, in smaller pieces, or with higher priority of its stream.",
-):
+class HiddenCommunication(FindingRule, kind="hidden-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
     fewest = _FEWEST_KERNELS
     least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
     recurring = True
@@ -208,12 +161,8 @@ class HiddenCommunication(
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
-        lost = Number("launched kernels wait for hidden NCCL kernels", losses.cost, "ns")
-        text = (
-            f"{losses.occurrences:,} NCCL kernels {losses} run beside kernels that hide them, and others, which are "
-            f"launched, wait for them for {lost}: {of_collectives}. They could run beside what hides the collective"
-        )
-        return Finding(text, losses, (lost, *numbers))
+        kernels = f"{losses.occurrences:,}"
+        return self.finding(losses, numbers, kernels=kernels, lost=losses.cost, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """These collectives take no time once all ranks are there."""
@@ -310,18 +259,7 @@ def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 
-class ContentionSlowdown(
-    FindingRule,
-    kind="contention-slowdown",
-    title="Contention slowdown: kernels are slower beside communication",
-    sees="kernels that, after the same kernel of their stream, take clearly longer when an NCCL kernel runs as they start than "
-    "when nothing else does",
-    needs=(rule.NCCL_KERNELS,),
-    cost="executions beside NCCL kernels x difference of the means",
-    view="1-gpu-kernels/kernel_durations",
-    advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "
-    "points in time for collectives; compare with the time that overlap saves.",
-):
+class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NCCL_KERNELS,)):
     slowdown = Threshold(
         "least ratio of the durations beside and alone (means)", 1.2, "sharing the GPU always costs some percent", ""
     )
@@ -338,18 +276,18 @@ class ContentionSlowdown(
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         slowed = evidence.run.measured(NcclContention).slowed
         first = slowed.row(0, named=True)
-        name = evidence.kernel_name(event_types.KERNEL, first["value"])
         kernels = slowed["value"].n_unique()
-        alone = Number("mean duration alone, of the kernel that loses most", first["alone_mean"], "ns")
-        beside = Number("mean duration beside NCCL kernels", first["beside_mean"], "ns")
-        part = Number("part of its executions beside NCCL kernels", first["beside"] / first["executions"], "0 to 1")
-        text = (
-            f"{counted(kernels, 'kernel')} {losses}: {short(name)} takes {beside} when an NCCL "
-            f"kernel runs as it starts and {alone} otherwise ({part} of "
-            f"{first['executions']:,} executions are beside NCCL kernels)"
+        return self.finding(
+            losses,
+            which=counted(kernels, "kernel"),
+            kernels=kernels,
+            count=losses.occurrences,
+            name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
+            beside=first["beside_mean"],
+            alone=first["alone_mean"],
+            part=first["beside"] / first["executions"],
+            executions=f"{first['executions']:,}",
         )
-        numbers = (Number("kernels with a slowdown", kernels), Number("executions beside NCCL kernels", losses.occurrences))
-        return Finding(text, losses, (*numbers, alone, beside, part))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""

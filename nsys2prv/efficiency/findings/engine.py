@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
-from nsys2prv.efficiency.findings.finding import Finding, Loss
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
@@ -45,7 +45,7 @@ FINDINGS = Table(
     (
         Column.count("place", "1 for the one that costs the run most time; consequences of others come last"),
         Column.text("kind", "which rule: the names of docs/reference/findings.md"),
-        Column.text("title", "name for people"),
+        Column.text("title", "name for people, and who: the device or process where it costs most, its rank and node"),
         Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
         Column.ns("saved_ns", "time by which the run would be shorter without it"),
         Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
@@ -133,6 +133,7 @@ RULES: tuple[FindingRule, ...] = (
     idle.CreatingContext(),
     hosts.SynchronizationStalls(),
     hosts.DataLoading(),
+    memory.PagesPulledBack(),
     memory.SmallCopies(),
     launches.SmallGraphs(),
     launches.LaunchBound(),
@@ -156,6 +157,11 @@ RULES: tuple[FindingRule, ...] = (
     devices.Imbalance(),
     devices.ClockThrottling(),
     devices.IdleTensorCores(),
+    devices.FullPrecision(),
+    devices.FewBlocks(),
+    devices.TailWaves(),
+    devices.LayoutChanges(),
+    devices.UnfusedKernels(),
     idle.LittleGpuWork(),
     idle.StartUp(),
     idle.ShutDown(),
@@ -167,6 +173,8 @@ this order."""
 HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
 """All rules for runs without a GPU."""
 
+_MOST_OCCURRENCES = 5_000_000
+"""Occurrences that a change of the graph takes away one by one."""
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
@@ -198,7 +206,11 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
     saved = _saved(findings, evidence)
-    shown = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
+    shown = {
+        rule: hosts.in_program(finding, run, rule.host_times(finding, evidence))
+        for rule, finding in findings.items()
+        if saved[rule].ns >= _least(evidence)
+    }
     # What follows from a finding that is not shown stands for itself.
     kinds = {rule.kind for rule in shown}
     follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}
@@ -229,7 +241,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
     shown = worst.rows or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst.index)).tolist()
     return {
-        "title": rule.title,
+        "title": f"{rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,
         "saved_ns": saved.ns,
         "saved_how": saved.how,
@@ -245,6 +257,19 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "view": rule.view,
         "advice": rule.advice,
     }
+
+
+def _who(losses: Losses, evidence: Evidence) -> str:
+    """The device that loses most, with its ranks, or the process with its node; and how many there are."""
+    worst = losses.worst.index
+    if not evidence.devices:
+        task = evidence.rows.tasks[worst]
+        who = f"{task.name} on {task.node}"
+    else:
+        ranks = ranges(evidence.ranks_of([worst]))
+        who = evidence.name(worst) + (f" (rank {ranks})" if ranks else "")
+    several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}, most on " if len(losses) > 1 else ""
+    return f"on {several}{who}"
 
 
 def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
@@ -284,7 +309,10 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
     if graph is None or not _is_explained(evidence, graph):
         return saved
     costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
-    changes = {rule: rule.without(finding, evidence, graph.built) for rule, finding in costly.items()}
+    changes = {
+        rule: rule.without(finding, evidence, graph.built) if finding.losses.occurrences <= _MOST_OCCURRENCES else None
+        for rule, finding in costly.items()
+    }
     steps = {rule: change.step for rule, change in changes.items() if change is not None}
     # What is less is not replayed.
     gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
@@ -296,8 +324,8 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
             of_graph = _gained(gains[rule], is_bound=change.at_most or len(graph.built.open_ends) > 0)
-        # A replay counts, and of bounds the smaller one.
-        if of_graph.how == BY_REPLAY or of_graph.ns <= saved[rule].ns:
+        # Neither a replay nor a bound is above what devices lose.
+        if of_graph.ns <= saved[rule].ns:
             saved[rule] = of_graph
     return saved
 
@@ -323,4 +351,4 @@ def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     rows, devices = evidence.rows, finding.losses.indices
     is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
     is_counted = np.isin(rows.device, devices) | is_host
-    return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)
+    return graph.totals.on_rows(is_counted) + graph.totals.unexplained

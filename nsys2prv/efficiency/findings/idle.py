@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -46,17 +47,12 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-class IdleDevices(
-    FindingRule,
-    kind="idle-devices",
-    title="Idle devices: no other finding explains these gaps",
-    sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
-    needs=(rule.ALL_WORK,),
-    cost="sum of these gaps",
-    view="0-start-here/gaps",
-    advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
-    "thread does; NVTX ranges, call chains and samples show where in the program.",
-):
+def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
+    """Host threads that call CUDA or MPI, from the start to a time."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
+
+
+class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
@@ -73,47 +69,41 @@ class IdleDevices(
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = max(losses, key=lambda loss: loss.longest)
-        longest = Number("longest gap", worst.longest, "ns")
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (at + evidence.run.events.offset for at in worst.worst)
         alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
-        text = (
-            f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
-            f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
-            + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
-            + f". The launching threads meanwhile: {doing}"
+        finding = self.finding(
+            losses,
+            [Number(what, spent, "ns") for what, spent in activities.items()],
+            gaps=losses.occurrences,
+            spent=time(losses.cost),
+            longest=worst.longest,
+            begin=f"{begin / 1e9:.3f}",
+            end=f"{end / 1e9:.3f}",
+            name=evidence.name(worst.index),
+            alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            doing=doing,
         )
-        numbers = [Number("gaps", losses.occurrences), longest]
-        numbers += [Number(what, spent, "ns") for what, spent in activities.items()]
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        return replace(finding, follows="full-launch-queue" if is_late else None)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-        gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
-        if gaps is None:
-            return None
+        gaps = self.host_times(finding, evidence)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
 
 
-class StartUp(
-    FindingRule,
-    kind="start-up",
-    title="Long start-up: the first work of a GPU comes late",
-    sees="a long time before the first activity of any device",
-    needs=(rule.FIRST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
-    "communicators, and just-in-time compilation. In a long run it costs nothing.",
-):
+class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
@@ -127,7 +117,6 @@ class StartUp(
         longest = max(costs, default=0)
         if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
-        before = Number("time before the first activity", first, "ns")
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
         losses = Losses(
@@ -136,12 +125,11 @@ class StartUp(
         )
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
-        text = (
-            f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
-            f"that launch the first work meanwhile: {doing}"
-        )
-        numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return Finding(text, losses, [before, *numbers], wall=longest)
+        also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, finding.losses[0].end)
 
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
@@ -155,20 +143,16 @@ class StateRule(FindingRule):
     ----------
     states
         Places in `host_states.STATES`.
-    doing
-        What the threads do, for a sentence.
     """
 
     cost = "launch-starved time of devices in which their launching threads do this"
     states: Sequence[int]
-    doing: str
     shortest: Threshold | None = None
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
-        return evidence.run.measured(AbsentTime).of_hosts.filter(
-            pl.col("part").is_in([OF_STATES[state] for state in self.states])
-        )
+        parts = [OF_STATES[state] for state in self.states]
+        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
 
     def losses(self, evidence: Evidence) -> Losses:
         pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
@@ -182,67 +166,34 @@ class StateRule(FindingRule):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         longest = max(losses, key=lambda loss: loss.longest)
-        of_each = Number("time of a device, on average", losses.cost / len(losses), "ns")
-        at_most = Number("the longest without a break", longest.longest, "ns")
-        text = (
-            f"nothing runs {losses} for {of_each} on average, {percent(losses.cost / (evidence.length * evidence.devices))} of "
-            f"the time of all, while the launching thread {self.doing}; the longest without a break lasts {at_most}, on "
-            f"{evidence.name(longest.index)}"
+        return self.finding(
+            losses,
+            each=losses.cost / len(losses),
+            share=percent(losses.cost / (evidence.length * evidence.devices)),
+            longest=longest.longest,
+            name=evidence.name(longest.index),
         )
-        return Finding(text, losses, (of_each, at_most))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        pieces = self.pieces(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
-class CreatingCommunicators(
-    StateRule,
-    kind="creating-communicators",
-    title="Creation of NCCL communicators: devices wait for it",
-    sees="launch-starved time, also before the first work, while the launching thread is in calls that create NCCL "
-    "communicators (ncclCommInitRank, ncclCommSplit, ...)",
-    needs=(rule.CUDA_CALLS, rule.NCCL_RANGES),
-    view="3-communication/nccl_regions",
-    advice="In a long run it costs nothing: measure the part after it (--window). Create each communicator once, and only "
-    "those that are needed; create them while data are loaded (ncclCommInitRankConfig without blocking); name the network "
-    "interface (NCCL_SOCKET_IFNAME), so that NCCL does not look for one.",
-):
+class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
     least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (COMMUNICATOR,)
-    doing = "creates NCCL communicators"
     gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
 
 
-class CreatingContext(
-    StateRule,
-    kind="creating-context",
-    title="Creation of the CUDA context: the first call of a process takes long",
-    sees="launch-starved time, also before the first work, while the launching thread is in the first call of its process that "
-    "needs a CUDA context, and takes far longer than later ones",
-    needs=(rule.CUDA_CALLS,),
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="In a long run it costs nothing: measure the part after it (--window). Make the first call (cudaFree(0)) while "
-    "inputs are read; show processes only the GPUs that they use (CUDA_VISIBLE_DEVICES); keep the driver loaded (persistence "
-    "mode); load code when it is needed (CUDA_MODULE_LOADING=LAZY).",
-):
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
     least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (CONTEXT,)
-    doing = "creates the CUDA context of its process"
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
 
 
-class WaitingHosts(
-    StateRule,
-    kind="host-waits",
-    title="Hosts asleep or waiting: devices wait for threads that do not compute",
-    sees="launch-starved time in which the launching thread is in no CUDA or MPI call, and sleeps or waits: it is off its CPU, "
-    "or in a call of the OS runtime that waits",
-    needs=(rule.CUDA_CALLS, rule.HOST_STATES),
-    view="0-start-here/host_activity",
-    advice="See what it waits for: record calls of the OS runtime and their call chains (-t osrt), look at the thread that "
-    "wakes it. Sleeps in loops that ask for something are often too long; locks and I/O can be left to other threads than "
-    "the one that launches.",
-):
+class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
     least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
     states = WAITING
-    doing = "sleeps, waits or gets no CPU"
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
@@ -271,17 +222,7 @@ class WaitingHosts(
         return Finding(text, losses, numbers)
 
 
-class ShutDown(
-    FindingRule,
-    kind="shut-down",
-    title="Long shut-down: nothing runs on GPUs at the end",
-    sees="a long time after the last activity of any device",
-    needs=(rule.LAST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
-    "(--capture-range). The profiler's own work at its end is in this time, too.",
-):
+class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -291,24 +232,12 @@ class ShutDown(
         lost, place = evidence.length - last, (last, evidence.length)
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        after = Number("time after the last activity", lost, "ns")
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
         losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
-        return Finding(text, losses, (after,), wall=lost)
+        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
-class LittleGpuWork(
-    FindingRule,
-    kind="little-gpu-work",
-    title="Hardly any GPU work: devices are idle nearly all the time",
-    sees="devices on which nothing runs for nearly all of the window",
-    needs=(rule.ANY_WORK,),
-    cost="the idle time of each device",
-    view="0-start-here/gaps",
-    advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
-    "GPU more of the work, or use fewer GPUs.",
-):
+class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -318,12 +247,9 @@ class LittleGpuWork(
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
         running = table["active_ns"].to_list()
-        busiest = Number("time in which anything runs on it", max(running), "ns")
-        part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), "0 to 1")
-        if not busiest.value or part.value > self.largest.value:
+        busiest, part = max(running), max(running) / max(length, 1)
+        if not busiest or part > self.largest.value:
             return None
-        computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), "ns")
-        active = Number("time from the first to the last activity", evidence.active_time, "ns")
         places = [
             (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
         ]
@@ -331,9 +257,16 @@ class LittleGpuWork(
             Loss(device, 1, length - busy, 0, length, place)
             for device, (busy, place) in enumerate(zip(running, places, strict=True))
         )
-        text = (
-            f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
-            f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
-            f"activity it is {active}"
+        return self.finding(
+            losses,
+            wall=length - busiest,
+            part=part,
+            busiest=busiest,
+            length=time(length),
+            which=counted(evidence.devices, "GPU"),
+            computing=int(table["kernels_ns"].to_numpy().max()),
+            active=evidence.active_time,
         )
-        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, evidence.length)

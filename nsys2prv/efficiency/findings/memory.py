@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -10,12 +11,11 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
@@ -49,8 +49,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        losses = Losses.of(self.run, occurrences, ("length", "bytes"))
-        return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
+        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(most)
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -82,16 +81,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
 
 
-class SmallCopies(
-    FindingRule,
-    kind="small-copies",
-    title="Small copies: latency instead of bandwidth",
-    sees="many copies that are too small for the bandwidth, in which no kernel runs",
-    needs=(rule.COPY_SIZES,),
-    cost="time of the copies in which no kernel runs, and of short gaps between two of them",
-    view="7-memory/copy_size",
-    advice="Put small pieces into one buffer and copy that, or make them on the device.",
-):
+class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
     longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
     fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
@@ -114,25 +104,29 @@ class SmallCopies(
         )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        number = Number("copies", losses.occurrences)
-        mean = Number("mean size", losses.total("bytes") / losses.occurrences, "bytes")
-        between = Number("time in gaps between them", losses.total("between"), "ns")
-        text = (
-            f"{number} copies {losses} of {mean} on average take {time(losses.cost)} in which no kernel "
-            f"runs, {between} of it in gaps between two of them"
+        return self.finding(
+            losses,
+            copies=losses.occurrences,
+            mean=losses.total("bytes") / losses.occurrences,
+            spent=time(losses.cost),
+            between=losses.total("between"),
         )
-        return Finding(text, losses, (number, mean, between))
 
 
-class SynchronousCopies(
-    GapRule,
-    kind="synchronous-copies",
-    title="Synchronous copies: devices wait while their host waits for copies",
-    sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
-    "yet.",
-):
+class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
+    longest = Threshold(
+        "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
+    )
+    fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
+    least = least_share(0.02, "less is not worth a prefetch")
+    gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """No launch ends these gaps: the graph does not know them."""
+        return None
+
+
+class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
@@ -149,18 +143,10 @@ class SynchronousCopies(
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        copying = losses.share("copying", "part of the gaps in these calls")
-        calls = evidence.tables["cuda_calls"]
-        waiting = calls.filter((pl.col("category") == "memory") & ~pl.col("call").str.contains("Async"))
-        synchronous = Number("calls of synchronous functions", int(waiting["count"].sum()))
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, while the launching thread is in calls that "
-            f"copy or set memory ({copying} of the gaps); {synchronous} calls are of synchronous functions"
-        )
-        in_them = Number("time in them", int(waiting["total_ns"].sum()), "ns")
-        return Finding(text, losses, (gaps, mean, copying, synchronous, in_them))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
+        calls = evidence.tables["cuda_calls"].filter(is_synchronous)
+        return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
 # -- copies during which nothing computes ---------------------------------------------------------
@@ -179,12 +165,12 @@ class _LargeCopies(FindingRule):
     ----------
     copies
         Which they are.
-    of_memory
-        The same for the text.
+    can_be_faster
+        Whether the memory makes them slow.
     """
 
     copies: pl.Expr
-    of_memory = ""
+    can_be_faster = True
     recurring = or_large = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -192,19 +178,26 @@ class _LargeCopies(FindingRule):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
-        copies = Number("copies", losses.occurrences)
-        mean = Number("mean size", moved / losses.occurrences, "bytes")
-        spent = Number("their time", length, "ns")
-        exposed = Number("part of it beside no kernel", losses.cost / length, "0 to 1")
-        text = (
-            f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
-            f"during {exposed} of that no kernel runs"
+        factor = self.factor(evidence)
+        # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
+        speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
+        kernels = evidence.tables["devices"]["kernels_ns"]
+        saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
+        hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
+        hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
+        pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
+        return self.finding(
+            losses,
+            wall=saved,
+            copies=losses.occurrences,
+            mean=moved / losses.occurrences,
+            speed=f"{moved / length:.1f}",
+            spent=length,
+            exposed=losses.cost / length,
+            hiding=hiding,
+            factor=factor,
+            further=hidden + pinned,
         )
-        numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
-        if factor is not None:
-            text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
-            numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
-        return Finding(text, losses, numbers)
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -218,21 +211,10 @@ class _LargeCopies(FindingRule):
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
-class PageableCopies(
-    _LargeCopies,
-    kind="pageable-copies",
-    title="Pageable copies that should be pinned",
-    sees="large copies between device and pageable memory, again and again",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/copy_source",
-    advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
-    "kernels.",
-):
+class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
-    of_memory = " between device and pageable memory"
 
     def factor(self, evidence: Evidence) -> float | None:
         """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
@@ -243,47 +225,19 @@ class PageableCopies(
         return pinned / pageable if pageable and pinned is not None else None
 
 
-class ExposedCopies(
-    _LargeCopies,
-    kind="exposed-copies",
-    title="Exposed copies: nothing computes while copies run that could overlap",
-    sees="large copies, but those of pageable and of unified memory, beside which no kernel runs",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/overlap_of_copies",
-    advice="Copy the next batch on a separate stream while the device computes; fuse copies inside the device into kernels; "
-    "keep data on the device.",
-):
+class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
     smallest = _SMALLEST
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
     fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
+    can_be_faster = False
     copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """Kernels can hide no more than the time that they take."""
-        finding, table = super().describe(losses, evidence), evidence.tables["devices"]
-        names = [evidence.name(loss.index) for loss in losses]
-        hiding = int(table.filter(pl.col("device").is_in(names))["kernels_ns"].to_numpy().max())
-        if hiding >= finding.saved:
-            return finding
-        number = Number("kernels that they can run beside", hiding, "ns")
-        text = f"{finding.text}; kernels run for {number}, and can hide no more of them"
-        return replace(finding, text=text, numbers=[*finding.numbers, number], wall=hiding)
 
-
-class Allocations(
-    GapRule,
-    kind="allocations",
-    title="Allocations: devices wait while memory is allocated or freed",
-    sees="gaps after work in which the launching thread allocates or frees memory, again and again",
-    cost="time of these calls in the gaps; of the whole gap where they are most of it",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-):
+class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
@@ -301,76 +255,13 @@ class Allocations(
         dominates=dominates,
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        text = (
-            f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
-            f"{mean} on average and {longest} at most"
-        )
-        mean, longest = replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")
-        return Finding(text, losses, (gaps, mean, longest))
-
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
         return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
 
 
-@dataclass(frozen=True)
-class FaultTimes(Measurement):
-    """Times in which page faults of devices are handled, or pages migrate.
-
-    Attributes
-    ----------
-    faults
-        Of each device, faults that were recorded, in groups of neighbours.
-    handled
-        Of each device, ns: faults are handled.
-    waited
-        Of each part of the run (PARTS) and device, ns: that, or pages migrate.
-    """
-
-    faults: Numbers
-    handled: Numbers
-    waited: Numbers
-
-
-def fault_times(run: MeasuredRun) -> FaultTimes:
-    """Page faults and migrations of a run."""
-    rows, edges = run.events.rows, ("row", "start", "end")
-    labels = [event_types.COPY_KINDS[kind] for kind in OF_UNIFIED_MEMORY]
-    migrations = [value_of(run, event_types.MEMORY_OPERATION, label) for label in labels]
-    is_migration = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(migrations)
-    faults = run.frame(PAGE_FAULTS).select(pl.col(edges).cast(pl.Int64))
-    moved = run.operations.filter(is_migration).select(pl.col(edges).cast(pl.Int64))
-    of_faults, of_both = (rows.located(events).filter(pl.col("device") >= 0) for events in (faults, pl.concat([faults, moved])))
-    counts = np.bincount(of_faults["device"].to_numpy(), minlength=len(rows.devices))
-    return FaultTimes(counts, _covered(run, of_faults).sum(axis=0), _covered(run, of_both))
-
-
-def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
-    """Time that events cover, by the part of the run that they begin in, and device, ns."""
-    open_times = segments(Intervals.of(*(events[name].to_numpy() for name in ("device", "start", "end"))))
-    is_open = open_times.counts[0] > 0
-    part = pl.select(part_of(pl.lit(pl.Series(open_times.begin[is_open])), run.events.length)).to_series().to_numpy()
-    covered: Numbers = np.zeros((PARTS, len(run.events.rows.devices)), dtype=np.int64)
-    np.add.at(covered, (part, open_times.group[is_open]), open_times.length[is_open])
-    return covered
-
-
-class UnifiedMemory(
-    FindingRule,
-    kind="unified-memory",
-    title="Unified memory: kernels and hosts wait for pages that migrate",
-    sees="many migrations of pages, to the device when kernels touch them and to the host when it does, and whether both "
-    "happen",
-    needs=(rule.UNIFIED_MEMORY,),
-    cost="time of the migrations, and in which page faults are handled where that was recorded, also beside kernels: these, or "
-    "the host, wait for the pages",
-    view="7-memory/copies",
-    advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
-    "that the host reads in separate memory.",
-):
+class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold(
         "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"
@@ -390,28 +281,31 @@ class UnifiedMemory(
         there, back = (
             self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
         )
-        moved = Number("bytes to the device", there.total("bytes"), "bytes")
-        returned = Number("bytes to the host", back.total("bytes"), "bytes")
-        to_device = Number("time of migrations to the device", there.cost, "ns")
-        to_host = Number("time of migrations to the host", back.cost, "ns")
-        total = moved.value + returned.value
-        less = Number(
-            "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(total, 1), "0 to 1"
+        moved, returned = there.total("bytes"), back.total("bytes")
+        fewer = min(moved, returned) / max(moved + returned, 1)
+        of_devices = pl.col("device").is_in(devices)
+        faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
+        faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
+        handled = int(together(faults)["cost"].sum())
+        finding = self.finding(
+            losses,
+            number=losses.occurrences,
+            moved=moved,
+            returned=returned,
+            fewer=fewer,
+            to_device=there.cost,
+            to_host=back.cost,
+            size=str(Number("", (moved + returned) / losses.occurrences, "bytes")),
+            turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
+            faults=faults.height,
+            handled=handled,
         )
-        number = Number("migrations", losses.occurrences)
-        text = (
-            f"{number} migrations {losses} bring {moved} of unified memory to the device in {to_device}, and {returned} to the "
-            f"host in {to_host}, {Number('', total / number.value, 'bytes')} each"
-            + (": pages migrate back and forth" if less.value >= self.both_ways.value else "")
-        )
-        waits = evidence.run.measured(FaultTimes)
-        faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
-        handled = Number("time in which these are handled", int(waits.handled[devices].sum()), "ns")
-        numbers = (number, moved, returned, less, to_device, to_host, faults, handled)
-        if not faults.value:
-            text += "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
-            return Finding(text, losses, numbers, is_bound=False)
-        waiting = losses.with_costs(lambda loss: int(waits.waited[:, loss.index].sum()))
-        # Devices that wait in the same part of the run wait together.
-        together = int(waits.waited[:, devices].max(axis=1).sum())
-        return Finding(f"{text}; page faults of kernels are handled for {handled}", waiting, numbers, wall=together)
+        if faults.is_empty():
+            unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+            return replace(finding, text=finding.text + unknown, is_bound=False)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(of_devices & pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        edges = pl.col(faults.columns).cast(pl.Int64)
+        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
+        waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
+        text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
+        return replace(finding, text=text, losses=waiting)

@@ -14,7 +14,6 @@ for the last call of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,18 +72,13 @@ LOADING = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
 
 @dataclass(frozen=True)
 class BuiltGraph:
-    """The graph of a run with what its numbers mean.
+    """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
     Attributes
     ----------
-    graph
-        Settled.
-    labels
-        Of its moments.
     left_out
-        Edges that would have gone back in time, by kind of edge.
-    context
-        The run.
+        Edges that would have gone back in time, by kind of edge; `backward` are the moments, in order, at which those between
+        different tasks would end.
     counted_rows
         Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
         for is often not known.
@@ -93,10 +87,7 @@ class BuiltGraph:
     open_ends
         Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
         matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    open_collectives
-        How many of these are of collectives, and not of sends and receives of NCCL.
-    backward
-        Moments, in order, at which an edge from another clock would end that goes back in time.
+        `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
@@ -126,19 +117,13 @@ def graph_of_events(events: RunEvents) -> BuiltGraph:
 
 
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
-    """The graph of a run that is measured.
-
-    Parameters
-    ----------
-    nccl
-        NCCL kernels and their collectives.
-    by_events, blocked
-        Waits for CUDA events, and for places in launch queues.
-    """
+    """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
+    waits for CUDA events, and for places in launch queues."""
     by_thread = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
-    operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
+    operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
+    calls = run.calls.filter(pl.Series(_is_outside_calls(run, by_thread)))
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
@@ -166,10 +151,6 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     del points, parts, before
     backward = edges.backward(run.events.rows.task)
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
-
-
-def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
-    return events if is_part.all() else events.filter(pl.Series(is_part))
 
 
 # -- intervals ----------------------------------------------------------------------------------------------------------
@@ -237,11 +218,6 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
 # -- edges --------------------------------------------------------------------------------------------------------------
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    for low in range(0, size, BLOCK):
-        yield slice(low, min(low + BLOCK, size))
-
-
 def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
     moments are their starts."""
@@ -282,20 +258,13 @@ def _add_copy_engines(parts: GraphParts) -> Mask:
 
 
 def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch.
-
-    Parameters
-    ----------
-    before
-        Of each moment of a device the end before it on its stream.
-    is_held
-        Which starts waited for an event.
-    """
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream
+    (`before`), and the launch. `is_held`: which starts waited for something else."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
-    for block in _blocks(len(of_device)):
-        moments = of_device[block]
+    for low in range(0, len(of_device), BLOCK):
+        moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
@@ -390,11 +359,10 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    for block in _blocks(len(points.moments)):
-        is_host = points.is_host[block] & (before[block] != NO_MOMENT) & ~is_replaced[block]
-        for weight, is_part in ((WHOLE, is_host & ~is_woken[block]), (0, is_host & is_woken[block])):
-            moments = np.flatnonzero(is_part) + block.start
-            edges.add(EdgeKind.HOST, before[moments], moments, weight)
+    is_host = points.is_host & (before != NO_MOMENT) & ~is_replaced
+    for weight, is_part in ((WHOLE, is_host & ~is_woken), (0, is_host & is_woken)):
+        moments = np.flatnonzero(is_part)
+        edges.add(EdgeKind.HOST, before[moments], moments, weight)
     follows = before[woken] != NO_MOMENT
     edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
     # A thread that appears was created before, or waited for another one that launches on its stream.

@@ -240,9 +240,10 @@ def test_a_message_that_runs_backwards_is_counted(tmp_path: Path) -> None:
     assert check_trace(summary.prv).counts["backward_messages"] == 1
 
 
-def test_who_waits_before_the_send_does_not_make_a_message_run_backwards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [150, 200])
+def test_who_waits_before_the_send_does_not_make_a_message_run_backwards(tmp_path: Path, sent: int) -> None:
     sender, receiver = rank_report(0), rank_report(1)
-    sender.mpi_p2p("MPI_Send", 150, 310, partner=1, size=8)
+    sender.mpi_p2p("MPI_Send", sent, 310, partner=1, size=8)
     receiver.mpi_p2p("MPI_Recv", 100, 200, partner=0, size=8)
     summary = translate_unaligned(tmp_path, sender, receiver)
     assert summary.content["messages"]["backward"] == 0
