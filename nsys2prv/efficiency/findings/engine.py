@@ -76,7 +76,6 @@ FINDINGS = Table(
         Column.text("advice", "what people do about it"),
     ),
     when="something that a rule of docs/reference/findings.md names",
-    order=30,
 )
 
 FINDING_DEVICES = Table(
@@ -123,7 +122,7 @@ FINDING_CHECKS = Table(
         Column.text("result", "`found`, `not found` or `not decidable`"),
         Column.text("reason", "why it is not decidable, found and not shown, or can't be seen; null otherwise"),
     ),
-    page=OnPage("overview", place=1),
+    page=OnPage("overview"),
 )
 
 # -- rules ----------------------------------------------------------------------------------------

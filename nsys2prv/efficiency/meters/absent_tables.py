@@ -140,7 +140,6 @@ ABSENT_TIME = Table(
     (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
      *_PARTS_OF_TIME,
      Column.ns("off_cpu_ns", "`starved_off_cpu_ns`; null where scheduling was not recorded")),
-    order=500,
     page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
         "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",
         "copy_ns", "queued_ns", "undecided_ns", "shut_down_ns"), worst_first="absent_ns"),

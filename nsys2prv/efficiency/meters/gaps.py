@@ -48,7 +48,6 @@ GAPS = Table(
         Column.ns("total_ns", "sum of lengths"),
         *_CAUSES,
     ),
-    order=550,
     page=OnPage("gaps", columns=("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "computing_ns", "off_cpu_ns",
         "launch_ns", "synchronization_ns", "mpi_ns", "unknown_ns"), worst_first="total_ns", cells=8_000),
 )  # fmt: skip
@@ -69,7 +68,7 @@ LONGEST_GAPS = Table(
     ),
     page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "computing_ns",
         "off_cpu_ns", "synchronization_ns", "mpi_ns")),
-    console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until")), place=90),
+    console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until"))),
 )  # fmt: skip
 
 

@@ -75,10 +75,9 @@ NCCL_OPERATIONS = Table(
         Column.rate("bus_bandwidth", "best bandwidth x the factor of nccl-tests for the operation; null without size or ranks"),
     ),
     when="NCCL kernels",
-    order=700,
-    page=OnPage("communication", place=2, worst_first="total_ns"),
+    page=OnPage("communication", worst_first="total_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth", "bus_bandwidth"),
-        place=60, spare=("bandwidth", "count")),
+        spare=("bandwidth", "count")),
 )  # fmt: skip
 
 MOST_COLLECTIVES = 200
@@ -111,10 +110,9 @@ NCCL_WAITS = Table(
         Column.mean_ns("margin_ns", "how far starts of two ranks can be wrong against each other, median; null when not known"),
     ),
     when="NCCL collectives of two devices or more",
-    order=720,
-    page=OnPage("communication", place=5),
+    page=OnPage("communication"),
     console=OnConsole(("communicator", "collectives", ("residence_ns", "time in them"), "transfer_ns", ("waiting_ns", "rest"),
-        "waited_ns", ("undecided_ns", "not decidable")), place=60, spare=("waiting_ns", "collectives")),
+        "waited_ns", ("undecided_ns", "not decidable")), spare=("waiting_ns", "collectives")),
 )  # fmt: skip
 NCCL_STRAGGLERS = Table(
     "nccl_stragglers",
@@ -134,11 +132,12 @@ NCCL_STRAGGLERS = Table(
         *_RESIDENCE,
         Column.ns("late_start_ns", "start skew: sum of how much later than the first rank it starts, likewise"),
         Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
+        Column.count("rank", "rank of the task; null when it has none"),
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=6, worst_first="caused_ns"),
+    page=OnPage("communication", worst_first="caused_ns"),
     console=OnConsole(("task", "collectives", "decided", "last", "waited_ns", ("caused_ns", "others waited"),
-        ("undecided_ns", "not decidable")), place=60, spare=("decided", "waited_ns")),
+        ("undecided_ns", "not decidable")), spare=("decided", "waited_ns")),
 )  # fmt: skip
 NCCL_COLLECTIVES = Table(
     "nccl_collectives",
@@ -160,7 +159,7 @@ NCCL_COLLECTIVES = Table(
         *_RESIDENCE,
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=7),
+    page=OnPage("communication"),
 )
 
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
@@ -216,10 +215,12 @@ class Nccl(Measurement):
         waits, communicator = self.waits, pl.col("communicator_name")
         device = self.run.device_names(pl.col("device"))
         task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
+        ranks = {number: of_task.rank for number, of_task in enumerate(self.run.events.rows.tasks)}
+        rank = pl.col("task").replace_strict(ranks, return_dtype=pl.Int64)
         return {
             NCCL_OPERATIONS: _by_size(self.kernels),
             NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device),
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device, rank=rank),
             NCCL_COLLECTIVES: _longest_waits(waits).with_columns(communicator=communicator, last_task=last_task, device=device),
         }
 
