@@ -24,6 +24,7 @@ _ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("absent_regions", "absent_iterations", "absent_stretches"), _STATES_OF_STARVED),
     **dict.fromkeys(("gaps", "longest_gaps"), frozenset(f"{name}_ns" for name in _LATER_STATES)),
     "findings": frozenset({"saved_how"}),
+    "threads": frozenset({"off_cpu_ns"}),
 }
 """Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""
 
