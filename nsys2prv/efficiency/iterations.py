@@ -4,18 +4,16 @@
 nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
 inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
 
-**Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders,
-run ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a
-mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth; where their
-times repeat only after several of them, so many are one. Of all marks the one counts whose like segments hold most of the time
-of the work; of nearly equal ones that with the shortest period. A longer one counts more where each of its segments has equally
-many of the segments of the shorter one that are unlike: layers repeat inside of a step. If no mark holds much more than half,
-every second, third, ... execution is tried as well: time steps may begin in turn with either direction. An iteration begins at
-the operation that the device is idle longest before.
+**Period.** Looked at is the stream of a task and device with most time in kernels: others, such as those of data loaders, run
+ahead of it and behind. Each operation that is executed some times over the time of the work is tried as a mark. Segments
+between two of its executions are alike where their histograms of names are; where their times repeat only after several of
+them, so many are one. Of all marks the one counts whose like segments hold most of the time of the work; of nearly equal ones
+that with the shortest period, unless each segment of a longer one has equally many that are unlike: layers repeat inside of a
+step. If no mark holds much more than half, every n-th execution is tried: time steps may begin in turn with either direction.
+An iteration begins at the operation that the device is idle longest before.
 
-**Numbers.** Iterations of several tasks that belong together have one number. Which do is known from collectives that end
-together, from counts where recordings of both begin before their first iteration, or from times where those are near. Else it
-is not decidable.
+**Numbers.** Which iterations of several tasks are the same ones is known from collectives that end together, from counts where
+recordings of both begin before their first iteration, or from times that are near. Else it is not decidable.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
+from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.row_order import distinct, in_content_order
@@ -144,8 +142,8 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
         names = names.with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
         names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
     else:
-        slots = NamedRanges(run.events, [requested]).slots
-        names = names.join(slots, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
+        called = named_ranges(run.events, [requested])
+        names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     ranges = _outermost(_repeated(ranges) if requested is None else ranges)
