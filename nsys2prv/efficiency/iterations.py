@@ -42,41 +42,30 @@ _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
 _NEARLY_ALL = 0.9
 """Share of tasks, iterations, collectives and operations for which something has to be true."""
-_MOST_NAMES = 24
-"""Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
-
-_SAMPLED_LAUNCHES = 100_000
-_LEAST_LAUNCHED, _LEAST_BY_THREAD = 0.6, 0.2
-"""Shares of launches that must be inside the ranges of a name, and be made there by the thread of the range: ranges of data
-loaders go on beside the work of others."""
-_NEARLY_MOST = 0.95
-"""Of ranges inside each other the shortest counts whose share is at least so much of the largest share."""
+_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
+"""Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
+_LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
+"""Shares of launches: inside the ranges of a name; by the thread of the range, as ranges of data loaders go on beside the work
+of others; and relative to the largest share, as of ranges inside each other the shortest count."""
 _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-
-_LEAST_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.9
-"""Share of the time of work that must be in like segments; of every n-th execution more, as these are so by chance, too."""
-_HARDLY_COVERED = 0.6
-"""Share up to which every n-th execution is tried: parts of two kinds that take turns have half each."""
+_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.6, 0.9
+"""Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
+kinds that take turns have half each; and that these must have, as they are alike by chance, too."""
+_MOST_EXECUTIONS = 12
+"""Executions of a name in one iteration, where none recurs once in each."""
 _LIKE = 0.1
 """Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same."""
-_FINER = 0.02
-"""Share of work that a shorter period may leave out and still count more than a longer one."""
-_INTERRUPTED = 0.75
-"""Share of the segments of a longer period that has equally many unlike segments of a shorter one."""
+_HISTOGRAM_NAMES = 64
+"""Columns of a histogram: names with most executions; the last one is for all others."""
+_FINER, _INTERRUPTED = 0.02, 0.75
+"""Share of work that a shorter period may leave out and still count more than a longer one, unless that share of the segments
+of the longer one has equally many of its segments that are unlike."""
 _MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
 """Segments after which times repeat at most; how many must differ from the next one, so that it can be told; and which share
 of that may differ from the n-th next."""
-_MOST_EXECUTIONS = 12
-"""Executions of a name in one iteration, where none recurs once in each."""
-_MOST_MARKS = 100_000
-"""Executions of a name that is tried as a mark."""
-_HISTOGRAM_NAMES = 64
-"""Columns of a histogram: names with most executions; the last one is for all others."""
-_SAMPLED_ITERATIONS = 40
-"""Iterations in which the operation is looked for that begins them."""
 _SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("group", "number", "begin", "end"), pl.Int64),
     "is_cut": pl.Boolean,

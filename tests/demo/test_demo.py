@@ -253,6 +253,8 @@ def test_copies_of_batches_are_pageable_or_pinned(pageable: bool, kind: int) -> 
 
     assert copies["srcKind"].unique().to_list() == [kind]
     assert (copies["returned"] > copies["end"]).all() == pageable
+    # Work reaches the device after the call that launches it.
+    assert (copies["returned"] < copies["start"]).all() == (not pageable)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,28 +11,6 @@ from nsys2prv.errors import UnrelatedReports
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
-
-from .conftest import Translated
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_any_order_of_reports_gives_the_same_trace(seed: int, translation: Callable[[str], Translated], tmp_path: Path) -> None:
-    in_order = translation("v100x8")
-    summary = translate(random.Random(seed).sample(in_order.reports, len(in_order.reports)), tmp_path / "trace")
-
-    for suffix in (".prv", ".pcf", ".row"):
-        assert summary.prv.with_suffix(suffix).read_bytes() == in_order.trace.path.with_suffix(suffix).read_bytes()
-    assert [task["rank"] for task in summary.content["tasks"]] == list(range(8))
-    assert summary.content["run"] == {"ranks": list(range(8)), "size": 8, "missing": [], "findings": []}
-
-
-@pytest.mark.thorough
-def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path) -> None:
-    reports = sorted((real_reports / "v100x8").glob("*.sqlite"))[:4]
-    run = translate(reports, tmp_path / "trace").content["run"]
-    assert len(run["ranks"]) == len(run["missing"]) == 4
-    assert [finding["about"] for finding in run["findings"]] == ["missing ranks"]
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from support.acting import screen_fault
 from nsys2prv import errors
 from nsys2prv.paraver.check import check_trace
 
-from .commands import Commands, Run
+from .commands import Run
 
 MOST_BYTES = 2 << 30
 """Memory that no small input may take."""
@@ -96,7 +96,7 @@ class Attempt:
     outputs
         How names of files begin that may be new or other ones after success.
     circumstances
-        Further arguments of `Commands.run`.
+        Further arguments of `run_command`.
     judge
         What is wrong after the run, or None, in place of the usual rules.
     """
@@ -105,4 +105,4 @@ class Attempt:
     names: str = ""
     outputs: Collection[str] = ("OUT",)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
-    judge: Callable[[Run, Surroundings, Commands], str | None] | None = None
+    judge: Callable[[Run, Surroundings], str | None] | None = None
