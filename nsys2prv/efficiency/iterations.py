@@ -135,13 +135,12 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
         names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
-    ranges = _outermost(_repeated(ranges) if requested is None else ranges)
-    launches = run.launches.select(
-        "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
-    )
-    launches = rows.located(launches)
+    group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
+    launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
     if requested is None:
-        ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
+        ranges = _most_likely(_outermost(_repeated(ranges)), launches)
+    else:
+        ranges = _outermost(ranges)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
@@ -174,7 +173,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """The name whose ranges are iterations, by what is launched in them and by their rhythm: a row, or none."""
+    """The ranges of the name whose ranges are iterations, by what is launched in them and by their rhythm, or none."""
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
     by_thread, distance, start = pl.col("is_by_thread"), pl.col("distance"), pl.col("start")
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
@@ -193,7 +192,8 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
         (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
     )
     likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
-    return likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
+    likely = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
+    return ranges.join(likely.head(1), on="name", how="semi", maintain_order="left")
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -250,9 +250,9 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, group_of_row)
     if not any(_tried(work) for work in works.values()):
-        times = f"{_LEAST_ITERATIONS + 1} times or more over the time of the work"
-        raise _NoIterations(f"no kernel, copy or collective is executed {times}")
-    bounded = [pl.DataFrame(schema=_SCHEMA)]
+        times = _LEAST_ITERATIONS + 1
+        raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
+    bounded: list[pl.DataFrame] = []
     remaining = sorted(works, key=lambda group: (-works[group].height, group))
     while remaining:
         # The period of one group is looked for, and counts for all that have it, too.
@@ -260,15 +260,14 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
         if (period := _best_period(works[sampled])) is not None:
             begin = _first_operation(works[sampled], period)
             periods = {group: _period(works[group], period.key, period.stride, period.together) for group in remaining}
-            bounded += [
-                _bounded_by_period(works[group], group, of_group, *begin) for group, of_group in periods.items() if of_group
-            ]
-            unmarked = [group for group, of_group in periods.items() if of_group is None]
+            marked = {group: of_group for group, of_group in periods.items() if of_group is not None}
+            bounded += [_bounded_by_period(works[group], group, marked[group], *begin) for group in marked]
+            unmarked = [group for group in remaining if group not in marked]
         remaining = unmarked
-    if len(bounded) == 1:
-        is_alone = all(work["key"].n_unique() == 1 for work in works.values())
-        no_period = "the sequence of kernels, copies and collectives has no period"
-        raise _NoIterations("one kernel repeats alone" if is_alone else no_period)
+    if not bounded:
+        if all(work["key"].n_unique() == 1 for work in works.values()):
+            raise _NoIterations("one kernel repeats alone")
+        raise _NoIterations("the sequence of kernels, copies and collectives has no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
@@ -363,13 +362,11 @@ def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Pe
 
 def _names_before(key: Numbers, marks: Numbers) -> Numbers:
     """For each mark a row: how often each name was executed between the first mark and this one."""
-    often = np.argsort(-np.bincount(key), kind="stable")
-    column = np.minimum(np.argsort(often), _HISTOGRAM_NAMES - 1)
-    columns = min(len(often), _HISTOGRAM_NAMES)
+    turn = np.argsort(np.argsort(-np.bincount(key), kind="stable"))
+    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
     segment = np.repeat(np.arange(1, len(marks)), np.diff(marks))
     places = segment * columns + column[key[marks[0] : marks[-1]]]
-    counts = np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns)
-    return np.cumsum(counts, axis=0)
+    return np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
 
 
 def _is_interrupted(period: _Period, longer: _Period) -> bool:
@@ -459,16 +456,17 @@ def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> p
 def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[int, Numbers]) -> int | None:
     """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
-    near = _TOGETHER * float(np.median(np.diff(of_reference)))
+    period = max(float(np.median(np.diff(of_reference))), 1.0)
     ends, ends_of_reference = (collectives.get(frame["group"][0], begins[:0]) for frame in (part, reference))
-    if 0 < len(ends) == len(ends_of_reference) and np.mean(np.abs(ends - ends_of_reference) <= near) >= _NEARLY_ALL:
+    if len(ends) == len(ends_of_reference):
         place, expected = np.searchsorted(begins, ends), np.searchsorted(of_reference, ends_of_reference)
         is_inside = (place > 0) & (expected > 0)
-        return round(float(np.median((expected - place)[is_inside])))
+        is_together = np.abs(ends - ends_of_reference)[is_inside] <= _TOGETHER * period
+        if is_inside.any() and is_together.mean() >= _NEARLY_ALL:
+            return round(float(np.median((expected - place)[is_inside])))
     if len(begins) == len(of_reference) and not (part["is_cut"][0] or reference["is_cut"][0]):
         return 0
     compared = min(len(begins), len(of_reference))
-    late = begins[:compared] - of_reference[:compared]
-    shift = round(float(np.median(late)) * _TOGETHER / near)
-    is_near = np.abs(late - shift * near / _TOGETHER) <= near
-    return shift if is_near.mean() >= _NEARLY_ALL else None
+    late = (begins[:compared] - of_reference[:compared]) / period
+    shift = round(float(np.median(late)))
+    return shift if np.mean(np.abs(late - shift) <= _TOGETHER) >= _NEARLY_ALL else None
