@@ -176,11 +176,11 @@ class MeasuredRun:
         low, high = self._span
         if low == 0 and self.events.recorded == high:
             return events
-        start = pl.col("start")
-        if collection.samples:
-            return events.filter(start.is_between(low, high)).with_columns(start - low)
-        inside = events.filter(((start >= low) | (pl.col("end") > low)) & (start <= high))
-        return inside.with_columns(pl.col("start", "end").clip(low, high) - low)
+        start, end = pl.col("start"), pl.col("start" if collection.samples else "end")
+        is_inside = events.select((start <= high) & ((start >= low) | (end > low))).to_series()
+        # Nearly always the window has all: then only times are new.
+        inside = events if is_inside.all() else events.filter(is_inside)
+        return inside.with_columns((start if collection.samples else pl.col("start", "end").clip(low, high)) - low)
 
     @property
     def operations(self) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS
-from nsys2prv.efficiency.named_ranges import NamedRanges
+from nsys2prv.efficiency.named_ranges import named_ranges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
@@ -121,9 +121,8 @@ class AbsentTime(Measurement):
         by_slot = self.regions.group_by("slot").agg(pl.col("elapsed").sum())
         longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
         regions = self.regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
-        names = NamedRanges(self.run.events, self.run.options.regions or ()).names if regions.height else []
-        texts = pl.DataFrame(names, schema={"region": pl.String, "domain": pl.String}, orient="row")
-        return self._of_windows(regions).with_columns(texts[regions["slot"].to_numpy()])
+        names = named_ranges(self.run.events, self.run.options.regions or ()).select("slot", "region", "domain").unique("slot")
+        return self._of_windows(regions.join(names, on="slot", how="left", maintain_order="left"))
 
     def _details(self) -> pl.DataFrame:
         """Columns of the table `absent_parts`, those with most time first."""
@@ -332,8 +331,7 @@ def _regions(run: MeasuredRun) -> pl.DataFrame:
     do not overlap."""
     if not run.options.regions:
         return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
-    slots = NamedRanges(run.events, run.options.regions).slots
-    ranges = run.frame(RANGES).join(slots, on=["number", "value"], how="inner")
+    ranges = run.frame(RANGES).join(named_ranges(run.events, run.options.regions), on=["number", "value"], how="inner")
     task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
     of_tasks = ranges.select("slot", "end", task=task, begin="start")
     return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
