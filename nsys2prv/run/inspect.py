@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
-from nsys2prv.errors import NothingToTranslate, UnrelatedReports, counted
+from nsys2prv.errors import NothingToTranslate, SameReportTwice, UnrelatedReports, counted
 from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
@@ -85,7 +85,8 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
     tuple
         Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
         `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
-        `disagreements`: a sentence for each contradiction that its host is part of. Without events, no clocks are compared.
+        `disagreements`: a sentence for each contradiction that its host is part of. Clocks are not compared without events, or
+        where a report is there twice.
 
     Raises
     ------
@@ -99,13 +100,13 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
         try:
             # Reports that are not of one run are no error here: it is said.
             session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
-        except NothingToTranslate as error:
+        except (NothingToTranslate, SameReportTwice) as error:
             return [str(error)], inspect(arguments, NsysExport(options.nsys))
         reports = [_inspect(opened.report) for opened in session.plan.reports]
     axis = session.plan.axis
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
         clock = axis.clocks[alignment["clock"]]
-        contradictions = [disagreement_text(each) for each in axis.disagreements if clock.name in each.hosts]
+        contradictions = [disagreement_text(contra) for contra in axis.disagreements if clock.name in contra.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         report["clock"] |= {**clock.as_json(), **ties, "disagreements": contradictions}
     return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, reports, options)], reports
@@ -148,9 +149,10 @@ def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 def _warning_lines(session: RunSession, reports: Sequence[Mapping[str, Any]], options: ReadOptions) -> list[str]:
     """What is lost or unusual, once for all reports that have it."""
     opened, warnings = session.plan.reports, session.warnings
+    paths, spans = [report.report.path for report in opened], [report.span for report in opened]
     try:
         if not options.unrelated:
-            check_related([each.report.path for each in opened], session.plan.run.identities, [each.span for each in opened])
+            check_related(paths, session.plan.run.identities, spans)
     except UnrelatedReports as error:
         warnings = [str(error), *warnings]
     reports_with = Counter(warning for report in reports for warning in set(report["warnings"]))
@@ -227,27 +229,21 @@ _STARTS = {
 
 
 def _clock_lines(clock: dict[str, Any]) -> list[str]:
-    """What is known of the clock of a report; more with an estimate."""
-    lines = [f"  clock: {_STARTS[clock['start']]}"]
+    start = f"  clock: {_STARTS[clock['start']]}"
     if "method" not in clock:
-        return lines
-    interval = clock["interval_ns"]
-    lines.append(
-        f"  clock of {clock['host']}, by {clock['method']}: {known_to([interval['worst']])}"
-        + (f" ({time(interval['best'])} where it is known best)" if interval["best"] not in (None, interval["worst"]) else "")
-        + (f"; the report to within {time(clock['of_report_ns'])} against others of it" if clock["of_report_ns"] else "")
-    )
-    details = []
+        return [start]
+    best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
+    quality = f"{known_to([worst])}" + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
+    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality}"]
+    if clock["of_report_ns"]:
+        details.append(f"the report to within {time(clock['of_report_ns'])} against others of it")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     anchors = clock["anchors_by_kind"].items()
     details += [f"{count['used']:,} anchors by {kind} ({count['outliers']:,} more do not fit)" for kind, count in anchors]
     if clock["contradiction_ns"] is not None:
         details.append(f"largest contradiction {time(clock['contradiction_ns'])}")
-    details += [f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ())]
-    if details:
-        lines.append(f"    {'; '.join(details)}")
-    return lines
+    return [start, "; ".join([*details, *(f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ()))])]
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -282,19 +278,9 @@ def as_text(report: dict[str, Any]) -> str:
     return printable_lines(lines)
 
 
-SCHEMA: dict[str, type[pl.DataType]] = {
-    "name": pl.String,
-    "domain": pl.String,
-    "count": pl.Int64,
-    "total_ns": pl.Int64,
-    "mean_ns": pl.Float64,
-    "longest_ns": pl.Int64,
-    "threads": pl.Int64,
-    "reports": pl.Int64,
-}
-_OF_REPORT: dict[str, type[pl.DataType]] = {
-    **{name: dtype for name, dtype in SCHEMA.items() if name not in ("mean_ns", "reports")},
-    "closed": pl.Int64,
+_OF_REPORT = {
+    **dict.fromkeys(("name", "domain"), pl.String),
+    **dict.fromkeys(("count", "total_ns", "longest_ns", "threads", "closed"), pl.Int64),
 }
 _LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
 
@@ -327,7 +313,9 @@ def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) 
         .with_columns(mean_ns=pl.when(pl.col("closed") > 0).then(pl.col("total_ns") / pl.col("closed")))
         .sort("total_ns", "name", "domain", descending=[True, False, False])
     )
-    return by_name.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    return by_name.select(
+        "name", "domain", "count", "total_ns", "mean_ns", "longest_ns", "threads", pl.col("reports").cast(pl.Int64)
+    )
 
 
 def _names_in(report: Report) -> pl.DataFrame:
