@@ -29,7 +29,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
-from nsys2prv.vocabulary.wording import known_to, ranges, short, time
+from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, short, time
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
         contradictions = [disagreement_text(contra) for contra in axis.disagreements if clock.name in contra.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         report["clock"] |= {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, reports, options)], reports
+    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, options)], reports
 
 
 def _run_lines(plan: RunPlan) -> list[str]:
@@ -146,7 +146,7 @@ def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
 
 
-def _warning_lines(session: RunSession, reports: Sequence[Mapping[str, Any]], options: ReadOptions) -> list[str]:
+def _warning_lines(session: RunSession, options: ReadOptions) -> list[str]:
     """What is lost or unusual, once for all reports that have it."""
     opened, warnings = session.plan.reports, session.warnings
     paths, spans = [report.report.path for report in opened], [report.span for report in opened]
@@ -155,8 +155,7 @@ def _warning_lines(session: RunSession, reports: Sequence[Mapping[str, Any]], op
             check_related(paths, session.plan.run.identities, spans)
     except UnrelatedReports as error:
         warnings = [str(error), *warnings]
-    reports_with = Counter(warning for report in reports for warning in set(report["warnings"]))
-    return [f"  warning: {text}" + (f" ({count} reports)" if (count := reports_with[text]) > 1 else "") for text in warnings]
+    return [f"  warning: {text}" for text in ranked_warnings(warnings)]
 
 
 def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, with_clocks: bool, verbose: bool) -> str:
@@ -247,7 +246,7 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """One report of `inspect` as text, without its warnings."""
+    """One report of `inspect` as text."""
     schema = report["schema"] or "unknown (2021 or earlier)"
     lines = [report["path"], f"  nsys {report['nsys'] or 'version unknown'}, schema {schema}, {report['form']}"]
     lines.append(f"  host {report['host'] or 'unknown'}" + (f", {report['cpus']} CPUs" if report["cpus"] else ""))
@@ -275,7 +274,7 @@ def as_text(report: dict[str, Any]) -> str:
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return printable_lines(lines)
+    return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])
 
 
 _OF_REPORT = {
