@@ -320,7 +320,6 @@ class RunSession:
         return list(broken.values())
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
-        """Plan the run, again without a report that breaks off."""
         reports = list(opened)
         while True:
             self._broken.check_rest(reports)
