@@ -120,7 +120,7 @@ class NsysRun:
     def _run_events(self) -> RunEvents:
         """Events of the run for measurements: they are read once."""
         session = self._session
-        check_size(session.plan, COLLECTIONS, memory.left(self.options.memory))
+        check_size(session.plan, COLLECTIONS, memory.left(self.options.memory, self.options.workers))
         with disk_errors(self._folder.parent):
             return events_of_session(session, self.inputs, COLLECTIONS)
 

@@ -13,7 +13,16 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
-from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, MeasuredRun
+from nsys2prv.efficiency.measured_run import (
+    CUDA_ACTIVITIES,
+    KERNEL,
+    MASKS,
+    MEMORY,
+    MPI,
+    NCCL,
+    WAITING_ACTIVITIES,
+    MeasuredRun,
+)
 from nsys2prv.efficiency.metrics import efficiencies
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
@@ -119,12 +128,14 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
         max_useful_ns=useful.max(),
         max_active_ns=active.max(),
     )
-    cuda, mpi = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
+    cuda, waiting = (pl.sum_horizontal(f"key{key}" for key in keys) for keys in (CUDA_ACTIVITIES, WAITING_ACTIVITIES))
+    mpi = pl.col(f"key{MPI}")
     task = pl.Series("task", run.events.rows.task[run.callers[of_threads["group"].to_numpy()]])
     of_tasks = of_threads.group_by("slot", task).agg(
         window.max(),
         threads=pl.len(),
         host_useful_ns=(window - cuda - mpi).sum(),
+        host_waiting_ns=waiting.sum(),
         cuda_ns=cuda.sum(),
         mpi_ns=mpi.sum(),
         longest_mpi=mpi.max(),
@@ -132,7 +143,7 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
     # Of a process the thread counts that is in MPI longest: helper threads don't lower it.
     hosts = of_tasks.group_by("slot").agg(
         window.max(),
-        pl.col("threads", "host_useful_ns", "cuda_ns", "mpi_ns").sum(),
+        pl.col("threads", "host_useful_ns", "host_waiting_ns", "cuda_ns", "mpi_ns").sum(),
         processes=pl.len(),
         mean_mpi_ns=pl.col("longest_mpi").sum() / pl.len(),
         min_mpi_ns=pl.col("longest_mpi").min(),
@@ -144,5 +155,7 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
         ideal_network_ns=pl.lit(None, pl.Int64),
     )
     times = times.with_columns(pl.exclude("ideal_network_ns").fill_null(0))
+    if not run.is_scheduled.all():
+        times = times.with_columns(host_waiting_ns=pl.lit(None, pl.Int64))
     has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
     return pl.concat([times, efficiencies(times, mpi=has_mpi)], how="horizontal")

@@ -23,6 +23,7 @@ from nsys2prv.efficiency.run_events import (
     ON_HOSTS,
     RANGES,
     Collection,
+    GpuSize,
     RunEvents,
     RunRows,
     TaskRows,
@@ -182,6 +183,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         report_clocks=plan.alignment,
         recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
         gpus=tuple(sorted({gpu.name for identity in identities for gpu in identity.gpus if gpu.name})),
+        gpu_sizes=frozenset(GpuSize(*gpu.sizes) for identity in identities for gpu in identity.gpus),
         warnings=session.warnings,
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )

@@ -7,7 +7,8 @@ edge of the window, the part inside counts as the whole. Operations of devices a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,12 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
+from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
+    NCCL_REGIONS,
+    OFF_CPU_TIMES,
     ON_DEVICES,
     ON_HOSTS,
     Collection,
@@ -52,9 +57,14 @@ CAUSES = ("launch", "synchronization", "memory", "allocation", "other_cuda", "mp
 """Categories of calls of a host thread; where calls overlap, the first category counts."""
 LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL = range(8)
 """What a host thread does, in the order of CAUSES; NO_CALL: none of these."""
-ACTIVITIES = len(CAUSES) + 1
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
+ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
+"""Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
+OS_ACTIVITIES = tuple(range(OS, host_states.OFF_CPU - FIRST_CALL))
+WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
+"""Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
 
+OS_TYPES = (event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL)
 _CATEGORY_OF_STATE = {
     event_types.STATE_CONFIGURING: LAUNCH,
     event_types.STATE_SYNCHRONIZATION: SYNCHRONIZATION,
@@ -63,8 +73,6 @@ _CATEGORY_OF_STATE = {
     event_types.STATE_FREEING: ALLOCATION,
 }
 
-KindOf = Callable[[npt.NDArray[np.generic], Numbers], Numbers]
-"""Kinds of events by their types and values."""
 AnyMeasurement = TypeVar("AnyMeasurement")
 
 
@@ -223,19 +231,58 @@ class MeasuredRun:
     @cached_property
     def on_devices(self) -> Segments:
         """Activity of each device: one count per kind."""
-        return self._segments(self.operations, self.events.rows.device, self.kind, 3)
+        return self._segments(self.operations, self.events.rows.device, self.kind(self.operations["number"].to_numpy()), 3)
 
     @cached_property
     def on_tasks(self) -> Segments:
         """The same for each task."""
         if self.only_task is None:
-            return self._segments(self.operations, self.events.rows.task, self.kind, 3)
+            return self._segments(self.operations, self.events.rows.task, self.kind(self.operations["number"].to_numpy()), 3)
         return self.on_devices.regrouped(self.only_task)
 
     @cached_property
     def on_threads(self) -> Segments:
-        """Calls of each calling host thread (by its place in `callers`): one count per category of CAUSES."""
-        return self._segments(self.calls, self.place_of_caller, self.category, len(CAUSES))
+        """What each calling host thread does (by its place in `callers`): one count for each of `host_states.STATES` but those
+        in no call."""
+        calls, edges = self.calls, pl.col("row", "start", "end")
+        states = pl.Series("state", self.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()), pl.UInt8)
+        off_cpu = self.frame(OFF_CPU_TIMES).select(edges, pl.lit(host_states.OFF_CPU, pl.UInt8).alias("state"))
+        events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
+        return self._segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
+
+    @property
+    def activity_of_threads(self) -> Integers:
+        """Of each of the segments `on_threads` the call, or whether it is off its CPU: a key of `thread_times`."""
+        return replace(self.on_threads, counts=self.on_threads.counts[FIRST_CALL:]).first_kind
+
+    @cached_property
+    def is_scheduled(self) -> npt.NDArray[np.bool_]:
+        """Of which callers the scheduling was recorded: that of their tasks."""
+        rows = self.events.rows
+        tasks = rows.task[self.frame(OFF_CPU_TIMES)["row"].to_numpy()]
+        return np.isin(rows.task[self.callers], tasks)
+
+    def _creations(self) -> pl.DataFrame:
+        """When threads create communicators and contexts: `row`, `start`, `end`, `state`."""
+        regions = self.frame(NCCL_REGIONS)
+        named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
+        created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
+        return pl.concat(
+            events.select("row", "start", "end", state=pl.lit(state, pl.UInt8)) for state, events in created.items()
+        )
+
+    def _creates_context(self) -> pl.DataFrame:
+        rows, calls = self.events.rows, self.calls
+        # Where the window begins later, contexts may be there already.
+        is_from_start = self._window is None or self.events.offset <= self._window.program[0]
+        is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
+        of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
+        if not is_from_start or of_cuda.filter(is_long).is_empty():
+            return of_cuda.clear()
+        first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
+        devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
+        names = self.events.types[event_types.CUDA_CALL].values or {}
+        return host_states.creates_context(rows.located(of_cuda), devices, names)
 
     @cached_property
     def device_times(self) -> Elapsed:
@@ -245,16 +292,15 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        return Elapsed(self.on_threads, self.on_threads.first_kind, ACTIVITIES)
+        return Elapsed(self.on_threads, self.activity_of_threads, ACTIVITIES)
 
     def drop_activity(self) -> None:
         """Take what runs when out of memory; it is made again where it is asked for."""
         for name in ("on_devices", "on_tasks", "on_threads", "device_times", "thread_times"):
             vars(self).pop(name, None)
 
-    def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
-        group = group_of_row[events["row"].to_numpy()]
-        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy()).astype(np.uint8)
+    def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
+        group, kind = group_of_row[events["row"].to_numpy()], kind.astype(np.uint8)
         intervals = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy())
         is_grouped = group >= 0
         if not is_grouped.all():
@@ -271,7 +317,7 @@ class MeasuredRun:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
-    def kind(self, numbers: npt.NDArray[np.generic], _values: Numbers | None = None) -> Numbers:
+    def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
         """Kind of activity of event types of devices."""
         kinds: Numbers = np.full(len(numbers), KERNEL, dtype=np.int64)
         for number, kind in KINDS_OF_NUMBER.items():
@@ -279,24 +325,34 @@ class MeasuredRun:
         return kinds
 
     @cached_property
-    def _categories(self) -> Numbers:
-        """Category of each value of CUDA calls."""
-        names = self.events.types.get(event_types.CUDA_CALL)
-        values = dict(names.values or {}) if names else {}
-        categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
-        if values:
-            categories[list(values)] = call_categories(pl.Series(list(values.values()), dtype=pl.String))
-        return categories
+    def _categories(self) -> Mapping[int, Numbers]:
+        """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
+        states: dict[int, Numbers] = {}
+        for number in (event_types.CUDA_CALL, *OS_TYPES):
+            names = self.events.types.get(number)
+            values = dict((names.values if names else None) or {})
+            of_cuda = number == event_types.CUDA_CALL
+            of_values: Numbers = np.full(
+                max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int64
+            )
+            texts = pl.Series(list(values.values()), dtype=pl.String)
+            # The last one is that of values without a name.
+            of_values[list(values)] = call_categories(texts) + FIRST_CALL if of_cuda else host_states.os_states(texts, number)
+            states[int(number)] = of_values
+        return states
+
+    def states_of_calls(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
+        """State of threads in host calls by event type and value: a place in `host_states.STATES`."""
+        states: Numbers = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int64)
+        for number, of_values in self._categories.items():
+            is_such = numbers == number
+            value = values[is_such]
+            states[is_such] = of_values[np.where((value >= 0) & (value < len(of_values)), value, -1)]
+        return states
 
     def category(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
         """Category of host calls by event type and value: a place in CAUSES."""
-        categories: Numbers = np.full(len(numbers), OS, dtype=np.int64)
-        for number in event_types.MPI_TYPES.values():
-            categories[numbers == number] = MPI
-        of_cuda = numbers == event_types.CUDA_CALL
-        value = np.clip(values[of_cuda], 0, len(self._categories) - 1)
-        categories[of_cuda] = np.where(value == values[of_cuda], self._categories[value], OTHER_CUDA)
-        return categories
+        return np.minimum(self.states_of_calls(numbers, values) - FIRST_CALL, OS)
 
 
 def _only_tasks(events: RunEvents) -> Numbers | None:

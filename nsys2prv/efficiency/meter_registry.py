@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nsys2prv.efficiency.findings.communication import nccl_contention
 from nsys2prv.efficiency.findings.engine import gaps_by_rule
+from nsys2prv.efficiency.findings.in_program import unrecorded_mpi
 from nsys2prv.efficiency.findings.launches import default_stream_waits
 from nsys2prv.efficiency.findings.memory import device_copies, fault_times
 from nsys2prv.efficiency.graph import path
@@ -58,6 +59,7 @@ METERS: tuple[Meter, ...] = (
         is_large=True,
     ),
     Meter(late_processes, when=lambda run: not run.events.rows.devices),
+    Meter(unrecorded_mpi),
     Meter(device_copies, of_devices=True),
     Meter(fault_times, of_devices=True),
     Meter(nccl_contention, of_devices=True),

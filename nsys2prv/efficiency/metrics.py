@@ -21,7 +21,7 @@ import polars as pl
 
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
 
-HAS_MPI, HAS_GPUS = "MPI", "GPUs"
+HAS_MPI, HAS_GPUS, HAS_SCHEDULING = "MPI", "GPUs", "scheduling of threads"
 """What a run can use: without them some efficiencies are absent, not 100 %."""
 TreeRow = Mapping[str, Any]
 """Values of columns of trees by name."""
@@ -52,7 +52,7 @@ class Efficiency:
     null_without
         Without which it has no meaning; "" when it always has one.
     needs
-        It is absent from runs that use none of these: HAS_MPI, HAS_GPUS.
+        It is absent from runs that have none of these: HAS_MPI, HAS_GPUS, HAS_SCHEDULING.
     of_whole_run
         Whether only the run as a whole has it: tables of its parts have no such column.
     """
@@ -148,8 +148,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _REPLAY = (
-    "a replay with an ideal network, which needs the graph of the run, NCCL kernels that count as communication, and all ranks "
-    "of collectives and messages"
+    "a replay with an ideal network, which needs the graph of the run, NCCL kernels that count as communication, collectives "
+    "or messages between ranks that were recorded, and all ranks of them"
 )
 
 DEVICE_TREE: EfficiencyTree = EfficiencyTree(
@@ -208,6 +208,8 @@ HOST_TREE: EfficiencyTree = EfficiencyTree(
         Column.count("processes", "processes that use a GPU"),
         Column.count("threads", "their threads that call CUDA or MPI"),
         Column.ns("host_useful_ns", "sum over these threads of the time in neither CUDA nor MPI calls"),
+        Column.ns("host_waiting_ns", "W, the part of that in which they sleep or wait: off their CPUs, or in calls of the OS "
+                  "runtime that wait; null where scheduling was not recorded of all"),
         Column.ns("cuda_ns", "sum of G, the time in CUDA API calls"),
         Column.ns("mpi_ns", "sum of M, the time in MPI calls, outside CUDA API calls"),
         Column.mean_ns("mean_mpi_ns", "mean M of a process: of its thread that is in MPI longest"),
@@ -236,6 +238,12 @@ HOST_TREE: EfficiencyTree = EfficiencyTree(
                    formula="sum U / sum (U + G)", parts=("host_useful_ns", "host_useful_ns + cuda_ns"),
                    reads_as="hosts are in CUDA calls: they launch, copy and wait", loss="lost to CUDA calls",
                    talp="deviceOffloadEfficiency", needs=(HAS_GPUS,)),
+        Efficiency("host_computing_efficiency", "Host Computing Efficiency", "host CE", parent=None,
+                   formula="(E - mean M) / E x (sum U - W) / sum (U + G)",
+                   parts=("(mean_window_ns - mean_mpi_ns) * (host_useful_ns - host_waiting_ns)",
+                          "mean_window_ns * (host_useful_ns + cuda_ns)"),
+                   reads_as="time in which hosts compute: in no MPI or CUDA call, and neither asleep nor waiting", loss="",
+                   null_without="scheduling of threads", needs=(HAS_SCHEDULING,)),
     ),
 )  # fmt: skip
 
@@ -246,7 +254,7 @@ TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
 """Columns of tables that have both trees of a part of a run in one row."""
 TREE_COLUMNS_OF_RUN = (NCCL_POLICY, *DEVICE_TREE.columns_of_run, *HOST_TREE.columns_of_run)
 """The same of a whole run."""
-LATER_COLUMNS: frozenset[str] = frozenset()
+LATER_COLUMNS = frozenset({"host_waiting_ns", "host_computing_efficiency"})
 """Columns of trees that came after the first files of the version of the results (`table_registry.VERSION`)."""
 _TIMES = tuple(column.name for tree in TREES for column in tree.times + tree.times_of_run)
 
@@ -282,7 +290,8 @@ def tree_rows(run: TreeRow) -> list[dict[str, Any]]:
         tree = next(tree for tree in TREES if efficiency in tree.efficiencies)
         value, without = run[efficiency.name], efficiency.null_without
         of_gpus = tree is DEVICE_TREE or efficiency.needs_gpus
-        if (efficiency.needs_mpi and value is None) or (of_gpus and not run["devices"]):
+        is_absent = value is None and (efficiency.needs_mpi or HAS_SCHEDULING in efficiency.needs)
+        if is_absent or (of_gpus and not run["devices"]):
             continue
         rows.append(
             {
@@ -305,7 +314,7 @@ def efficiencies(times: pl.DataFrame, *, mpi: bool) -> pl.DataFrame:
     numbers = times.select(pl.col(_TIMES).cast(pl.Float64))
     windows = pl.col("host_useful_ns") + pl.col("cuda_ns") + pl.col("mpi_ns")
     numbers = numbers.with_columns(mean_window_ns=pl.when(pl.col("threads") > 0).then(windows / pl.col("threads")))
-    is_used = {HAS_MPI: pl.lit(mpi), HAS_GPUS: pl.col("devices") > 0}
+    is_used = {HAS_MPI: pl.lit(mpi), HAS_GPUS: pl.col("devices") > 0, HAS_SCHEDULING: pl.col("host_waiting_ns").is_not_null()}
     columns = {}
     for name, efficiency in EFFICIENCIES.items():
         numerator, denominator = map(pl.sql_expr, efficiency.parts)

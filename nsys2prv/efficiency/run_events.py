@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.sources.cuda import device_memory, synchronization, unified_memory
+from nsys2prv.sources.cuda import device_memory, kernels, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.time_axis import ClockError
@@ -66,6 +66,16 @@ class TaskRows:
     def is_node(self) -> bool:
         """Whether it holds what belongs to a node and to no process."""
         return self.name == row_names.node_task_name(self.node)
+
+
+class GpuSize(NamedTuple):
+    """Multiprocessors of a GPU, and what one of them holds: blocks, warps, registers and bytes of shared memory; 0: unknown."""
+
+    multiprocessors: int = 0
+    blocks: int = 0
+    warps: int = 0
+    registers: int = 0
+    shared_memory: int = 0
 
 
 class RunRows:
@@ -202,6 +212,18 @@ class Collection:
         }
 
 
+LAUNCH_SIZES = {
+    "grid_x": kernels.GRID_X,
+    "grid_y": kernels.GRID_Y,
+    "grid_z": kernels.GRID_Z,
+    "block_x": kernels.BLOCK_X,
+    "block_y": kernels.BLOCK_Y,
+    "block_z": kernels.BLOCK_Z,
+    "registers": kernels.REGISTERS,
+    "static_shared_memory": kernels.STATIC_SHARED_MEMORY,
+    "dynamic_shared_memory": kernels.DYNAMIC_SHARED_MEMORY,
+}
+"""How a kernel is launched: blocks of the grid, threads of a block, registers of a thread, bytes of a block; null: unknown."""
 ON_DEVICES = Collection(
     "device",
     (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.MEMORY_OPERATION, event_types.GRAPH_EXECUTION),
@@ -210,8 +232,15 @@ ON_DEVICES = Collection(
         "source": (event_types.SOURCE_MEMORY,),
         "destination": (event_types.DESTINATION_MEMORY,),
         "family": (event_types.KERNEL_FAMILY,),
+        **{name: (number,) for name, number in LAUNCH_SIZES.items()},
     },
-    narrow={"value": pl.Int32, "source": pl.Int16, "destination": pl.Int16, "family": pl.Int16},
+    narrow={
+        "value": pl.Int32,
+        "source": pl.Int16,
+        "destination": pl.Int16,
+        "family": pl.Int16,
+        **dict.fromkeys(LAUNCH_SIZES, pl.Float32),
+    },
 )
 NCCL_CALLS = Collection(
     "nccl",
@@ -230,6 +259,8 @@ ON_HOSTS = Collection(
     {"size": (event_types.MPI_MESSAGE_SIZE, event_types.MPI_SEND_SIZE)},
     narrow={"value": pl.Int32},
 )
+NCCL_REGIONS = Collection("nccl_regions", (event_types.NCCL_REGION,))
+"""Calls of NCCL on host threads, from its NVTX ranges."""
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
 MEMORY_CHANGES = Collection(
@@ -289,6 +320,7 @@ HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 COLLECTIONS = (
     ON_DEVICES,
     NCCL_CALLS,
+    NCCL_REGIONS,
     ON_HOSTS,
     RANGES,
     SAMPLES,
@@ -355,8 +387,8 @@ class RunEvents:
     clocks, report_clocks
         How clocks were placed and how well they are known, and which clock each report has: `clocks`, and `alignment` of each
         of the `reports`, in OUT.json.
-    recorders, gpus
-        Versions of nsys that recorded it, and models of its GPUs; empty where they are not known.
+    recorders, gpus, gpu_sizes
+        Versions of nsys that recorded it, models of the GPUs of its hosts, and how large these are; empty: not known.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -379,6 +411,7 @@ class RunEvents:
     report_clocks: list[dict[str, Any]] = field(default_factory=list)
     recorders: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    gpu_sizes: frozenset[GpuSize] = frozenset()
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

@@ -15,10 +15,14 @@ from nsys2prv.efficiency.result_tables import Table
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
+_LATER_STATES = ("communicator", "context", "asleep", "polling", "locked", "io", "off_cpu", "computing")
+_STATES_OF_STARVED = frozenset(f"starved_{name}_ns" for name in _LATER_STATES)
 _ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     "absent_calls": frozenset({"off_cpu_ns"}),
     "absent_ranges": frozenset({"off_cpu_ns"}),
-    "absent_time": frozenset({"off_cpu_ns"}),
+    "absent_time": frozenset({"off_cpu_ns", *_STATES_OF_STARVED}),
+    **dict.fromkeys(("absent_regions", "absent_iterations", "absent_stretches"), _STATES_OF_STARVED),
+    **dict.fromkeys(("gaps", "longest_gaps"), frozenset(f"{name}_ns" for name in _LATER_STATES)),
     "findings": frozenset({"saved_how"}),
 }
 """Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
 from nsys2prv.efficiency.measured_window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.errors import counted
@@ -129,18 +129,12 @@ def level(value: float | None) -> str | None:
 
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
     """What matters first, from the head and the tables of an `EfficiencyResult`."""
-    bar = _shown(wall_time_parts(tables, by_scheduling=True))
+    bar = _shown(wall_time_parts(tables))
     return Verdict(_sentence(head, tables, bar), bar, _tiles(tables))
 
 
-def wall_time_parts(tables: Mapping[str, pl.DataFrame], *, by_scheduling: bool = False) -> tuple[BarPart, ...]:
-    """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did.
-
-    Parameters
-    ----------
-    by_scheduling
-        Divide that of hosts in no call, as far as the scheduling of threads was recorded.
-    """
+def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
+    """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did."""
     devices = tables["absent_time"]
     if devices.is_empty():
         return wall_time_of_hosts(tables)
@@ -149,8 +143,6 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame], *, by_scheduling: bool =
     for part in parts.PARTS:
         if part.name == "undecided":
             spent += _undecided(part, tables["absent_parts"], devices.height, means[part.column])
-        elif part.name == "starved_host" and by_scheduling:
-            spent += _scheduled(part, devices, means[part.column])
         else:
             group, _, cause = part.title.partition(": ")
             spent.append((part.name, f"{group} ({cause})" if cause else part.title, part.group, means[part.column]))
@@ -159,18 +151,6 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame], *, by_scheduling: bool =
 
 def _bar(spent: Sequence[_Spent], elapsed: float) -> tuple[BarPart, ...]:
     return tuple(BarPart(*part, part[-1] / elapsed if elapsed else 0.0) for part in spent if part[-1] or part[0] == "compute")
-
-
-def _scheduled(part: parts.Part, devices: pl.DataFrame, mean: float) -> list[_Spent]:
-    """The time of hosts in no call, by whether they were on their CPU."""
-    scheduled = devices.filter(pl.col("off_cpu_ns").is_not_null())
-    off_cpu, recorded = (_sum(scheduled[name]) / devices.height for name in ("off_cpu_ns", "starved_host_ns"))
-    divided = (
-        ("starved_computing", "host computing", recorded - off_cpu),
-        ("starved_off_cpu", "host off its CPU", off_cpu),
-        (part.name, "host computing or off its CPU", mean - recorded),
-    )
-    return [(name, f"{parts.STARVED} ({title})", part.group, value) for name, title, value in divided if value > 0.5]
 
 
 def _undecided(part: parts.Part, of_parts: pl.DataFrame, devices: int, mean: float) -> list[_Spent]:
@@ -241,9 +221,14 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
         of_os = sum(part.share for part in bar if part.name == "os")
         return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
-    lost = max((part for part in bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
+    # NCCL kernels that count as useful work are part of what was computed, and no loss.
+    is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
+    useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
+    losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
+    lost = max(losses, key=lambda part: part.share, default=None)
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
-    return f"{who} computed {percent(bar[0].share)} of {length}{_first_finding(tables['findings'])}{loss}"
+    computed = "computed or ran NCCL kernels" if is_useful else "computed"
+    return f"{who} {computed} {percent(useful)} of {length}{_first_finding(tables['findings'])}{loss}"
 
 
 def _first_finding(findings: pl.DataFrame) -> str:

@@ -110,6 +110,7 @@ STANDARD: tuple[Mapping[str, Any], ...] = (
 )
 """Options of the scenarios of a run for which no change is requested."""
 
+NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -210,8 +211,9 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         built = graph_of_events(events)
         interval = interval.of_part(events.length, recorded)
         if options.changes:
-            replayed, parts, lengths = _replayed(built, window.iterations, interval, options)
-            tables = {LENGTHS: lengths, ITERATIONS: parts.drop_nulls("iteration"), **_path_tables(built, replayed)}
+            replayed, parts = _replayed(built, window.iterations, interval, options)
+            of_parts = {LENGTHS: parts.drop_nulls("part"), ITERATIONS: parts.drop_nulls("iteration")}
+            tables = {**of_parts, **_path_tables(built, replayed)}
         else:
             tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
     frames = frames_by_name(tables, TABLES)
@@ -230,13 +232,26 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
 
 def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
-) -> tuple[Replay, pl.DataFrame, pl.DataFrame]:
-    """A run with changes: its replay, its parts with their replayed lengths, and columns of the table LENGTHS."""
-    events, changed = built.context.events, steps(built, options)
+) -> tuple[Replay, pl.DataFrame]:
+    """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
+    changed = steps(built, options)
     replayed = replay(built.graph, changed)
     bounds = _bounds(built, changed, options, replayed)
-    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
-    return replayed, parts, _lengths(parts, events, interval, "; ".join(bounds.reasons) or CLOCKS)
+    parts = _with_replays(built, _parts(built.context.events, iterations), replayed, bounds)
+    # The first and the last event of a part can be of different clocks.
+    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
+    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    parts = parts.with_columns(
+        least_ns=pl.when(is_part).then(least).otherwise("least_ns"),
+        most_ns=pl.when(is_part).then(pl.col("most_ns") + more).otherwise("most_ns"),
+    )
+    is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
+    return replayed, parts.with_columns(
+        reason=pl.when(~is_exact).then(pl.lit(reasons or CLOCKS, pl.String)),
+        difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
+        speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
+    )
 
 
 def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
@@ -245,8 +260,7 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     for changed in STANDARD:
         options = WhatIfOptions(**changed)
         try:
-            _, _, lengths = _replayed(built, iterations, interval, options)
-            row = lengths.row(0, named=True)
+            row = _replayed(built, iterations, interval, options)[1].row(0, named=True)
         except UsageError as error:
             row = {"measured_ns": built.context.events.length, "reason": str(error)}
         rows.append({**row, "scenario": " ".join(options.changes)})
@@ -259,6 +273,8 @@ def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, 
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,))
+    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+        return ReplayBounds(None, None, (NO_TRANSFERS,))
     return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
 
@@ -270,33 +286,26 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     UsageError
         When one fits nothing of the run.
     """
-    selected: list[Step] = []
-    if options.scale:
-        selected.append(changes.scaled_work(built, options.scale))
-    if options.rank:
-        selected.append(changes.median_of_ranks(built, options.median_of))
-    if options.data_loading is not None:
-        selected.append(changes.loading_times(built, options.data_loading))
-    if options.no_launch_cost:
-        selected.append(changes.no_launch_cost(built))
-    if options.ideal_network:
-        selected.append(changes.ideal_network)
-    if options.no_late_ranks:
-        selected.append(changes.no_late_ranks(built, list(selected)))
-    return selected
+    selected = [
+        *([changes.scaled_work(built, options.scale)] if options.scale else []),
+        *([changes.median_of_ranks(built, options.median_of)] if options.rank else []),
+        *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
+        *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
+        *([changes.ideal_network] if options.ideal_network else []),
+    ]
+    return [*selected, changes.no_late_ranks(built, selected)] if options.no_late_ranks else selected
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, totals = ["by", "name"], []
-    for name, path_of in (("measured_ns", as_measured(built.graph)), ("replayed_ns", replayed)):
-        segments = path_segments(built, path_of)
-        totals.append(PathTotals(segments).rows(built).select(*key, pl.col("total_ns").alias(name)))
-    of_both = totals[1].join(totals[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
-    return {
-        PATH_TOTALS: of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
-        CRITICAL_PATH: segment_rows(built, segments),
-    }
+    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (as_measured(built.graph), replayed)]
+    measured, new = (
+        PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
+        for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
+    )
+    of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
+    totals = of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0))
+    return {PATH_TOTALS: totals, CRITICAL_PATH: segment_rows(built, paths[1])}
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
@@ -308,23 +317,6 @@ def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
     parts = pl.concat([of_run, numbered], how="diagonal")
     return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
-
-
-def _lengths(parts: pl.DataFrame, events: RunEvents, interval: LengthInterval, reasons: str) -> pl.DataFrame:
-    """Columns of the table LENGTHS, from parts with their replays."""
-    # Its first and its last event can be of different clocks.
-    most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - events.length)
-    least = (pl.col("least_ns") - (events.length - interval.least)).clip(lower_bound=0)
-    is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    return (
-        parts.drop_nulls("part")
-        .with_columns(least_ns=least, most_ns=most)
-        .with_columns(
-            reason=pl.when(is_exact).then(None).otherwise(pl.lit(reasons, pl.String)),
-            difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
-            speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
-        )
-    )
 
 
 def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:

@@ -30,15 +30,13 @@ def scalings(values: str | Scaling | Sequence[str | Scaling]) -> tuple[Scaling, 
     >>> scalings(["gemm*=0.5"])
     (Scaling(pattern='gemm*', factor=0.5),)
     """
-    several = [values] if isinstance(values, str | Scaling) else values
-    return tuple(value if isinstance(value, Scaling) else _scaling(value) for value in several)
-
-
-def _scaling(text: str) -> Scaling:
-    pattern, sign, number = text.rpartition("=")
-    if not sign or not pattern:
-        raise ValueError("write FAMILY=FACTOR or NAME=FACTOR, such as gemm=0.5")
-    return Scaling(pattern, factor(number))
+    scaled = []
+    for value in [values] if isinstance(values, str | Scaling) else values:
+        pattern, _, number = str(value).rpartition("=")
+        if not pattern:
+            raise ValueError("write FAMILY=FACTOR or NAME=FACTOR, such as gemm=0.5")
+        scaled.append(value if isinstance(value, Scaling) else Scaling(pattern, factor(number)))
+    return tuple(scaled)
 
 
 def factor(value: str | float) -> float:
@@ -108,13 +106,9 @@ class WhatIfOptions(ReadOptions):
     @property
     def changes(self) -> list[str]:
         """The changes as they are given on the command line."""
-        flags = {
-            "ideal-network": self.ideal_network,
-            "no-late-ranks": self.no_late_ranks,
-            "no-launch-cost": self.no_launch_cost,
-        }
+        flags = [name for name in ("ideal_network", "no_late_ranks", "no_launch_cost") if getattr(self, name)]
         return [
-            *(f"--{name}" for name, is_set in flags.items() if is_set),
+            *(f"--{name.replace('_', '-')}" for name in flags),
             *([f"--data-loading {self.data_loading:g}"] if self.data_loading is not None else []),
             *(f"--scale {scaling}" for scaling in self.scale),
             *(f"--rank {rank}" for rank in self.rank),

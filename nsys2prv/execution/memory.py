@@ -6,7 +6,6 @@ Sizes bound memory and change no result. What the system refuses nevertheless is
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -35,10 +34,6 @@ _FIXED_BYTES = 200_000_000
 """What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded."""
-_LEAST_SIZES = 240_000_000
-"""Bytes below which sizes get no smaller."""
-_SHARE_OF_ALL_THREADS = 0.6
-"""Share of the usual sizes below which one thread works at a time."""
 LEAST_ADDRESS_SPACE = 1 << 30
 """Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
 where they get no memory for a thread.
@@ -61,11 +56,6 @@ def scaled(size: int) -> int:
 def ample(usual: int, large: int) -> int:
     """A size of a piece of work: the large one where memory is ample."""
     return large if min(_in_force, default=0) >= AMPLE_BYTES else usual
-
-
-def threads(count: int) -> int:
-    """Number of threads that work at once, as far as the memory allows it."""
-    return count if share() >= _SHARE_OF_ALL_THREADS else 1
 
 
 @contextlib.contextmanager
@@ -98,16 +88,12 @@ def bytes_of_process(cap: int | None, workers: int) -> int:
     UsageError
         When the cap is too low for so many processes.
     """
-    together = free() if cap is None else cap
-    first = FIRST_PROCESS_BYTES if workers else 0
-    least = first + LEAST_BYTES * max(workers, 1)
+    least = LEAST_BYTES * max(workers, 1) + (FIRST_PROCESS_BYTES if workers else 0)
     if cap is not None and cap < least:
         who = f"{workers + 1} processes need" if workers else "one process needs"
         fewer = ", or fewer --workers" if workers else ""
         raise UsageError(f"--memory {in_megabytes(cap)}: {who} at least {in_megabytes(least)}; give that{fewer}")
-    # As much for the first process as for the others, as far as these can work then.
-    of_first = max(min(together // (workers + 1), together - LEAST_BYTES * workers), first)
-    return max((together - of_first) // workers if workers else of_first, _LEAST_SIZES)
+    return max((free() if cap is None else cap) // (workers + 1), LEAST_BYTES)
 
 
 def in_megabytes(size: int) -> str:
@@ -115,9 +101,9 @@ def in_megabytes(size: int) -> str:
     return f"{-(-size // 10**6)}MB"
 
 
-def left(cap: int | None) -> int:
-    """Bytes that this process may still take, below a cap or of what is free."""
-    return free() if cap is None else max(cap - _LOADED_BYTES, 0)
+def left(cap: int | None, workers: int = 0) -> int:
+    """Bytes that this process may still take, below a cap or of what is free, beside workers that keep what they took."""
+    return free() if cap is None else max(cap - _LOADED_BYTES - workers * bytes_of_process(cap, workers), 0)
 
 
 def free(root: Path = Path("/")) -> int:
@@ -125,15 +111,10 @@ def free(root: Path = Path("/")) -> int:
 
     `root` has the folders `proc` and `sys` of the system.
     """
-    rooms = [*_free_of_machine(root / "proc/meminfo"), *_free_of_groups(root)]
+    of_machine = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    rooms = [*of_machine, *_free_of_groups(root)]
     # Where the system does not say, there is enough.
     return max(min(rooms), 0) if rooms else USUAL_BYTES * (os.cpu_count() or 1)
-
-
-def _free_of_machine(meminfo: Path) -> Iterator[int]:
-    for line in _lines(meminfo):
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
 
 
 def _free_of_groups(root: Path) -> Iterator[int]:
@@ -142,23 +123,17 @@ def _free_of_groups(root: Path) -> Iterator[int]:
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
-        is_first = controllers == "memory"
         mount = root / "sys/fs/cgroup" / controllers
-        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_first else ("memory.max", "memory.current")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         group = mount / path.lstrip("/")
         # Inside a container the path may be that outside of it.
-        for folder in (group, *group.parents) if group.is_relative_to(mount) else (mount,):
+        folders = (group, *group.parents) if group.is_relative_to(mount) else (mount,)
+        for folder in (folder for folder in folders if folder.is_relative_to(mount)):
             numbers = [int(text) for name in names for text in _lines(folder / name) if text.isdecimal()]
             if len(numbers) == len(names):
                 # Pages of files are given back when memory is needed.
-                yield numbers[0] - numbers[1] + _pages_of_files(folder / "memory.stat")
-            if folder == mount:
-                break
-
-
-def _pages_of_files(statistics: Path) -> int:
-    values = dict(line.split()[:2] for line in _lines(statistics))
-    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+                pages = dict(line.split()[:2] for line in _lines(folder / "memory.stat"))
+                yield numbers[0] - numbers[1] + int(pages.get("total_inactive_file", pages.get("inactive_file", 0)))
 
 
 def _lines(path: Path) -> list[str]:
@@ -171,28 +146,16 @@ def _lines(path: Path) -> list[str]:
 # -- what the system refuses --------------------------------------------------------------------------------------------
 
 
-_BY_NUMBER = {
-    errno.ENOMEM: "memory",
-    errno.EMFILE: "open files",
-    errno.ENFILE: "open files",
-    errno.EAGAIN: "threads or processes",
-}
-_BY_TEXT = {
-    "out of memory": "memory",
-    "cannot allocate memory": "memory",
-    "memory allocation": "memory",
-    "not enough memory": "memory",
-    "unable to allocate": "memory",
+_REFUSED = {
     # Of the driver of SQLite, for whatever keeps a database that is there from being opened.
-    "failed to allocate memory": "memory or open files",
-    "malloc of size": "memory",
-    "failed to map segment": "memory",
-    "too many open files": "open files",
-    "can't start new thread": "threads",
-    "failed to spawn thread": "threads",
-    "resource temporarily unavailable": "threads or processes",
+    "memory or open files": "failed to allocate memory",
+    "memory": "memoryerror|out of memory|cannot allocate memory|memory allocation|not enough memory|unable to allocate|"
+    "malloc of size|failed to map segment",
+    "open files": "too many open files",
+    "threads": "can't start new thread|failed to spawn thread",
+    "threads or processes": "resource temporarily unavailable",
 }
-"""What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: they do not always pass on a number."""
+"""What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: not all pass on a number, or the same."""
 _BYTES_ASKED_FOR = re.compile(r"(?:malloc|realloc) of size ([0-9]+)")
 _MOST_BYTES = 2**44
 """Nobody needs so much at once: a damaged file asks for it."""
@@ -224,13 +187,10 @@ def resource_error_in(error: BaseException) -> NoResources | None:
         seen.add(id(reason))
         if isinstance(reason, NoResources):
             return reason
-        text = str(reason).lower()
+        text = f"{type(reason).__name__}: {reason}".lower()
         if any(int(size) > _MOST_BYTES for size in _BYTES_ASKED_FOR.findall(text)):
             return None
-        # Some libraries have other numbers in this place.
-        by_number = _BY_NUMBER.get(reason.errno or 0) if isinstance(reason, OSError) else None
-        refused = "memory" if isinstance(reason, MemoryError) else by_number
-        refused = refused or next((what for part, what in _BY_TEXT.items() if part in text), None)
+        refused = next((what for what, texts in _REFUSED.items() if re.search(texts, text)), None)
         if refused is not None:
             return NoResources(refused)
         reason = reason.__cause__ or reason.__context__

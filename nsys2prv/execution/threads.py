@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _MOST_THREADS = 2
 """Pieces of work at once, where memory and cores allow it; more would hold more memory than they save time."""
+_SHARE_OF_ALL_THREADS = 0.6
+"""Share of the usual sizes of pieces below which one thread works at a time."""
 _BLOCK_BYTES = 1 << 20
 """Bytes of a block before compression: what repeats is found within 32 KiB, so larger blocks give no smaller file."""
 _LEVEL = 4
@@ -31,7 +33,7 @@ def max_threads() -> int:
     """Number of pieces of work that run at once; one, where polars may use one core, or memory is short."""
     # Read, not asked of polars, which takes long to load.
     cores = os.environ.get("POLARS_MAX_THREADS") or os.cpu_count() or 1
-    return memory.threads(_MOST_THREADS) if str(cores) != "1" else 1
+    return _MOST_THREADS if str(cores) != "1" and memory.share() >= _SHARE_OF_ALL_THREADS else 1
 
 
 class Stopped(BaseException):

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import functools
 import json
+import logging
 import math
 import os
 import pickle
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import is_in_use, make_folder, remove_temporary
+from nsys2prv.execution.progress import say
 from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, kill_programs, leave_by_signals, signals_held
 from nsys2prv.vocabulary.version import __version__
 
@@ -43,13 +45,10 @@ _GROUPS_PER_WORKER = 4
 """Approximate number of groups for each worker; a worker with longer groups gets fewer."""
 _SECONDS_TO_LEAVE = 2.0
 """How long workers may take to clean up when they have to end."""
-_SECONDS_BETWEEN_SIGNS = 5.0
-"""How often a worker on this machine gives a sign of life."""
-_LOOKS_IN_SILENCE = 40
-"""Looks (one each second) without a sign of life until a worker counts as dead. Time also passes while all are stopped."""
-_SECONDS_TO_ANSWER = 30
-_SECONDS_TO_COME = 120
-"""How long a scheduler may take to answer, and its first worker to connect."""
+_LOOKS_AT_STOPPED = 40
+"""Looks (one each second) at a stopped worker until it counts as dead. While all are stopped, nobody looks."""
+_SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER, _SECONDS_TO_COME = 15.0, 30.0, 120.0
+"""Of a cluster: how often it is asked whether it is there, how long it may take to answer, and its first worker to connect."""
 _LONGEST_SCHEDULER_FILE = 1_000_000
 """Characters; it has the addresses of all workers."""
 
@@ -68,14 +67,11 @@ class Workers(ABC):
     count: int = 1
     is_here: bool = False
 
-    _died: tuple[type[Exception], ...] = ()
-    _timed_out: tuple[type[Exception], ...] = (TimeoutError, concurrent.futures.TimeoutError)
-    _seconds_between_looks = 1.0
-
     @abstractmethod
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         """Have a piece of work done: a future, which `gather` takes."""
 
+    @abstractmethod
     def gather(self, future: Any) -> Any:
         """The result of a piece of work, or its error.
 
@@ -84,19 +80,6 @@ class Workers(ABC):
         WorkerDied
             When a worker died, or is silent.
         """
-        while True:
-            try:
-                return future.result(self._seconds_between_looks)
-            except self._died as error:
-                raise WorkerDied() from error
-            except self._timed_out:
-                # Of the work itself.
-                if future.done():
-                    raise
-                self._look()
-
-    def _look(self) -> None:  # noqa: B027  # only others can die
-        """Raise an error when the result that is waited for won't come."""
 
     def close(self) -> None:  # noqa: B027  # this process goes on
         """End the workers, or leave them, also during work."""
@@ -212,22 +195,14 @@ _running: set[LocalWorkers] = set()
 
 
 class LocalWorkers(Workers):
-    """Some processes on this machine.
-
-    A pipe brings signs of life from them, and its end when the last one has ended. They leave at the end of another one, which
-    comes also when this process is killed.
-    """
-
-    _died = (concurrent.futures.BrokenExecutor,)
+    """Some processes on this machine. They leave at the end of a pipe, which comes also when this process is killed."""
 
     def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
         import multiprocessing.resource_tracker
 
         self.count = count
-        self._signs, self._sign = multiprocessing.Pipe(duplex=False)
         self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
-        # By process; 0 until the first one has started.
-        self._looks_in_silence = {0: 0}
+        self._looks: dict[multiprocessing.process.BaseProcess, int] = {}
         self._refused: NoResources | None = None
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
@@ -236,13 +211,9 @@ class LocalWorkers(Workers):
         # through that are held here.
         with signals_held(ENDING_SIGNALS):
             multiprocessing.resource_tracker.ensure_running()
-        self._pool = concurrent.futures.ProcessPoolExecutor(
-            count,
-            # Polars threads do not survive a fork.
-            multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(threads, most_bytes, self._leave, self._sign),
-        )
+        # Polars threads do not survive a fork.
+        context, arguments = multiprocessing.get_context("spawn"), (threads, most_bytes, self._leave)
+        self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
         _running.add(self)
 
     def prepare(self, function: Callable[..., object]) -> None:
@@ -251,6 +222,9 @@ class LocalWorkers(Workers):
             self.submit(_load, function)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
+        import multiprocessing
+
+        before = multiprocessing.active_children()
         try:
             # It may start processes, which have to know what to do when a signal comes.
             with signals_held(TO_ALL_PROCESSES):
@@ -258,45 +232,44 @@ class LocalWorkers(Workers):
         except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
             is_refused = memory.resource_error_in(error) is not None
             raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
+        finally:
+            self._looks |= dict.fromkeys(set(multiprocessing.active_children()).difference(before), 0)
 
-    def _look(self) -> None:
-        if self._refused is not None:
-            raise self._refused
-        for process in self._looks_in_silence:
-            self._looks_in_silence[process] += 1
-        while self._signs.poll():
-            self._looks_in_silence[self._signs.recv()] = 0
-            self._looks_in_silence.pop(0, None)
-        if max(self._looks_in_silence.values()) > _LOOKS_IN_SILENCE:
-            raise WorkerDied("gave no sign of life for some time: it is stopped, or its machine is overloaded")
+    def gather(self, future: concurrent.futures.Future[T]) -> T:
+        while not concurrent.futures.wait([future], 1.0).done:
+            if self._refused is not None:
+                raise self._refused
+            self._looks = {process: looks + 1 if _is_stopped(process.pid) else 0 for process, looks in self._looks.items()}
+            if max(self._looks.values(), default=0) > _LOOKS_AT_STOPPED:
+                raise WorkerDied("is stopped, and gave no sign of life for some time")
+        try:
+            return future.result()
+        except concurrent.futures.BrokenExecutor as error:
+            raise WorkerDied() from error
 
     def _note_end_of_thread(self, arguments: threading.ExceptHookArgs) -> None:
         """A thread of the executor that gets no further thread ends, and with it all work."""
-        refused = memory.resource_error_in(arguments.exc_value) if arguments.exc_value is not None else None
-        if refused is None:
-            self._excepthook(arguments)
-        else:
+        if arguments.exc_value is not None and memory.resource_error_in(arguments.exc_value) is not None:
             self._refused = NoResources("threads or processes")
+        else:
+            self._excepthook(arguments)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        # First the processes: one that still starts would miss what the pool removes.
         self.leave()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         threading.excepthook = self._excepthook
 
     def leave(self) -> None:
         """End the processes, also during work: afterwards their files can be removed."""
-        import multiprocessing
-
         _running.discard(self)
-        for end in (self._until_leave, self._leave, self._sign):
-            end.close()
+        self._until_leave.close()
+        self._leave.close()
         until = time.monotonic() + _SECONDS_TO_LEAVE
-        with contextlib.suppress(EOFError, OSError):
-            while self._signs.poll(max(until - time.monotonic(), 0)):
-                self._looks_in_silence[self._signs.recv()] = 0
-            for process in multiprocessing.active_children():
-                if process.pid in self._looks_in_silence:
-                    process.kill()
+        for process in self._looks:
+            process.join(max(until - time.monotonic(), 0.0))
+            if process.is_alive():
+                process.kill()
 
 
 def end_local_workers() -> None:
@@ -307,20 +280,25 @@ def end_local_workers() -> None:
         pool.leave()
 
 
-def _start_worker(threads: int, most_bytes: int, leave: Connection, sign: Connection) -> None:
+def _is_stopped(process: int | None) -> bool:
+    """Whether a signal stopped a process, as far as the system tells."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
+def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
     memory.limit_process(most_bytes)
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     leave_by_signals(_leave)
-    threading.Thread(target=_live, args=(leave, sign), daemon=True).start()
+    threading.Thread(target=_live, args=(leave,), daemon=True).start()
 
 
-def _live(leave: Connection, sign: Connection) -> None:
-    """Give signs of life until the first process has ended, or closes its end of the pipe."""
+def _live(leave: Connection) -> None:
+    """Wait until the first process has ended, or closes its end of the pipe."""
     with contextlib.suppress(OSError):
-        sign.send(os.getpid())
-        while not leave.poll(_SECONDS_BETWEEN_SIGNS):
-            sign.send(os.getpid())
+        leave.poll(None)
     _leave()
 
 
@@ -340,18 +318,12 @@ def _load(_function: Callable[..., object]) -> None:
 class DaskCluster(Workers):
     """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
 
-    _seconds_between_looks = 15.0
-
     def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
-        import distributed
-
-        self._died = (distributed.KilledWorker, distributed.CancelledError)
-        self._timed_out = (distributed.TimeoutError,)
         self._client = client
         self._folders = tuple(folders)
-        self.count = max(sum(client.nthreads().values()), 1)
+        self.count = max(sum(_within(_SECONDS_TO_ANSWER, client.nthreads).values()), 1)
         for folder in folders:
-            for worker, (is_there, host) in client.run(_look_for, folder).items():
+            for worker, (is_there, host) in _within(_SECONDS_TO_ANSWER, client.run, _look_for, folder).items():
                 if not is_there:
                     raise UsageError(
                         f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, "
@@ -362,20 +334,63 @@ class DaskCluster(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         # Not pure: the result depends on files, so it must not be looked up by its arguments.
         # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
-        return self._client.submit(_inside, self._folders, function, argument, pure=False)
+        with _silence_named():
+            return self._client.submit(_inside, self._folders, function, argument, pure=False)
+
+    def gather(self, future: Any) -> Any:
+        import distributed
+
+        while True:
+            try:
+                return future.result(_SECONDS_BETWEEN_LOOKS)
+            except distributed.KilledWorker as error:
+                raise WorkerDied() from error
+            except distributed.CancelledError as error:
+                raise WorkerDied(_NO_SCHEDULER) from error
+            except distributed.TimeoutError:
+                # Of the work itself.
+                if future.status == "error":
+                    raise
+            with _silence_named():
+                self._look()
 
     def _look(self) -> None:
-        try:
-            if not self._client.run(_version, on_error="ignore", callback_timeout=_SECONDS_TO_ANSWER):
-                # What started them may start others.
-                self._client.wait_for_workers(1, timeout=_SECONDS_TO_ANSWER)
-        except Exception as error:
-            # Each transport of Dask has its own errors.
-            raise WorkerDied("or the scheduler of the Dask cluster does not answer") from error
+        """Raise an error when nobody works on what is waited for."""
+        if not _within(_SECONDS_TO_ANSWER, self._client.run, _version, on_error="ignore"):
+            # What started them may start others.
+            say("no worker of the Dask cluster is there; waiting for another")
+            _within(_SECONDS_TO_ANSWER, self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running: pieces that it works on still finish, and leave no files."""
-        self._client.close(timeout=_SECONDS_TO_LEAVE)
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            _within(2 * _SECONDS_TO_LEAVE, self._client.close, timeout=_SECONDS_TO_LEAVE)
+
+
+_NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
+
+
+@contextlib.contextmanager
+def _silence_named() -> Iterator[None]:
+    """Raise WorkerDied for errors of Dask, of which each transport has its own."""
+    try:
+        yield
+    except Exception as error:
+        raise WorkerDied(_NO_SCHEDULER) from error
+
+
+def _within(seconds: float, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """What a function gives; TimeoutError when it takes longer: limits of Dask do not cover all that it waits for."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*arguments, **named))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future.result(seconds)
 
 
 def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
@@ -383,28 +398,35 @@ def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'") from error
+    # What it logs when a connection breaks is said in one sentence.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     address = scheduler if "://" in scheduler or scheduler.rpartition(":")[2].isdecimal() else _address_in(scheduler)
     # Its type hints are incomplete.
     client: Any = Client.__new__(Client)
     why = "no Dask scheduler answers there"
     try:
-        client.__init__(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
-        why = f"no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
-        client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
-        why = "its workers can't run nsys2prv; start them in the environment in which it is installed"
-        versions = client.run(_version)
+        _within(_SECONDS_TO_ANSWER, client.__init__, address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
+        why = f"no worker came within {_SECONDS_TO_COME:.0f} s; start some, or wait for their job"
+        if not _within(_SECONDS_TO_ANSWER, client.nthreads):
+            say(f"the Dask cluster has no worker yet; waiting for one, at most {_SECONDS_TO_COME:.0f} s")
+            _within(_SECONDS_TO_COME + _SECONDS_TO_LEAVE, client.wait_for_workers, 1, timeout=_SECONDS_TO_COME)
+        why = "its workers can't run nsys2prv, or do not answer; start them in the environment in which it is installed"
+        versions = _within(_SECONDS_TO_ANSWER, client.run, _version)
         if set(versions.values()) != {__version__}:
             why = f"its workers have nsys2prv {', '.join(sorted(set(versions.values())))} and this is {__version__}"
             raise UsageError(f"--scheduler {scheduler}: {why}; install the same on all machines")
         return DaskCluster(client, folders)
     except BaseException as error:
         # When the interpreter collected one that is half made, perhaps while another is made, both would wait for each other.
-        client.close()
+        with contextlib.suppress(Exception):
+            _within(_SECONDS_TO_LEAVE, client.close)
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         if isinstance(error, TypeError) and address.startswith("tls://"):
             why = "tls:// needs certificates: name them in the configuration of Dask, distributed.comm.tls (docs/scale.md)"
-        why = f"{why} ({' '.join(str(error).split())[:300]})"
+        details = " ".join(str(error).split())[:300]
+        why += f" ({details})" if details else ""
         raise memory.resource_error_in(error) or UsageError(f"--scheduler {scheduler}: {why}") from error
 
 

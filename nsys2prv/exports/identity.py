@@ -32,6 +32,8 @@ _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
+_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm")
+"""Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
 
@@ -41,6 +43,7 @@ class Gpu:
     """One GPU as a report names it; `id` is nsys' index of it on this machine, which GPU_METRICS uses.
 
     `key` identifies it on the node: uuid, else bus location, else its index. Slices of a GPU (MIG) have the key of the GPU.
+    `sizes` are those of _SIZES, 0 where one is not known.
     """
 
     id: int
@@ -48,6 +51,7 @@ class Gpu:
     key: str
     bus: str = ""
     uuid: str = ""
+    sizes: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -325,15 +329,16 @@ def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
 
 
 def _gpus(report: Report) -> tuple[Gpu, ...]:
-    gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid")).drop_nulls("id")
+    gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid"), *_SIZES).drop_nulls("id")
     if gpus.is_empty():
         older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
-        gpus = older.with_columns(uuid=pl.lit(""))
-    texts = gpus.with_columns(pl.col(pl.String).fill_null("")).with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
+        gpus = older.with_columns(uuid=pl.lit(""), **dict.fromkeys(_SIZES, 0))
+    known = gpus.with_columns(pl.col(pl.String).fill_null(""), pl.col(_SIZES).fill_null(0).clip(lower_bound=0))
+    known = known.with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
     return tuple(
         # Without a place on the bus, nothing says of which GPU a slice is.
-        Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid)
-        for index, name, bus, uuid in texts.iter_rows()
+        Gpu(index, name, _without_slice(uuid) or bus.lower() or uuid or f"index {index}", bus, uuid, tuple(sizes))
+        for index, name, bus, uuid, *sizes in known.iter_rows()
     )
 
 

@@ -27,36 +27,27 @@ _OF_KIND = {
     "wake-up": "wake-up of a thread",
     "launch queue": "full launch queue",
     "unknown wait": "host: OS",
-    # Where the cause is not known; each cause has its own part.
+    # Of the host where the cause is not known; each cause has its own part.
     "host": "host: in no call",
 }
 _OF_CAUSE = {
-    "launch": "host: launching",
-    "synchronization": "host: synchronizing",
-    "memory": "host: copying",
-    "allocation": "host: allocating",
-    "other_cuda": "host: other CUDA calls",
-    "mpi": "host: MPI",
-    "os": "host: OS",
-    "host": "host: in no call",
+    "launch": "launching",
+    "synchronization": "synchronizing",
+    "memory": "copying",
+    "allocation": "allocating",
+    "other_cuda": "other CUDA calls",
+    "mpi": "MPI",
+    "os": "OS",
+    "host": "in no call",
 }
 _PART_OF_KIND = [CRITICAL_PATH_PARTS.index(_OF_KIND.get(kind, kind)) for kind in KINDS]
-_PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(_OF_CAUSE[cause]) for cause in HOST_CAUSES]
+_PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(f"host: {_OF_CAUSE[cause]}") for cause in HOST_CAUSES]
 
 
 @dataclass(frozen=True)
 class CriticalPathRecords:
-    """The critical path in a trace.
-
-    Attributes
-    ----------
-    intervals, lines
-        Records: where it is, and where it goes to another row.
-    total_ns
-        Time in each part, ns, by its place in CRITICAL_PATH_PARTS.
-    on_rows
-        Rows that it is on.
-    """
+    """The critical path in a trace: records of where it is (`intervals`), and of where it goes to another row (`lines`); the
+    time in each part, ns, by its place in CRITICAL_PATH_PARTS; and the rows that it is on."""
 
     intervals: ExternalSort
     lines: ExternalSort
@@ -90,9 +81,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     Parameters
     ----------
     session
-        Whose events have been collected.
-    arguments
-        Reports, as they were named.
+        Whose events have been collected, from reports that were named so (`arguments`).
     folder
         For intermediate files.
 
@@ -106,16 +95,15 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     if len(session.left_out) > left_out:
         # The rows of the others are no longer those of what was collected.
         raise session.left_out[left_out].error
-    intervals, lines = (
-        record_sort(RecordKind.INTERVALS, folder / "path"),
-        record_sort(RecordKind.MESSAGES, folder / "path-lines"),
-    )
-    on_rows = RowsOfTypes()
+    intervals, on_rows = record_sort(RecordKind.INTERVALS, folder / "path"), RowsOfTypes()
+    lines = record_sort(RecordKind.MESSAGES, folder / "path-lines")
     segments = _measured_path(events)
     path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=pl.col("part") + 1)
     intervals.add(path)
     on_rows.add_events(path)
-    lines.add(_lines(segments))
+    moved = segments.with_columns(to_row=pl.col("row").shift(-1)).filter(pl.col("to_row") != pl.col("row"))
+    no_bytes, tag = pl.lit(0, pl.Int64), pl.lit(TAG_CRITICAL_PATH, pl.Int64)
+    lines.add(moved.select("row", "to_row", time="end", to_time="end", size=no_bytes, tag=tag))
     totals = segments.group_by("part").agg(total=(pl.col("end") - pl.col("start")).sum())
     return CriticalPathRecords(intervals, lines, dict(totals.iter_rows()), on_rows)
 
@@ -129,20 +117,3 @@ def _measured_path(events: RunEvents) -> pl.DataFrame:
     part = pl.coalesce(pl.lit(of_cause).gather(cause), pl.lit(of_kind).gather(pl.col("kind").cast(pl.UInt32)))
     segments = path_segments(built, as_measured(built.graph))
     return segments.select(pl.col("row").cast(pl.Int64), "end", start="begin", part=part.cast(pl.Int64))
-
-
-def _lines(segments: pl.DataFrame) -> pl.DataFrame:
-    """Lines between segments of different rows that follow each other."""
-    to_row = pl.col("row").shift(-1)
-    return (
-        segments.with_columns(to_row=to_row)
-        .filter(pl.col("to_row") != pl.col("row"))
-        .select(
-            "row",
-            "to_row",
-            time="end",
-            to_time="end",
-            size=pl.lit(0, pl.Int64),
-            tag=pl.lit(TAG_CRITICAL_PATH, pl.Int64),
-        )
-    )

@@ -127,15 +127,15 @@ def ranges(numbers: Iterable[int]) -> str:
 _OF_NSYS = "nsys said: "
 _GRAVE = re.compile("left out|not among|contradict|do not fit|not decidable|allow at least|not read")
 """What warnings say of numbers that are wrong or unknown."""
-_REPORT = re.compile(r"(?<![\w:/])(?:[^\s:/]*/)+([^\s:/]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir))\b")
+_REPORT = re.compile(r"(?<![\w:/])(?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir))\b")
 
 
 def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     """Warnings for people: each once, those first that make numbers wrong or unknown, then how much was recorded, and what nsys
     said in one, by its first sentences. Reports have names in place of paths where no two have the same.
 
-    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "rank 1 is not among them"])
-    ['rank 1 is not among them', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
+    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "rank 1 (/x/a.sqlite) is left out"])
+    ['rank 1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
     """
     said: dict[str, list[str]] = {}
     lines = []

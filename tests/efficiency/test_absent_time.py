@@ -178,7 +178,13 @@ def test_without_kernels_what_the_thread_did_before_it_launched_other_work_count
     found = measure([report.write(tmp_path / "report.sqlite")], UTC).tables
 
     row = found["absent_time"].row(0, named=True)
-    assert (row["starved_host_ns"], row["off_cpu_ns"], row["queued_ns"], row["starved_ended_ns"]) == (600, 500, 50, 0)
+    assert (row["starved_computing_ns"], row["starved_off_cpu_ns"], row["queued_ns"], row["starved_ended_ns"]) == (
+        100,
+        500,
+        50,
+        0,
+    )
+    assert row["off_cpu_ns"] == 500
 
 
 def test_of_kernels_that_start_at_once_the_one_of_the_last_known_thread_ends_the_gap(tmp_path: Path) -> None:
@@ -213,16 +219,17 @@ def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_
     found = measure([loads_on_and_off_its_cpu().write(tmp_path / "report.sqlite")], UTC).tables
 
     row = found["absent_time"].row(0, named=True)
-    assert (row["starved_host_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (170, 60, 30)
+    assert (row["starved_computing_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (110, 60, 30)
     assert found["absent_calls"].select("part", "call", "total_ns", "off_cpu_ns").rows() == [
-        ("launch-starved: host computing or off its CPU", None, 170, 60),
+        ("launch-starved: host computing", None, 110, 0),
+        ("launch-starved: host off its CPU", None, 60, 60),
         ("launch-starved: waiting for the device", "cudaStreamSynchronize", 30, 15),
     ]
     # Those at 150 and 550 are beside kernels, and that at 340 has no call chain.
     assert found["absent_functions"].select("part", "function", "module", "samples", "share").rows() == [
-        ("launch-starved: host computing or off its CPU", "decode", "libimage.so", 2, 0.5),
+        ("launch-starved: host computing", "decode", "libimage.so", 2, 0.5),
         ("launch-starved: waiting for the device", "copy", "libimage.so", 1, 0.25),
-        ("launch-starved: host computing or off its CPU", "copy", "libimage.so", 1, 0.25),
+        ("launch-starved: host computing", "copy", "libimage.so", 1, 0.25),
     ]
 
 
@@ -282,6 +289,9 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
     """All parts are those of the simulation; of communication, what is not divided for want of clocks may be either."""
     for rank, truth in enumerate(absent_parts(run)):
         row = found["absent_time"].row(rank, named=True)
+        # Communicators are created before the first work.
+        assert row["starved_communicator_ns"] == 40_000
+        row |= {"start_up_ns": row["start_up_ns"] + 40_000, "starved_communicator_ns": 0}
         wanted = {name: truth.get(name.removesuffix("_ns"), 0) for name in PART_COLUMNS}
         different = {name: (row[name], wanted[name]) for name in PART_COLUMNS if row[name] != wanted[name]}
         assert set(different) <= COMMUNICATION, different

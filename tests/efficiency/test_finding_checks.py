@@ -72,14 +72,14 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     """As on a real report with 3 ms of kernels in 0.5 s."""
     made = report()
     made.api_call("cudaMalloc_v3020", 0, 200 * MS)
-    made.os_call("read", 200 * MS, 290 * MS)
-    made.kernel("k(int)", 300 * MS, 303 * MS, launch=(299 * MS, 300 * MS))
-    made.os_call("close", 480 * MS, 500 * MS)
+    made.os_call("read", 200 * MS, 490 * MS)
+    made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
+    made.os_call("close", 680 * MS, 700 * MS)
     tables = measured(tmp_path, made)
 
-    assert tables["findings"]["kind"].to_list() == ["little-gpu-work", "start-up", "shut-down"]
-    assert tables["findings"]["saved_ns"].to_list() == [497 * MS, 300 * MS, 197 * MS]
-    assert "allocating 66.7 %" in str(finding(tables, "start-up")["seen"])
+    assert tables["findings"]["kind"].to_list() == ["little-gpu-work", "start-up", "creating-context", "shut-down"]
+    assert tables["findings"]["saved_ns"].to_list() == [697 * MS, 300 * MS, 200 * MS, 197 * MS]
+    assert "creating the context 40.0 %" in str(finding(tables, "start-up")["seen"])
 
 
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_where_scheduling_was_recorded_the_loss_is_the_host_off_its_cpu(tmp_path
         "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host off its CPU), 25.0 %"
     )
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
-        ("launch-starved (host computing)", 100),
         ("launch-starved (host off its CPU)", 250),
+        ("launch-starved (host computing)", 100),
     ]
     assert sum(part.share for part in found.bar) == pytest.approx(1)
 
@@ -90,8 +90,8 @@ def test_where_scheduling_was_recorded_of_some_processes_the_rest_is_either(tmp_
     found = of(measured(tmp_path, scheduled(first), other))
 
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
-        ("launch-starved (host computing)", 50),
         ("launch-starved (host off its CPU)", 125),
+        ("launch-starved (host computing)", 50),
         ("launch-starved (host computing or off its CPU)", 175),
     ]
 

@@ -70,7 +70,7 @@ def test_items_may_be_none(pool: Workers) -> None:
 def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
     number: signal.Signals, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "_LOOKS_IN_SILENCE", 7)
+    monkeypatch.setattr(execution, "_LOOKS_AT_STOPPED", 3)
     before = _children()
     with pytest.raises(WorkerDied, match=why), workers(2) as pool:
         list(pool.map(_end, [number] * 3))
@@ -81,7 +81,9 @@ def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
 @pytest.mark.thorough
 @pytest.mark.parametrize("who", ["scheduler", "worker"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
-def test_a_cluster_that_dies_or_is_silent_ends_the_work_in_time(who: str, number: signal.Signals, tmp_path: Path) -> None:
+def test_a_cluster_that_dies_or_is_silent_ends_the_work_in_time(
+    who: str, number: signal.Signals, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("distributed")
     file = tmp_path / "scheduler.json"
     programs = [
@@ -101,6 +103,7 @@ def test_a_cluster_that_dies_or_is_silent_ends_the_work_in_time(who: str, number
             with pytest.raises(WorkerDied):
                 pool.gather(submitted)
         assert time.monotonic() - began < 60
+        assert "Traceback" not in capfd.readouterr().err
 
 
 def test_workers_and_a_cluster_exclude_each_other() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import sentence
+
+from nsys2prv.execution import workers
 
 USAGE = 2
 CONTENTS = {
@@ -60,6 +63,15 @@ def test_a_broken_scheduler_file_is_named(kind: str, command_line: CommandLine, 
 
     done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", "scheduler.json")
     sentence(done, USAGE, "--scheduler scheduler.json", "dask scheduler --scheduler-file")
+
+
+def test_a_scheduler_that_accepts_and_is_silent_is_named(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "_SECONDS_TO_ANSWER", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", address)
+    sentence(done, USAGE, address, "no Dask scheduler answers there")
 
 
 def test_tls_without_certificates_is_a_sentence(command_line: CommandLine) -> None:

@@ -178,14 +178,15 @@ class ReportBuilder:
         uuid: str | None = None,
         bus: str | None = None,
         name: str = "NVIDIA H100 80GB HBM3",
+        **columns: Value,
     ) -> ReportBuilder:
         """Add a GPU of the machine; `index` is nsys' number of it, `cuda` the one that CUDA gives it."""
         return self.row(
             "TARGET_INFO_GPU",
             vmId=VM, id=index, name=name, busLocation=bus or f"0000:{0x18 + 8 * index:02X}:00.0",
             isDiscrete=1, totalMemory=80 << 30,
-            clockRate=1_980_000_000, smCount=132, pwGpuId=index, uuid=uuid or f"{index:08x}-5a43-32b5-99d0-45ee3353aa16",
-            chipName="GH100", cuDevice=cuda, computeMajor=9, computeMinor=0,
+            clockRate=1_980_000_000, pwGpuId=index, uuid=uuid or f"{index:08x}-5a43-32b5-99d0-45ee3353aa16",
+            chipName="GH100", cuDevice=cuda, computeMajor=9, computeMinor=0, **columns,
         )  # fmt: skip
 
     def cuda_device(self, device: int, gpu: int, *, pid: int | None = None, uuid: str | None = None) -> ReportBuilder:

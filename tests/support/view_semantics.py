@@ -329,6 +329,7 @@ def _composed(found: pl.DataFrame, window: Window, what: str) -> pl.DataFrame:
         "log N": lambda: (
             pl.when(value > 1).then(value.log(float(window.values[f"parameters of {what}"].split()[1]))).otherwise(0)
         ),
+        "Prod": lambda: value * float(window.values[f"parameters of {what}"].split()[1]),
         "Add": lambda: value + float(window.values[f"parameters of {what}"].split()[1]),
     }
     if function == "Join Bursts":

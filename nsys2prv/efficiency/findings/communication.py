@@ -51,18 +51,7 @@ def _by_collective(kernels: pl.DataFrame, what: str) -> tuple[str, list[Number]]
     return text, [Number(f"{name}: {what}", lost, "ns") for name, lost in named]
 
 
-class ExposedCommunication(
-    FindingRule,
-    kind="exposed-communication",
-    title="Exposed communication: nothing computes while NCCL kernels run",
-    sees="NCCL kernels beside which no other kernel runs, without the time that they wait for the last rank",
-    needs=(rule.NCCL_KERNELS,),
-    cost="of each NCCL kernel the smaller one of its time beside no kernel, and the shortest duration over the ranks of its "
-    "collective: the rank that arrives last waits for none",
-    view="3-communication/overlap_of_communication",
-    advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
-    "independent work; less to move: gradient accumulation, compression, other parallelism.",
-):
+class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
     exposed_part = Threshold(
         "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
         "the last bucket of a step is always exposed",
@@ -91,9 +80,8 @@ class ExposedCommunication(
             alone=pl.col("transfer").is_null(),
         )
         # NCCL kernels that run at the same time are alone at the same time.
-        most = evidence.tables["devices"]["nccl_alone_ns"]
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.with_costs(lambda loss: min(loss.cost, most[loss.index]))
+        return losses.at_most(evidence.tables["devices"]["nccl_alone_ns"])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]
@@ -125,20 +113,7 @@ class ExposedCommunication(
         return Without(without_transfers(built, finding.losses.indices), at_most=True)
 
 
-class StarvedBesideCommunication(
-    FindingRule,
-    kind="starved-beside-communication",
-    title="Exposed, but not blocking: collectives run, and the next kernel is not launched",
-    sees="time in which NCCL kernels run, nothing computes, and the next compute kernel is not launched yet, while its thread "
-    "neither waits for the device nor copies, allocates or calls MPI; by communicator and operation",
-    needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS),
-    cost="that time; where several NCCL kernels run at once it counts for each of their collectives, and once for the device "
-    "in the time that is saved",
-    view="3-communication/overlap_of_communication",
-    advice="Launch what does not need the result before it is needed, from the same or another thread: no work of the host "
-    "between the collective and the next kernel, CUDA graphs, prefetching of batches. The collective itself is not what costs "
-    "time.",
-):
+class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
@@ -181,19 +156,7 @@ class StarvedBesideCommunication(
         return None if starved is None else Without(without_gaps(built, _on_devices(starved, finding.losses)))
 
 
-class HiddenCommunication(
-    FindingRule,
-    kind="hidden-communication",
-    title="Hidden, but blocking: launched kernels wait for collectives that others hide",
-    sees="NCCL kernels beside which compute kernels run, while another compute kernel is launched and waits for them, next in "
-    "its stream or by an event; by communicator and operation",
-    needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS),
-    cost="of each such NCCL kernel the time from when it alone is waited for, as far as other kernels run beside it; saved is "
-    "what a replay gains in which these collectives take no time once all ranks are there",
-    view="3-communication/overlap_of_communication",
-    advice="The overlap only looks complete: put what does not need the collective before what does, on another stream; start "
-    "the collective earlier, in smaller pieces, or with higher priority of its stream.",
-):
+class HiddenCommunication(FindingRule, kind="hidden-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
     fewest = _FEWEST_KERNELS
     least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
     recurring = True
@@ -310,18 +273,7 @@ def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 
-class ContentionSlowdown(
-    FindingRule,
-    kind="contention-slowdown",
-    title="Contention slowdown: kernels are slower beside communication",
-    sees="kernels that, after the same kernel of their stream, take clearly longer when an NCCL kernel runs as they start than "
-    "when nothing else does",
-    needs=(rule.NCCL_KERNELS,),
-    cost="executions beside NCCL kernels x difference of the means",
-    view="1-gpu-kernels/kernel_durations",
-    advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "
-    "points in time for collectives; compare with the time that overlap saves.",
-):
+class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NCCL_KERNELS,)):
     slowdown = Threshold(
         "least ratio of the durations beside and alone (means)", 1.2, "sharing the GPU always costs some percent", ""
     )

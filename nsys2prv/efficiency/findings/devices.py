@@ -136,7 +136,9 @@ class _Differing(FindingRule):
         usual = Number("the same at the median of the others", worst["usual"], "ns")
         text, (number, *numbers) = self.compared(worst, devices.height, evidence)
         text = f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as {text}"
-        excess = round(worst["excess"])
+        # Kernels that run at the same time take their time once.
+        running = evidence.tables["devices"]["kernels_ns"][worst["device"]]
+        excess = round(min(worst["excess"], running * worst["excess"] / worst["total"]))
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
@@ -153,20 +155,7 @@ class _Differing(FindingRule):
         return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
 
 
-class SlowDevice(
-    _Differing,
-    kind="slow-device",
-    title="Slow GPU: the same kernels take longer on one device",
-    sees="different kernels that all devices execute equally often, and that take longer on one than on the median of the "
-    "others, by a like factor, while the others agree",
-    needs=(rule.SEVERAL_DEVICES,),
-    cost="what its kernels take longer than at the median of the others, times n: all may have to wait for it; of several slow "
-    "ones the slowest counts",
-    view="1-gpu-kernels/kernel_average",
-    advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, "
-    "check the placement; leave the device out to prove it.",
-    unseen="kernels that are slow on all GPUs: there is no other one to compare them with",
-):
+class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
     slowdown, agreement = _SLOWDOWN, _AGREEMENT
     count_difference = Threshold(
         "largest difference of executions of a kernel to the median device", 0.05, "other counts are other work"
@@ -200,18 +189,7 @@ class SlowDevice(
         return text, [Number("slow GPUs", devices), slower, alike, *of_clock]
 
 
-class UnequalWork(
-    _Differing,
-    kind="unequal-work",
-    title="Unequal work: the same kernels have more to do on some devices",
-    sees="kernels that all devices execute equally often, and that take longer on one than on the median of the others, where "
-    "single kernels differ, or durations are spread over all devices (else it is `slow-device`)",
-    needs=(rule.SEVERAL_DEVICES,),
-    cost="what its kernels take longer than at the median of the others, for all others: they may have to wait for it",
-    view="1-gpu-kernels/kernel_average",
-    advice="Distribute the data anew: particles, rows of a sparse matrix, sequence lengths, experts. Kernels of equal grids "
-    "differ by what their data make them do.",
-):
+class UnequalWork(_Differing, kind="unequal-work", needs=(rule.SEVERAL_DEVICES,)):
     slowdown, agreement, comparable, least = _SLOWDOWN, _AGREEMENT, _COMPARABLE, _LEAST_SLOWER
     is_slow = False
 
@@ -227,17 +205,7 @@ class UnequalWork(
         return text, [Number("GPUs with more work", devices), alike, agreeing]
 
 
-class Imbalance(
-    FindingRule,
-    kind="imbalance",
-    title="Imbalance: one device has more useful work than others",
-    sees="useful time of the device that has most of it against the mean over devices, beside what slow GPUs and unequal work "
-    "explain",
-    needs=(rule.SEVERAL_DEVICES,),
-    cost="n max U - sum U, less that of slow GPUs and of unequal work",
-    view="1-gpu-kernels/useful_time",
-    advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
-):
+class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
     least = least_share(
         0.05, "a load balance above 95 % is good", ", of n x the active time of all, beside what slow devices explain"
     )
@@ -297,17 +265,7 @@ def _clock_ratio(evidence: Evidence, device: int) -> float | None:
     return None if clock is None or len(medians) != evidence.devices - 1 else clock / float(np.median(list(medians.values())))
 
 
-class ClockThrottling(
-    FindingRule,
-    kind="clock-throttling",
-    title="Clock throttling: the device runs slower for a time",
-    sees="bins in which a busy device has a lower clock than in the fastest tenth of its busy bins",
-    needs=(rule.CLOCKS,),
-    cost="kernel time in these bins x (1 - clock / usual clock), times n where collectives make the others wait",
-    view="2-gpu-metrics/metric",
-    advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
-    "runs.",
-):
+class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)):
     busy = Threshold("least part of a bin in which the device runs kernels", 0.5, "idle GPUs lower their clocks")
     largest_ratio = Threshold(
         "largest ratio to the usual clock: that of the fastest tenth of the busy bins", 0.9,
@@ -353,17 +311,7 @@ _FAMILIES = r"(?i)gemm|gemv|matmul|attention|convolution|\bconv"
 """Families of kernels that tensor cores can do."""
 
 
-class IdleTensorCores(
-    FindingRule,
-    kind="idle-tensor-cores",
-    title="Idle tensor cores: matrix multiplications do not use them",
-    sees="kernels of matrix multiplications, convolutions and attention in which tensor cores are hardly active",
-    needs=(rule.TENSOR_ACTIVE,),
-    cost="time of these kernels: how much faster they become depends on precision and size",
-    view="2-gpu-metrics/tensor_per_gemm",
-    advice="Lower precision (TF32, BF16, FP16, FP8), sizes that are multiples of 8 or 16, library kernels for this GPU. Where "
-    "double precision is needed, tensor cores of data-centre GPUs can do it too.",
-):
+class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_ACTIVE,)):
     largest_use = Threshold("largest mean activity of tensor cores in such kernels", 0.05, "kernels that use them reach more")
     fewest_samples = Threshold("fewest samples in such kernels on a device", 20, "means of fewer are chance", "")
     least = least_share(0.05, "less is not worth another precision")
@@ -380,7 +328,7 @@ class IdleTensorCores(
         )
         by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
         losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
-        losses = self.costly(losses, evidence)
+        losses = self.costly(losses.at_most(evidence.tables["devices"]["kernels_ns"]), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)

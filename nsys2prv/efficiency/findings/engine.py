@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
-from nsys2prv.efficiency.findings.finding import Finding, Loss
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, kernels, launches, memory, straggler
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
@@ -45,7 +45,7 @@ FINDINGS = Table(
     (
         Column.count("place", "1 for the one that costs the run most time; consequences of others come last"),
         Column.text("kind", "which rule: the names of docs/reference/findings.md"),
-        Column.text("title", "name for people"),
+        Column.text("title", "name for people, and who: the device or process where it costs most, its rank and node"),
         Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
         Column.ns("saved_ns", "time by which the run would be shorter without it"),
         Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
@@ -129,8 +129,11 @@ FINDING_CHECKS = Table(
 # -- rules ----------------------------------------------------------------------------------------
 
 RULES: tuple[FindingRule, ...] = (
+    idle.CreatingCommunicators(),
+    idle.CreatingContext(),
     hosts.SynchronizationStalls(),
     hosts.DataLoading(),
+    memory.PagesPulledBack(),
     memory.SmallCopies(),
     launches.SmallGraphs(),
     launches.LaunchBound(),
@@ -138,6 +141,7 @@ RULES: tuple[FindingRule, ...] = (
     launches.FullLaunchQueue(),
     hosts.MpiWaits(),
     memory.SynchronousCopies(),
+    idle.WaitingHosts(),
     hosts.HostBound(),
     memory.Allocations(),
     memory.PageableCopies(),
@@ -153,6 +157,11 @@ RULES: tuple[FindingRule, ...] = (
     devices.Imbalance(),
     devices.ClockThrottling(),
     devices.IdleTensorCores(),
+    kernels.FullPrecision(),
+    kernels.FewBlocks(),
+    kernels.TailWaves(),
+    kernels.LayoutChanges(),
+    kernels.UnfusedKernels(),
     idle.LittleGpuWork(),
     idle.StartUp(),
     idle.ShutDown(),
@@ -226,7 +235,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
     shown = worst.rows or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst.index)).tolist()
     return {
-        "title": rule.title,
+        "title": f"{rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,
         "saved_ns": saved.ns,
         "saved_how": saved.how,
@@ -242,6 +251,19 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "view": rule.view,
         "advice": rule.advice,
     }
+
+
+def _who(losses: Losses, evidence: Evidence) -> str:
+    """The device that loses most, with its ranks, or the process with its node; and how many there are."""
+    worst = losses.worst.index
+    if not evidence.devices:
+        task = evidence.rows.tasks[worst]
+        who = f"{task.name} on {task.node}"
+    else:
+        ranks = ranges(evidence.ranks_of([worst]))
+        who = evidence.name(worst) + (f" (rank {ranks})" if ranks else "")
+    several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}, most on " if len(losses) > 1 else ""
+    return f"on {several}{who}"
 
 
 def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
@@ -293,8 +315,8 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
             of_graph = _gained(gains[rule], is_bound=change.at_most or len(graph.built.open_ends) > 0)
-        # A replay counts, and of bounds the smaller one.
-        if of_graph.how == BY_REPLAY or of_graph.ns <= saved[rule].ns:
+        # Neither a replay nor a bound is above what devices lose.
+        if of_graph.ns <= saved[rule].ns:
             saved[rule] = of_graph
     return saved
 
@@ -320,4 +342,4 @@ def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     rows, devices = evidence.rows, finding.losses.indices
     is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
     is_counted = np.isin(rows.device, devices) | is_host
-    return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)
+    return graph.totals.on_rows(is_counted) + graph.totals.unexplained

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.intervals import Intervals, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import quantity
@@ -88,18 +90,27 @@ class Loss:
     longest: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
 
+    def at_most(self, limit: int) -> Loss:
+        """The same, with a cost of at most `limit`, ns: what is above it is taken from all parts alike."""
+        if self.cost <= limit:
+            return self
+        # Rounded up: a part that loses anything is not without a loss.
+        costs = {part: -(-cost * limit // self.cost) for part, cost in self.costs.items()}
+        return replace(self, cost=limit, costs=costs)
+
 
 class Losses(tuple[Loss, ...]):
     """What was lost on several devices."""
 
     @classmethod
     def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
-        """What occurrences cost on each device: columns as of `with_top`, or of `summed`. Without a `part` it is that of
-        `begin`, without a `count` each counts once."""
+        """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
+        or of `summed`. Without a `part` it is that of `begin`, without a `count` each counts once."""
         missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
         placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
         placed = placed if "top_cost" in placed.columns else with_top(placed)
-        return losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+        losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
+        return losses.at_most(covered(run, occurrences))
 
     @classmethod
     def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
@@ -115,6 +126,10 @@ class Losses(tuple[Loss, ...]):
     def where(self, condition: Callable[[Loss], bool]) -> Losses:
         """Those that meet a condition."""
         return Losses(filter(condition, self))
+
+    def at_most(self, limits: Sequence[int] | pl.Series) -> Losses:
+        """The same, where each device loses at most its limit, ns."""
+        return Losses(loss.at_most(int(limits[loss.index])) for loss in self)
 
     def with_costs(self, cost: Callable[[Loss], int]) -> Losses:
         """The same with other costs, of which is not known in which parts of the run they are."""
@@ -195,10 +210,10 @@ class Finding:
         """Time by which the run is shorter without it at most, ns, from the time of devices alone.
 
         Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most,
-        and where parts are not known, the device that loses most.
+        and where parts are not known, the device that loses most. It is never more than all devices lose.
         """
         if self.wall is not None:
-            return self.wall
+            return min(self.wall, self.losses.cost)
         if not all(loss.costs for loss in self.losses):
             return max(loss.cost for loss in self.losses)
         highest: Counter[int] = Counter()
@@ -208,6 +223,15 @@ class Finding:
 
 
 # -- sums of occurrences --------------------------------------------------------------------------
+
+
+def covered(run: MeasuredRun, occurrences: pl.DataFrame) -> Sequence[int]:
+    """Time that occurrences (`device`, `begin`, `end`) take together on each device, ns: those that overlap share it."""
+    times = segments(Intervals.of(*(occurrences[name].to_numpy() for name in ("device", "begin", "end"))))
+    busy = times.where(times.counts[0] > 0)
+    # Sums in doubles are exact up to 2^53 ns.
+    lengths = np.bincount(busy.group, busy.end - busy.begin, minlength=len(run.events.rows.devices))
+    return list(map(int, lengths))
 
 
 def part_of(begin: pl.Expr, length: int) -> pl.Expr:

@@ -5,7 +5,7 @@ Time in allocation calls is counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import (
@@ -57,12 +58,14 @@ class GapCause:
 
     A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
     others, but for those that it `dominates`: these are its own. With `counts_names` it counts the different kernels that
-    follow them. Columns are those of `idle_gaps`, and
+    follow them. Without `needs_launch` it is known though nobody launches what follows. Columns are those of `idle_gaps`, and
 
-    - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`: what
-      follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the host;
+    - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`,
+      `before_page`: what follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the
+      host, pages those of unified memory that migrate to the host;
     - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
-    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns.
+    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns; of that `in_os`, in calls of the OS
+      runtime, and `waiting`, asleep or waiting.
     """
 
     matches: pl.Expr
@@ -71,6 +74,7 @@ class GapCause:
     is_exclusive: bool = True
     dominates: pl.Expr | None = None
     counts_names: bool = False
+    needs_launch: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class GapCauses(Measurement):
         Of a rule with `counts_names`: the different kernels (by device) that follow its gaps.
     gaps
         Each gap after the first activity: `cause`, `device`, `row` of the thread that launched what follows (-1: not known),
-        `begin`, `end`; None: nothing asks for them, since there is no graph.
+        `begin`, `end`.
     """
 
     run: MeasuredRun
@@ -104,7 +108,7 @@ class GapCauses(Measurement):
     all_gaps: pl.DataFrame
     sums: Mapping[str, pl.DataFrame]
     kernels: Mapping[str, pl.DataFrame]
-    gaps: pl.DataFrame | None
+    gaps: pl.DataFrame
 
     def tables(self) -> Filled:
         """The tables `gaps` and `longest_gaps`."""
@@ -157,9 +161,7 @@ class GapCauses(Measurement):
         return self.kernels[kind].filter(pl.col("device").is_in(devices)).height
 
     def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
-        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`. None: they are not kept, or too many."""
-        if self.gaps is None:
-            return None
+        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`. None: they are too many."""
         is_asked = pl.lit(False)
         for cause, on in devices.items():
             is_asked |= (pl.col("cause") == cause) & pl.col("device").is_in(on)
@@ -194,10 +196,9 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
         occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
         all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
-        if not run.options.no_critical_path:
-            after_start = placed.filter(pl.col("cause") != AT_START)
-            named = after_start.with_columns(row=_row_of_thread(run, after_start["thread"]), end="start")
-            gaps.append(named.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
+        after_start = placed.filter(pl.col("cause") != AT_START)
+        named = after_start.with_columns(row=_row_of_thread(run, after_start["thread"]), end="start")
+        gaps.append(named.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
         explained = placed.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(causes.items()):
             matches = explained.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches.fill_null(False))
@@ -213,7 +214,7 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         summed(all_gaps, ("cause", *by_part), ("cost", *count_all)),
         {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
         {kind: pl.concat(blocks).unique() for kind, blocks in kernels.items()},
-        None if run.options.no_critical_path else pl.concat(gaps),
+        pl.concat(gaps),
     )
 
 
@@ -232,11 +233,12 @@ def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCa
     for place, cause in enumerate(causes.values()):
         if cause.dominates is not None:
             exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
-    # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
+    without_launch = [place for place, cause in enumerate(causes.values()) if not cause.needs_launch]
+    # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
         pl.when(pl.col("former_number") == 0)
         .then(AT_START)
-        .when(pl.col("unknown_ns") > 0)
+        .when((pl.col("unknown_ns") > 0) & ~exclusive.is_in(without_launch))
         .then(UNKNOWN_LAUNCH)
         .otherwise(exclusive)
     )
@@ -246,7 +248,8 @@ def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCa
 
 def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
     is_copy, was_copy = (pl.col(name) == event_types.MEMORY_OPERATION for name in ("number", "former_number"))
-    upload, download = (value_of(run, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2))
+    kinds = (event_types.COPY_KINDS[kind] for kind in (1, 2, 12))
+    upload, download, page = (value_of(run, event_types.MEMORY_OPERATION, kind) for kind in kinds)
     return {
         "before_kernel": pl.col("number").is_in(KERNEL_TYPES),
         "after_kernel": pl.col("former_number").is_in(KERNEL_TYPES),
@@ -255,9 +258,17 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
         "before_upload": is_copy & (pl.col("value") == upload),
         "after_upload": was_copy & (pl.col("former_value") == upload),
         "after_download": was_copy & (pl.col("former_value") == download),
+        "before_page": is_copy & (pl.col("value") == page),
         "is_late": pl.col("launched") >= pl.col("begin"),
-        "host": pl.col("host_ns") + pl.col("os_ns"),
+        "host": sum_of_states(range(ASLEEP, UNSCHEDULED + 1)),
+        "in_os": sum_of_states(range(ASLEEP, OFF_CPU)),
+        "waiting": sum_of_states(WAITING),
     }
+
+
+def sum_of_states(states: Iterable[int]) -> pl.Expr:
+    """Time of gaps in which the launching thread is in some states (places in `host_states.STATES`), ns."""
+    return pl.sum_horizontal(CAUSE_COLUMNS[state] for state in states)
 
 
 def _row_of_thread(run: MeasuredRun, thread: pl.Series) -> pl.Series:

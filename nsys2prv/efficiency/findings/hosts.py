@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -18,22 +19,15 @@ from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.vocabulary.wording import percent, short, time
 
 
-class HostBound(
-    GapRule,
-    kind="host-bound",
-    title="Host-bound: devices wait while the host computes",
-    sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
-    view="0-start-here/gaps",
-    advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
-):
+class HostBound(GapRule, kind="host-bound"):
     host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
     fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
     least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
     recurring = True
     worst = "occurrence"
     gap_cause = GapCause(
-        pl.col("is_late") & (pl.col("host") >= host_part.value * pl.col("length")),
-        sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},
+        pl.col("is_late") & (pl.col("host") - pl.col("waiting") >= host_part.value * pl.col("length")),
+        sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -46,21 +40,13 @@ class HostBound(
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
             f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
+            + ("; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else "")
         )
-        return Finding(text, losses, (gaps, mean, longest, computing, in_os))
+        finding = Finding(text, losses, (gaps, mean, longest, computing, in_os))
+        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
 
 
-class DataLoading(
-    GapRule,
-    kind="data-loading",
-    title="Data loading: devices wait for new data",
-    sees="long gaps between work and the copy of new data to the device, while the launching thread is in neither CUDA nor MPI "
-    "calls (as of `host-bound`)",
-    needs=(rule.CUDA_CALLS, rule.COPY_SIZES),
-    view="0-start-here/gaps",
-    advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
-    "while the device computes.",
-):
+class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES)):
     shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
@@ -74,7 +60,7 @@ class DataLoading(
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
-        sums={"in_os": pl.col("os_ns")},
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
     )
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
@@ -82,27 +68,22 @@ class DataLoading(
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         gaps, mean, longest = losses.gaps
+        waiting = losses.share("waiting", "part of the gaps in which the thread sleeps or waits")
         text = (
             f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
             f"of new data to the device; meanwhile the launching thread is in no CUDA call"
+            + (f", and sleeps or waits for {waiting} of the time" if waiting.value else "")
         )
-        return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
+        in_os = losses.share("in_os", "part of the gaps in OS calls")
+        finding = Finding(text, losses, (gaps, mean, longest, in_os, waiting))
+        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""
         return Without(loading_times(built, 0, evidence.tasks_of(finding.losses.indices)))
 
 
-class SynchronizationStalls(
-    GapRule,
-    kind="synchronization-stalls",
-    title="Synchronization stalls: host and device wait for each other in turn",
-    sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
-    "small result; the next work is launched only after the wait",
-    view="0-start-here/cuda_activities",
-    advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
-    "replace loops on the host by kernels.",
-):
+class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
     longest = Threshold(
         "longest gap that counts", 200_000, "a stall is the end of a wait, a look at the result, and a launch", "ns"
     )
@@ -117,7 +98,7 @@ class SynchronizationStalls(
         & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
         & (pl.col("before_kernel") | pl.col("before_upload"))
         & (pl.col("length") <= longest.value)
-        & (pl.col("os_ns") <= os_part.value * pl.col("length")),
+        & (pl.col("in_os") <= os_part.value * pl.col("length")),
         sums={"results": after_result.cast(pl.Int64)},
     )
 
@@ -132,16 +113,7 @@ class SynchronizationStalls(
         return Finding(text, losses, (stalls, results, mean))
 
 
-class MpiWaits(
-    GapRule,
-    kind="mpi-waits",
-    title="Waits in MPI: devices are idle while their host is in MPI calls",
-    sees="gaps in which the launching thread is mostly in MPI calls, and launches the next work after them",
-    needs=(rule.CUDA_CALLS, rule.MPI_CALLS),
-    view="0-start-here/host_activity",
-    advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
-    "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
-):
+class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):
     mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
     late_part = Threshold(
         "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
@@ -215,18 +187,7 @@ def _threads(evidence: Evidence, task: int) -> tuple[int, ...]:
     return tuple(callers[evidence.rows.task[callers] == task].tolist())
 
 
-class MpiStartUp(
-    FindingRule,
-    kind="mpi-start-up",
-    title="Long start of MPI: processes are in MPI_Init and MPI_Finalize for much of the run",
-    sees="in a run without a GPU, a long time in MPI_Init and MPI_Finalize",
-    needs=(rule.MPI_CALLS,),
-    cost="time in these calls, of each process",
-    view="4-mpi/mpi_other",
-    advice="In a long run it costs nothing: measure one, or the part after it (--window). Where many short jobs run, start "
-    "fewer of them, and look at the launcher and at the file system that libraries are loaded from.",
-    of_processes=True,
-):
+class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_processes=True):
     shortest = Threshold(
         "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "MPI starts in some 10 ms", "ns"
     )
@@ -255,18 +216,10 @@ class MpiStartUp(
         return Finding(text, losses, (start, stop, longest))
 
 
-class MpiImbalance(
-    FindingRule,
-    kind="mpi-imbalance",
-    title="Unequal work: one process is outside of MPI for longer than the others, which wait in MPI",
-    sees="in a run without a GPU, processes that are outside of MPI for different times between MPI_Init and MPI_Finalize",
-    needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES),
-    cost="what each process is less outside of MPI than the busiest one",
-    view="4-mpi/mpi_time_percent",
-    advice="Divide the work again; where processes have equal work, look for one that is slowed down: shared CPUs, memory of "
-    "another socket, I/O.",
-    of_processes=True,
-):
+_UNEQUAL = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES)
+
+
+class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_processes=True):
     least = Threshold(
         "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
     )
@@ -293,15 +246,7 @@ class MpiImbalance(
 
 
 class LateProcess(
-    FindingRule,
-    kind="late-process",
-    title="A late process: others wait in MPI until it calls",
-    sees="in a run without a GPU, collectives that wait for one process, and receives before their messages are sent",
-    needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.PARTNERS),
-    cost="waits for this process, summed over all others, as far as clocks decide",
-    view="4-mpi/mpi_calls",
-    advice="Look at what this process does before the longest wait: more work than others, I/O, or a wait for a third one.",
-    of_processes=True,
+    FindingRule, kind="late-process", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.PARTNERS), of_processes=True
 ):
     least = Threshold("least part of E that a process waits for one other", 0.05, "some waits are in every collective")
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, rows_of_top
-from nsys2prv.efficiency.findings.gap_causes import AT_START
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Loss,
+    Losses,
+    Number,
+    Threshold,
+    least_share,
+    over_parts,
+    rows_of_top,
+)
+from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
+from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
+from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, time
@@ -21,6 +34,8 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_DOMINANT = 0.5
+"""Part of a gap, or of all time, from which on something dominates it."""
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
@@ -32,17 +47,12 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-class IdleDevices(
-    FindingRule,
-    kind="idle-devices",
-    title="Idle devices: no other finding explains these gaps",
-    sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
-    needs=(rule.ALL_WORK,),
-    cost="sum of these gaps",
-    view="0-start-here/gaps",
-    advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
-    "thread does; NVTX ranges, call chains and samples show where in the program.",
-):
+def _callers(evidence: Evidence, begin: int, end: int) -> pl.DataFrame:
+    """A time of all host threads that call CUDA or MPI."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=begin, end=end)
+
+
+class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
@@ -76,12 +86,17 @@ class IdleDevices(
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        return Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        finding = Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
+        return in_program(finding, evidence.run, self.gaps(losses, evidence))
+
+    def gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame | None:
+        """These gaps of some devices, as of `GapCauses.each`."""
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(losses.indices))
+        return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-        gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
+        gaps = self.gaps(finding.losses, evidence)
         if gaps is None:
             return None
         length = pl.col("end") - pl.col("begin")
@@ -89,31 +104,27 @@ class IdleDevices(
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
 
 
-class StartUp(
-    FindingRule,
-    kind="start-up",
-    title="Long start-up: the first work of a GPU comes late",
-    sees="a long time before the first activity of any device",
-    needs=(rule.FIRST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
-    "communicators, and just-in-time compilation. In a long run it costs nothing.",
-):
+class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
     least = Threshold("least part of E", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        """Of all devices that ever do something: the run begins when the first of them does."""
+        """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
+        counted by other rules."""
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-        if first < self.shortest.value or first < self.least.value * evidence.length:
+        costs = evidence.tables["absent_time"]["start_up_ns"].to_list()
+        longest = max(costs, default=0)
+        if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
         before = Number("time before the first activity", first, "ns")
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-        losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in devices)
+        losses = Losses(
+            Loss(row["device"], 1, costs[row["device"]], 0, first, (0, first), rows_of_top(evidence.run, row))
+            for row in devices
+        )
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
         text = (
@@ -121,20 +132,105 @@ class StartUp(
             f"that launch the first work meanwhile: {doing}"
         )
         numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return Finding(text, losses, [before, *numbers], wall=first)
+        finding = Finding(text, losses, [before, *numbers], wall=longest)
+        return in_program(finding, evidence.run, _callers(evidence, 0, longest))
 
 
-class ShutDown(
-    FindingRule,
-    kind="shut-down",
-    title="Long shut-down: nothing runs on GPUs at the end",
-    sees="a long time after the last activity of any device",
-    needs=(rule.LAST_WORK,),
-    cost="this time, of each device",
-    view="0-start-here/host_activity",
-    advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
-    "(--capture-range). The profiler's own work at its end is in this time, too.",
-):
+_SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
+_OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
+
+
+class StateRule(FindingRule):
+    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
+
+    Attributes
+    ----------
+    states
+        Places in `host_states.STATES`.
+    doing
+        What the threads do, for a sentence.
+    """
+
+    cost = "launch-starved time of devices in which their launching threads do this"
+    states: Sequence[int]
+    doing: str
+    shortest: Threshold | None = None
+
+    def pieces(self, evidence: Evidence) -> pl.DataFrame:
+        """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
+        return evidence.run.measured(AbsentTime).of_hosts.filter(
+            pl.col("part").is_in([OF_STATES[state] for state in self.states])
+        )
+
+    def losses(self, evidence: Evidence) -> Losses:
+        pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
+        return Losses.of(evidence.run, over_parts(pieces.drop("part"), ("count",), evidence.length), worst="occurrence")
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """All devices or none: the cost is that of the wall time by cause."""
+        longest = max((loss.cost for loss in losses), default=0)
+        is_long = self.shortest is None or longest >= self.shortest.value
+        return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        longest = max(losses, key=lambda loss: loss.longest)
+        of_each = Number("time of a device, on average", losses.cost / len(losses), "ns")
+        at_most = Number("the longest without a break", longest.longest, "ns")
+        text = (
+            f"nothing runs {losses} for {of_each} on average, {percent(losses.cost / (evidence.length * evidence.devices))} of "
+            f"the time of all, while the launching thread {self.doing}; the longest without a break lasts {at_most}, on "
+            f"{evidence.name(longest.index)}"
+        )
+        return Finding(text, losses, (of_each, at_most))
+
+
+class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (COMMUNICATOR,)
+    doing = "creates NCCL communicators"
+    gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
+
+
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
+    least, shortest = _OF_CREATION, _SHORTEST_CREATION
+    states = (CONTEXT,)
+    doing = "creates the CUDA context of its process"
+    gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
+
+
+class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
+    least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
+    states = WAITING
+    doing = "sleeps or waits"
+    gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
+        waits = sum_of_states(WAITING).sum().alias("waits")
+        for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
+            kind = evidence.gaps.kinds[cause] if cause >= 0 else self.kind
+            if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
+                return Losses()
+        return super().costly(losses, evidence)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding = super().describe(losses, evidence)
+        pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
+        length = pl.col("length")
+        half = length.filter(2 * length.cum_sum() >= length.sum()).first()
+        by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
+        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
+        listed = ", ".join(
+            f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
+            for title, total, half in kinds
+        )
+        is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        numbers = [*finding.numbers, *(Number(title, total, "ns") for title, total, _ in kinds)]
+        return Finding(text, losses, numbers)
+
+
+class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -151,17 +247,7 @@ class ShutDown(
         return Finding(text, losses, (after,), wall=lost)
 
 
-class LittleGpuWork(
-    FindingRule,
-    kind="little-gpu-work",
-    title="Hardly any GPU work: devices are idle nearly all the time",
-    sees="devices on which nothing runs for nearly all of the window",
-    needs=(rule.ANY_WORK,),
-    cost="the idle time of each device",
-    view="0-start-here/gaps",
-    advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
-    "GPU more of the work, or use fewer GPUs.",
-):
+class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -189,4 +275,5 @@ class LittleGpuWork(
             f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
             f"activity it is {active}"
         )
-        return Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+        finding = Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
+        return in_program(finding, evidence.run, _callers(evidence, 0, length))

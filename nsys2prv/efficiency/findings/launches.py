@@ -9,7 +9,16 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Loss,
+    Losses,
+    Number,
+    Threshold,
+    covered,
+    least_share,
+    part_of,
+)
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
@@ -19,7 +28,6 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.vocabulary import event_types, row_names
-from nsys2prv.vocabulary.wording import time
 
 # -- gaps before kernels --------------------------------------------------------------------------
 
@@ -40,16 +48,7 @@ _IS_LAUNCHING = (
 """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
 
 
-class LaunchBound(
-    GapRule,
-    kind="launch-bound",
-    title="Launch-bound: kernels are shorter than their launches take",
-    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two "
-    "calls",
-    view="0-start-here/gaps",
-    advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
-    "loop, less Python between launches.",
-):
+class LaunchBound(GapRule, kind="launch-bound"):
     longest = Threshold("longest gap that counts", 100_000, "a launch takes 2 to 20 µs, with Python around it up to 100", "ns")
     ahead, latency, launching = _AHEAD, _LATENCY, _LAUNCHING
     fewest = Threshold("fewest such gaps on a device", 100, "the first launch after any wait leaves such a gap too", "")
@@ -83,17 +82,7 @@ class LaunchBound(
         return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
 
 
-class SmallGraphs(
-    GapRule,
-    kind="small-graphs",
-    title="Small graphs: CUDA graphs are as short as what is between them",
-    sees="short gaps before executions of CUDA graphs while the launching thread does nothing but launch, and between two of "
-    "them that are launched in time",
-    needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS),
-    view="1-gpu-kernels/graph_executions",
-    advice="Put more work into one graph: several iterations, conditional nodes; launch the next graph before the last one "
-    "ends.",
-):
+class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS)):
     longest = Threshold("longest gap that counts", 200_000, "the launch of a graph takes 5 to 100 µs", "ns")
     between = Threshold(
         "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
@@ -124,16 +113,7 @@ class SmallGraphs(
         return Finding(text, losses, (gaps, late, mean, graph))
 
 
-class LaunchStalls(
-    GapRule,
-    kind="launch-stalls",
-    title="Long launches: devices wait for calls that launch",
-    sees=f"gaps of more than {time(LaunchBound.longest.value)} before kernels in which the launching thread is mostly in "
-    "calls that launch, such as those that load the code of a kernel first",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="Load code before the loop: CUDA_MODULE_LOADING=EAGER, a warm-up iteration. If the same kernels are slow to launch "
-    "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",
-):
+class LaunchStalls(GapRule, kind="launch-stalls"):
     launch_part = Threshold("least part of the gap in launch calls", 0.5, "else something else dominates")
     ahead = Threshold(
         "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
@@ -166,18 +146,7 @@ class LaunchStalls(
         return Finding(text, losses, (gaps, mean, longest, launching, different))
 
 
-class FullLaunchQueue(
-    FindingRule,
-    kind="full-launch-queue",
-    title="Full launch queue: launches are blocked, and the host is late for what comes then",
-    sees="launch calls that take longer than usual, end right after an operation of their stream has started, and have some "
-    "1,024 others of it before them; on devices that are idle at other times",
-    needs=(rule.CUDA_CALLS,),
-    cost="time in which these calls are blocked, and no more than the device is idle",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="Launch fewer and longer kernels, or CUDA graphs; do what the host has to do (loading, communication) before it "
-    "launches so far ahead, or on another thread.",
-):
+class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):
     pending = Threshold(
         "fewest operations of the stream that are launched and have not started when the call ends", FEWEST_PENDING,
         "the queue of a stream has some 1,024 places, of which records of events take some", "",
@@ -205,7 +174,7 @@ class FullLaunchQueue(
     def losses(self, evidence: Evidence) -> Losses:
         """A device that has always work loses nothing."""
         busy = evidence.tables["devices"]["active_ns"]
-        return self.blocked(evidence).with_costs(lambda loss: min(loss.cost, evidence.active(loss.index) - busy[loss.index]))
+        return self.blocked(evidence).at_most([evidence.active(device) - busy[device] for device in range(evidence.devices)])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         calls = Number("blocked calls", losses.occurrences)
@@ -259,13 +228,15 @@ def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
         (start - default_end).is_between(0, DefaultStream.near.value)
         & (pl.col("ready") <= default_end - DefaultStream.waiting.value)
     ).select(
-        "device", "row", "end",
+        "device", "row", "start", "end",
         part=part_of(start, run.events.length),
         cost=pl.min_horizontal(start - pl.col("ready"), pl.col("end") - start),
         begin="ready",
     )  # fmt: skip
     beside = (start < default_end).sum().alias("beside")
-    return DefaultStreamWaits(Losses.of(run, waits).with_sums(work, pl.len().alias("work"), beside))
+    # Streams that wait at the same time could have run at the same time.
+    losses = Losses.of(run, waits).at_most(covered(run, waits.with_columns(end="start")))
+    return DefaultStreamWaits(losses.with_sums(work, pl.len().alias("work"), beside))
 
 
 def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:
@@ -280,17 +251,7 @@ def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> li
     return sorted(with_default & with_streams & of_one_task)
 
 
-class DefaultStream(
-    FindingRule,
-    kind="default-stream",
-    title="Default stream: other streams wait for it",
-    sees="work on other streams that is launched in time, and starts only when the default stream ends, hardly ever beside it",
-    needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS),
-    cost="of each wait the smaller one of its length and of the work that waits: it could have run beside",
-    view="1-gpu-kernels/kernels",
-    advice="Non-blocking streams (cudaStreamNonBlocking), per-thread default streams (--default-stream per-thread), nothing on "
-    "the default stream.",
-):
+class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
     near = Threshold(
         "longest time from the end on the default stream to the start on the other", 10_000,
         "then the one waited for the other", "ns",

@@ -49,8 +49,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        losses = Losses.of(self.run, occurrences, ("length", "bytes"))
-        return Losses(replace(loss, cost=min(loss.cost, most[loss.index])) for loss in losses)
+        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(most)
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -82,16 +81,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
 
 
-class SmallCopies(
-    FindingRule,
-    kind="small-copies",
-    title="Small copies: latency instead of bandwidth",
-    sees="many copies that are too small for the bandwidth, in which no kernel runs",
-    needs=(rule.COPY_SIZES,),
-    cost="time of the copies in which no kernel runs, and of short gaps between two of them",
-    view="7-memory/copy_size",
-    advice="Put small pieces into one buffer and copy that, or make them on the device.",
-):
+class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
     longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
     fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
@@ -124,15 +114,28 @@ class SmallCopies(
         return Finding(text, losses, (number, mean, between))
 
 
-class SynchronousCopies(
-    GapRule,
-    kind="synchronous-copies",
-    title="Synchronous copies: devices wait while their host waits for copies",
-    sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
-    "yet.",
-):
+class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
+    longest = Threshold(
+        "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
+    )
+    fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
+    least = least_share(0.02, "less is not worth a prefetch")
+    gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        gaps, mean, longest = losses.gaps
+        text = (
+            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the migration of a page to the host: it "
+            "handles a fault, or works on the pages before the next one, and nothing runs"
+        )
+        return Finding(text, losses, (gaps, mean, longest))
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+        """No launch ends these gaps: the graph does not know them."""
+        return None
+
+
+class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
     shortest_before_copy = Threshold(
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
@@ -181,9 +184,12 @@ class _LargeCopies(FindingRule):
         Which they are.
     of_memory
         The same for the text.
+    can_be_faster
+        Whether the memory makes them slow.
     """
 
     copies: pl.Expr
+    can_be_faster = True
     of_memory = ""
     recurring = or_large = True
 
@@ -201,10 +207,18 @@ class _LargeCopies(FindingRule):
             f"during {exposed} of that no kernel runs"
         )
         numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
+        speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
+        kernels = evidence.tables["devices"]["kernels_ns"]
+        saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
+        if saved < Finding("", losses).saved:
+            hiding = Number("kernels that they can run beside", max(kernels[loss.index] for loss in losses), "ns")
+            text += f"; kernels run for {hiding}, and can hide no more of them"
+            numbers.append(hiding)
         if factor is not None:
             text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
             numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
-        return Finding(text, losses, numbers)
+        return Finding(text, losses, numbers, wall=saved)
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -218,17 +232,7 @@ class _LargeCopies(FindingRule):
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
-class PageableCopies(
-    _LargeCopies,
-    kind="pageable-copies",
-    title="Pageable copies that should be pinned",
-    sees="large copies between device and pageable memory, again and again",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/copy_source",
-    advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
-    "kernels.",
-):
+class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
@@ -243,47 +247,19 @@ class PageableCopies(
         return pinned / pageable if pageable and pinned is not None else None
 
 
-class ExposedCopies(
-    _LargeCopies,
-    kind="exposed-copies",
-    title="Exposed copies: nothing computes while copies run that could overlap",
-    sees="large copies, but those of pageable and of unified memory, beside which no kernel runs",
-    needs=(rule.MEMORY_KINDS,),
-    cost="time of the copies in which no kernel runs",
-    view="7-memory/overlap_of_copies",
-    advice="Copy the next batch on a separate stream while the device computes; fuse copies inside the device into kernels; "
-    "keep data on the device.",
-):
+class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
     smallest = _SMALLEST
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
     fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
+    can_be_faster = False
     copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """Kernels can hide no more than the time that they take."""
-        finding, table = super().describe(losses, evidence), evidence.tables["devices"]
-        names = [evidence.name(loss.index) for loss in losses]
-        hiding = int(table.filter(pl.col("device").is_in(names))["kernels_ns"].to_numpy().max())
-        if hiding >= finding.saved:
-            return finding
-        number = Number("kernels that they can run beside", hiding, "ns")
-        text = f"{finding.text}; kernels run for {number}, and can hide no more of them"
-        return replace(finding, text=text, numbers=[*finding.numbers, number], wall=hiding)
 
-
-class Allocations(
-    GapRule,
-    kind="allocations",
-    title="Allocations: devices wait while memory is allocated or freed",
-    sees="gaps after work in which the launching thread allocates or frees memory, again and again",
-    cost="time of these calls in the gaps; of the whole gap where they are most of it",
-    view="5-host-and-cuda-api/cuda_calls",
-    advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-):
+class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
@@ -358,19 +334,7 @@ def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
     return covered
 
 
-class UnifiedMemory(
-    FindingRule,
-    kind="unified-memory",
-    title="Unified memory: kernels and hosts wait for pages that migrate",
-    sees="many migrations of pages, to the device when kernels touch them and to the host when it does, and whether both "
-    "happen",
-    needs=(rule.UNIFIED_MEMORY,),
-    cost="time of the migrations, and in which page faults are handled where that was recorded, also beside kernels: these, or "
-    "the host, wait for the pages",
-    view="7-memory/copies",
-    advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
-    "that the host reads in separate memory.",
-):
+class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold(
         "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"

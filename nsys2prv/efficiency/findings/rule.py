@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import configparser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import NO_LAUNCH, OS_TYPES, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
+from nsys2prv.efficiency.run_events import NCCL_REGIONS
 from nsys2prv.vocabulary import event_types
 
 NO_DEVICES = "no process uses a GPU"
@@ -224,12 +227,33 @@ def _has_calls(evidence: Evidence, function: str) -> bool:
     return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
 
 
+def _nccl_ranges(evidence: Evidence) -> str | None:
+    has_kernels = (evidence.run.operations["number"] == event_types.NCCL_KERNEL).any()
+    return "not recorded: NVTX ranges of NCCL" if has_kernels and evidence.run.frame(NCCL_REGIONS).is_empty() else None
+
+
+def _host_states(evidence: Evidence) -> str | None:
+    is_recorded = evidence.run.is_scheduled.any() or any(number in evidence.run.events.types for number in OS_TYPES)
+    return None if is_recorded else "not recorded: scheduling of threads, calls of the OS runtime"
+
+
 def _graphs(evidence: Evidence) -> str | None:
     has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
     in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
     return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
+def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
+    sizes = evidence.run.events.gpu_sizes
+    if not any(size.multiprocessors for size in sizes):
+        return "not recorded: multiprocessors of GPUs"
+    if of_one_kind and len(sizes) > 1:
+        return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
+    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size for size in sizes) else None
+
+
+NCCL_RANGES = Need("NVTX ranges of NCCL", _nccl_ranges)
+HOST_STATES = Need("scheduling of threads or calls of the OS runtime", _host_states)
 CUDA_CALLS = Need("CUDA API calls", _launches)
 FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
 LAST_WORK = Need("the work of the last launches", partial(_work, "at_end", "after the last work that is recorded"))
@@ -264,6 +288,8 @@ PARTNERS = Need(
         None if evidence.run.measured(LateProcesses).calls else "no collective or message is known with both of its processes"
     ),
 )
+GPU_SIZE = Need("multiprocessors of the GPUs", _gpu_size)
+EQUAL_GPUS = Need("GPUs of one kind, and what their multiprocessors hold", partial(_gpu_size, of_one_kind=True))
 ANY_WORK = Need("kernels or copies", lambda _: None)
 NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 """Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
@@ -271,9 +297,18 @@ NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 # -- rules ----------------------------------------------------------------------------------------
 
 
+def _read_texts() -> Mapping[str, Mapping[str, str]]:
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.read_string((resources.files(__package__) / "rules.ini").read_text(encoding="utf-8"))
+    return {kind: {name: " ".join(text.split()) for name, text in parser[kind].items()} for kind in parser.sections()}
+
+
+_TEXTS = _read_texts()
+
+
 class FindingRule:
-    """One rule, as a subclass: keywords of the class set its texts and needs, attributes the rest. Each attribute that is a
-    Threshold is one of its thresholds.
+    """One rule, as a subclass: its texts are in rules.ini under its kind, and keywords of the class set its needs. Each
+    attribute that is a Threshold is one of its thresholds.
 
     Attributes
     ----------
@@ -312,9 +347,9 @@ class FindingRule:
     unseen: str | None = None
     of_processes: bool = False
 
-    def __init_subclass__(cls, **texts: Any) -> None:
-        for name, text in texts.items():
-            setattr(cls, name, text)
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        for name, value in {**_TEXTS.get(str(attributes.get("kind")), {}), **attributes}.items():
+            setattr(cls, name, value)
 
     @property
     def thresholds(self) -> Sequence[Threshold]:

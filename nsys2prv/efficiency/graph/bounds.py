@@ -66,15 +66,8 @@ _TIME_OF_CALLS = (
 
 @dataclass(frozen=True)
 class ReplayBounds:
-    """What bounds a replay.
-
-    Attributes
-    ----------
-    least, most
-        The shorter and the longer replay; None: nothing is known of how short, or how long, it is.
-    reasons
-        Why it is not exact; empty: it is.
-    """
+    """The shorter and the longer replay (None: nothing is known of how short, or how long, it is), and why these are not the
+    replay itself; no reason: they are."""
 
     least: Replay | None
     most: Replay | None
@@ -86,17 +79,8 @@ class ReplayBounds:
 
 @dataclass(frozen=True)
 class OpenWaits:
-    """Edges in which a thread or a stream may wait for what is not known.
-
-    Attributes
-    ----------
-    edges
-        In order.
-    wait
-        How much of each may be such a wait, ns.
-    is_held
-        Which of them end at the latest when they did.
-    """
+    """Edges, in order, in which a thread or a stream may wait for what is not known; how much of each may be such a `wait`, ns;
+    and which of them end at the latest when they did (`is_held`)."""
 
     edges: Edges
     wait: Numbers
@@ -160,21 +144,16 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     row = edges.row.astype(np.int64)
     key = samples["row"].to_numpy().astype(np.int64) * stride + samples["start"].to_numpy()
     count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
-    seen: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
-    return unseen - seen
+    sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
+    return unseen - sampled
 
 
 # -- replays ------------------------------------------------------------------------------------------------------------
 
 
 def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *, has_producers: bool = True) -> ReplayBounds:
-    """The bounds of a replay with changes.
-
-    Parameters
-    ----------
-    has_producers
-        Whether threads can wait for others that produce at their own speed also with the changes.
-    """
+    """The bounds of a replay with changes; `has_producers`: whether threads can wait for others that produce at their own speed
+    also with the changes."""
     if contradictions := device_clocks(built.context).contradictions:
         return ReplayBounds(None, None, tuple(contradictions.values()))
     waits = open_waits(built)

@@ -293,20 +293,13 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
-    """Collectives start when their typical member arrives.
+    """Collectives start when their typical member arrives, after other changes (`former`).
 
-    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits.
-    Its own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of
-    an even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less
-    time: the edges that determine when it arrives, all by one share, so that it takes as long as the typical member. Ranks
-    that take less still wait.
-
-    Parameters
-    ----------
-    former
-        Changes that are made before.
-    tasks
-        Only these become as fast as the typical member; None: all.
+    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits. Its
+    own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of an
+    even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less time:
+    the edges that determine when it arrives, all by one share, so that it takes as long as the typical member; only of some
+    `tasks`, where these are not None. Ranks that take less still wait.
     """
     arrivals = _arrivals(built)
     less = np.zeros(len(built.graph.source), dtype=np.int64)
@@ -341,13 +334,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
 
 
 def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:
-    """Edges that take less time: columns `edge`, `less` (ns).
-
-    Parameters
-    ----------
-    alone
-        The run in which no member waits.
-    """
+    """Edges that take less time: columns `edge`, `less` (ns). In the replay `alone` no member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
     timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task"))
     length = pl.col("time") - pl.col("since")

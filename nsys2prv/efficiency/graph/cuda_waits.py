@@ -62,18 +62,9 @@ _AWAITED = ("wait", "awaited_stream", "awaited_row", "awaited_start", "awaited_e
 
 @dataclass(frozen=True)
 class EventEdges(Measurement):
-    """What waits for what: columns of EDGE_SCHEMA.
-
-    Attributes
-    ----------
-    on_streams
-        Operations and the operations that a wait of their stream made them wait for. An operation is there once for each
-        awaited row, with the last operation on it.
-    on_hosts
-        The same for waits of host threads for events: `start` and `end` are those of the wait.
-    inferred
-        The same as `on_streams`, of runs in which events were not recorded.
-    """
+    """What waits for what: columns of EDGE_SCHEMA. `on_streams` are operations and the operations that a wait of their stream
+    made them wait for, once for each awaited row, with the last operation on it; `inferred` the same of runs in which events
+    were not recorded; `on_hosts` the same for waits of host threads for events: `start` and `end` are those of the wait."""
 
     on_streams: pl.DataFrame
     on_hosts: pl.DataFrame
@@ -92,12 +83,7 @@ class LogicalStreams:
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
     that a task waits for have rows of it; else its devices are in the same order.
 
-    Attributes
-    ----------
-    of_row
-        Stream of each row; NONE: it is no row of a stream.
-    of_tasks
-        Streams of each task: task, other.
+    `of_row` is the stream of each row (NONE: it is no row of a stream), `of_tasks` has the streams of each task: task, other.
     """
 
     def __init__(self, rows: RunRows) -> None:
@@ -150,15 +136,8 @@ def with_last(
     exact: bool = True,
     forward: bool = False,
 ) -> pl.DataFrame:
-    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later.
-
-    Parameters
-    ----------
-    exact
-        Whether it may be at the same time.
-    forward
-        Whether it is the first one that is not earlier.
-    """
+    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later (or not
+    at the same time: `exact`); or with the first one that is not earlier (`forward`)."""
     return rows.sort(on, maintain_order=True).join_asof(
         events.sort(key, maintain_order=True), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
         strategy="forward" if forward else "backward", check_sortedness=False,

@@ -99,13 +99,8 @@ the last one that called, or the root: null for itself, where it need not wait f
 
 
 def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
-    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves.
-
-    Parameters
-    ----------
-    by_events
-        Recorded waits of threads for events (`EventEdges.on_hosts`).
-    """
+    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
+    recorded waits of threads for events (`EventEdges.on_hosts`)."""
     _wait_for_devices(parts, by_events)
     _wait_for_messages(parts)
     _wait_for_members(parts)
@@ -157,8 +152,8 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     operation = points.interval(ends)
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
     ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
-    stream = _first_inside(waiting, synchronizations.sort("row", maintain_order=True), "stream")
+    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
+    stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
     waiting = waiting.with_columns(stream.set(pl.Series(kinds != STREAM_WAIT), None))
     end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
     by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
@@ -189,10 +184,8 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
     """For each call a column of the first wait on its row that starts in it; null: none does."""
-    first = waits.select(pl.col("row").cast(pl.Int32), "start", column)
-    joined = with_last(calls, "begin", first, "start", "row", forward=True)
-    is_inside = pl.col("start") <= pl.col("until")
-    return joined.sort("place").select(pl.when(is_inside).then(column).alias(column)).to_series()
+    joined = with_last(calls, "begin", waits.cast({"row": pl.Int32}), "start", "row", forward=True).sort("place")
+    return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
 
 
 def _ends_of_copies(calls: pl.DataFrame, ended: pl.DataFrame) -> pl.Series:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Moments, Places, RunGraph, run_loop
+from nsys2prv.efficiency.graph.replay import EdgeKind, Moments, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
@@ -47,21 +46,10 @@ _BARS_PER_DOUBLING = 16
 class GraphLabels:
     """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NOTHING.
 
-    Parameters
-    ----------
-    frames
-        Intervals, with columns `number`, `value`, and at least once `family`; those of different frames have different event
-        types.
-
-    Attributes
-    ----------
-    frame
-        Of each label: `number` (event type), `value`, `family` (value of the kernel family, -1: none), and `name`: "value N"
-        where the trace has none.
-    waits
-        What a call with each label waits for: NO_WAIT, DEVICE_WAIT, ...
-    causes
-        What a host thread does with each label: a place in `measured_run.CAUSES`, or NO_CALL.
+    They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
+    frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
+    family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (NO_WAIT,
+    DEVICE_WAIT, ...); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL.
     """
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
@@ -98,20 +86,11 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 
 @dataclass(frozen=True)
 class RunMoments:
-    """Starts and ends of intervals in one order. Intervals are numbered, those of devices first.
+    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
-    Attributes
-    ----------
-    moments
-        Their labels are what host threads did until then, and on devices those of the intervals.
-    event
-        Of each moment: the number of its interval, and of an end so many more as there are intervals.
-    moment
-        The moment of each event.
-    label
-        Of each interval.
-    devices
-        Number of intervals of devices.
+    `moments` are in that order; their labels are what host threads did until then, and on devices those of the intervals.
+    `event` is the number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of
+    each event; `label` that of each interval.
     """
 
     moments: Moments
@@ -176,18 +155,12 @@ class RunMoments:
 def run_moments(
     row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
 ) -> RunMoments:
-    """The moments of intervals, of which the first ones (`devices`) are on devices.
+    """The moments of intervals, of which the first ones (`devices`) are on devices; `may_wait` are those that can wait for a
+    device, and `rows` is the number of rows.
 
     At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
     they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
     not on their places.
-
-    Parameters
-    ----------
-    may_wait
-        Which can wait for a device.
-    rows
-        Number of rows.
     """
     size = len(row)
     time = np.concatenate([begin, end])
@@ -196,28 +169,22 @@ def run_moments(
     like_before = ~differ_from_before(time)
     # Few moments have the same time: only these are sorted by more than that.
     tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(event)])
-    groups = np.flatnonzero(~like_before[tied])
-    cuts = groups[np.searchsorted(groups, np.arange(BLOCK, len(tied), BLOCK), side="right") - 1].tolist() if len(tied) else []
-    for low, high in pairwise([0, *cuts, len(tied)]):
-        at = event[tied[low:high]]
-        place, is_end = at % size, at >= size
-        since, until = begin[place], end[place]
-        waits = may_wait[place]
-        turns: Any = _turns_at_one_time(since, until, is_end, place >= devices, waits)
-        # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
-        sign = np.where(waits & is_end & (since == until), -1, 1)
-        keys = (sign * (place.astype(np.int64) * 2 + is_end), sign * label[place], row[place], *turns, time[tied[low:high]])
-        event[tied[low:high]] = at[np.lexsort(keys)]
+    at = event[tied]
+    place, is_end = at % np.int32(max(size, 1)), at >= size
+    since, until, waits = begin[place], end[place], may_wait[place]
+    turns: Any = _turns_at_one_time(since, until, is_end, place >= devices, waits)
+    # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
+    sign = np.where(waits & is_end & (since == until), -1, 1)
+    keys = (sign * (place.astype(np.int64) * 2 + is_end), sign * label[place], row[place], *turns, time[tied])
+    event[tied] = at[np.lexsort(keys)]
     moment = np.empty(2 * size, dtype=np.int32)
     moment[event] = np.arange(2 * size, dtype=np.int32)
     interval = event % np.int32(max(size, 1))
     of_moments = row[interval]
     until_then = label[interval]
-    if devices < size:
-        open_calls = (np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32))
-        has_ended = np.zeros(size - devices, dtype=np.int8)
-        columns = (of_moments, interval, event >= size, label, devices)
-        run_loop(_label_until, columns, (*open_calls, has_ended, until_then))
+    top, below = np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32)
+    has_ended = np.zeros(size - devices, dtype=np.int8)
+    run_loop(_label_until, (of_moments, interval, event >= size, label, devices), (top, below, has_ended, until_then))
     return RunMoments(Moments(time, of_moments, until_then), event, moment, label, devices)
 
 
@@ -262,13 +229,8 @@ def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
 class EdgeCollector:
     """Edges of a graph, which are added kind by kind in any order.
 
-    An edge that would go back in time is left out and counted: clocks differ, or something did not wait. The weight of a class
-    of edges is a low quantile of what such edges are seen to take where nothing else delays them.
-
-    Attributes
-    ----------
-    left_out
-        Edges that would have gone back in time, by kind of edge.
+    An edge that would go back in time is left out and counted (`left_out`): clocks differ, or something did not wait. The
+    weight of a class of edges is a low quantile of what such edges are seen to take where nothing else delays them.
     """
 
     def __init__(self, moments: Moments) -> None:
@@ -357,13 +319,8 @@ class EdgeCollector:
 
 @dataclass(frozen=True)
 class GraphParts:
-    """What the graph of a run is built of.
-
-    Attributes
-    ----------
-    thread, launched
-        Of each operation its launch: row of the thread (-1: not known) and time, ns.
-    """
+    """What the graph of a run is built of; `thread` and `launched` are the launch of each operation: row of the thread (-1: not
+    known) and time, ns."""
 
     run: MeasuredRun
     labels: GraphLabels

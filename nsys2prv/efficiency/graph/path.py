@@ -45,7 +45,6 @@ MOST_SEGMENTS = 2_000
 """Segments that have a row each: the longest."""
 MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
-_BETWEEN_TASKS = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
 SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
     "begin": pl.Int64,
@@ -58,25 +57,11 @@ SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
 """Columns of segments: times, row, place in KINDS, label (-1: no name), and for the host a place in HOST_CAUSES (-1: not on the
 host)."""
 
-KINDS = (
-    "kernel",
-    "graph",
-    "copy",
-    "collective",
-    "transfer",
-    "host",
-    "launch latency",
-    "synchronization latency",
-    "stream order",
-    "event wait",
-    "wait for a late rank",
-    "message",
-    "wake-up",
-    "launch queue",
-    "before the path",
-    "after the path",
-    "unknown wait",
+_KINDS = (
+    "kernel, graph, copy, collective, transfer, host, launch latency, synchronization latency, stream order, event wait, "
+    "wait for a late rank, message, wake-up, launch queue, before the path, after the path, unknown wait"
 )
+KINDS = tuple(_KINDS.split(", "))
 """Kinds of segments; a collective whose other members are not known is no transfer, and an unknown wait is in a call of the OS
 in which a thread waits, when nothing says for what."""
 _KERNEL, _GRAPH, _COPY, _COLLECTIVE, _TRANSFER, _HOST = range(6)
@@ -184,13 +169,9 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     path, row_of = replayed.path(last), built.graph.moments.row
     begin = int(replayed.time[path.source[0]]) if len(path) else int(replayed.time[last])
     first_row = int(row_of[path.source[0]] if len(path) else row_of[last])
-    return pl.concat(
-        [
-            _segment(0, begin, first_row, _BEFORE),
-            _joined(built, replayed, path),
-            _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER),
-        ]
-    )
+    before = _segment(0, begin, first_row, _BEFORE)
+    after = _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER)
+    return pl.concat([before, _joined(built, replayed, path), after])
 
 
 def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
@@ -252,56 +233,49 @@ def _name(names: Sequence[str], column: str) -> pl.Expr:
 
 
 class PathTotals:
-    """Sums of segments of a path (SEGMENT_SCHEMA)."""
+    """Sums of segments of a path (SEGMENT_SCHEMA) of a run: columns `row`, `kind`, `label`, `cause`, `total_ns`, `segments`;
+    and the `length` of the path, ns."""
 
-    def __init__(self, segments: pl.DataFrame) -> None:
-        length = pl.col("end") - pl.col("begin")
+    def __init__(self, built: BuiltGraph, segments: pl.DataFrame) -> None:
+        self._built = built
         by_key = segments.group_by("row", "kind", "label", "cause")
-        self._sums = by_key.agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
-
-    @property
-    def length(self) -> int:
-        """Length of the path, ns."""
-        return int(self._sums["total_ns"].sum())
-
-    def by(self, *key: str) -> pl.DataFrame:
-        """Columns `total_ns` and `segments` by some of `row`, `kind`, `label`, `cause`."""
-        return self._sums.group_by(key).agg(pl.col("total_ns", "segments").sum())
+        self.sums = by_key.agg(total_ns=(pl.col("end") - pl.col("begin")).sum(), segments=pl.len().cast(pl.Int64))
+        self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
         """Time on some rows, ns."""
-        return int(self._sums["total_ns"].filter(pl.Series(rows[self._sums["row"].to_numpy()])).sum())
+        return int(self.sums["total_ns"].filter(pl.Series(rows[self.sums["row"].to_numpy()])).sum())
 
-    def unexplained(self, counted: Mask) -> int:
+    @property
+    def unexplained(self) -> int:
         """Time in waits of unknown cause, ns: of streams for more than what lies between two operations, and of threads that
-        neither launch work nor call MPI (`counted` rows are all others)."""
-        is_uncounted = pl.Series(~counted[self._sums["row"].to_numpy()])
+        neither launch work nor call MPI."""
+        is_uncounted = pl.Series(~self._built.counted_rows[self.sums["row"].to_numpy()])
         waits = (pl.col("total_ns") - LATENCY * pl.col("segments")).clip(lower_bound=0)
-        of_streams = self._sums.filter(pl.col("kind") == KINDS.index("stream order")).select(waits.sum()).item()
+        of_streams = self.sums.filter(pl.col("kind") == KINDS.index("stream order")).select(waits.sum()).item()
         on_threads = pl.col("kind").is_in([_HOST, _UNKNOWN_WAIT])
-        return int(of_streams + self._sums.filter(on_threads & is_uncounted)["total_ns"].sum())
+        return int(of_streams + self.sums.filter(on_threads & is_uncounted)["total_ns"].sum())
 
-    def rows(self, built: BuiltGraph) -> pl.DataFrame:
+    def rows(self) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
-        of_labels = names_of_work(built).cast({"label": pl.Int32})
-        named = self._sums.with_columns(**_names_of_rows(built, self._sums["row"])).join(of_labels, on="label", how="left")
+        names = names_of_work(self._built).cast({"label": pl.Int32})
+        named = self.sums.with_columns(**_names_of_rows(self._built, self.sums["row"])).join(names, on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
-        parts: dict[str, tuple[pl.Expr, pl.Expr]] = {
-            "kind": (pl.lit(True), _name(KINDS, "kind")),
-            "task": (pl.lit(True), pl.col("task")),
-            "family": (is_kernel, pl.col("family")),
-            "kernel": (is_kernel, pl.col("kernel")),
-            "host cause": (pl.col("kind") == _HOST, _name(HOST_CAUSES, "cause")),
+        parts = {
+            "kind": named.select("total_ns", "segments", name=_name(KINDS, "kind")),
+            "task": named.select("total_ns", "segments", name="task"),
+            "family": named.filter(is_kernel).select("total_ns", "segments", name="family"),
+            "kernel": named.filter(is_kernel).select("total_ns", "segments", name="kernel"),
+            "host cause": named.filter(pl.col("kind") == _HOST).select(
+                "total_ns", "segments", name=_name(HOST_CAUSES, "cause")
+            ),
         }
+        sums = pl.concat(part.with_columns(by=pl.lit(by, pl.Enum(list(parts)))) for by, part in parts.items())
         return (
-            pl.concat(
-                named.filter(is_part).select("total_ns", "segments", by=pl.lit(by), name=name)
-                for by, (is_part, name) in parts.items()
-            )
-            .group_by("by", "name")
+            sums.group_by("by", "name")
             .agg(pl.col("total_ns", "segments").sum())
-            .sort(pl.col("by").cast(pl.Enum(list(parts))), "total_ns", "name", descending=[False, True, False], nulls_last=True)
-            .with_columns(share=pl.col("total_ns") / max(self.length, 1))
+            .sort("by", "total_ns", "name", descending=[False, True, False], nulls_last=True)
+            .with_columns(pl.col("by").cast(pl.String), share=pl.col("total_ns") / max(self.length, 1))
         )
 
 
@@ -310,17 +284,8 @@ class PathTotals:
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much a run is shorter with a change.
-
-    Attributes
-    ----------
-    saved
-        In a replay, or the bound of the critical path, ns.
-    unexplained
-        Time of the path that stays which is a wait of unknown cause, ns: it may be saved as well.
-    is_replayed
-        Whether it was replayed.
-    """
+    """By how much a run is shorter with a change, ns: `saved` in a replay (`is_replayed`), or the bound of the critical path;
+    and what may be saved as well, because it may be a wait for what is not known (`unexplained`)."""
 
     saved: int
     unexplained: int
@@ -329,15 +294,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class MeasuredGraph:
-    """The graph of a run with its measured critical path.
-
-    Attributes
-    ----------
-    path
-        Edges of its critical path.
-    totals
-        Of the path.
-    """
+    """The graph of a run with its measured critical path: the edges of the `path`, and its `totals`."""
 
     built: BuiltGraph
     path: Edges
@@ -351,7 +308,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return self.built.graph.has(*_BETWEEN_TASKS)
+        return self.built.graph.has(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -359,18 +316,12 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
-        if not steps:
-            return []
-        unexplained = self.totals.unexplained(self.built.counted_rows)
-        bounds = self._bounds(steps)
-        gains = [Gain(bound, unexplained, False) for bound in bounds]
+        unexplained, bounds = self.totals.unexplained, self._bounds(steps)
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
-        results = run_all(partial(self._replayed, steps[place]) for place in replayed)
-        for place, gain in zip(replayed, results, strict=True):
-            gains[place] = gain
-        return gains
+        gains = dict(zip(replayed, run_all(partial(self._replayed, steps[place]) for place in replayed), strict=True))
+        return [gains.get(place, Gain(bound, unexplained, False)) for place, bound in enumerate(bounds)]
 
     def _bounds(self, steps: Sequence[Step]) -> list[int]:
         """By how much the critical path is shorter with each change; one that removes an edge of it is not bounded but by the
@@ -398,15 +349,9 @@ class MeasuredGraph:
 
 @dataclass(frozen=True)
 class CriticalPath(Measurement):
-    """The critical path of a run.
-
-    Attributes
-    ----------
-    graph
-        None: nothing happened, or times of devices contradict those of their hosts, which edges of the graph compare.
-    ideal_length
-        Length of the window with an ideal network, ns; None: likewise, or it is not known.
-    """
+    """The critical path of a run. `graph` is None where nothing happened, or times of devices contradict those of their hosts,
+    which edges of the graph compare; `ideal_length`, the length of the window with an ideal network, ns, likewise, and where it
+    is not known."""
 
     graph: MeasuredGraph | None = None
     ideal_length: int | None = None
@@ -425,25 +370,26 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = as_measured(built.graph)
     segments = path_segments(built, measured)
-    totals = PathTotals(segments)
+    totals = PathTotals(built, segments)
     if not totals.length:
         return CriticalPath(warnings=built.warnings)
     tables: dict[Table, Any] = {
         CRITICAL_PATH: segment_rows(built, segments),
-        CRITICAL_PATH_TOTALS: totals.rows(built),
+        CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built, totals.length)
+    ideal_length, warnings = _with_ideal_network(built)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
     return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
 
 
-def _with_ideal_network(built: BuiltGraph, measured: int) -> tuple[int | None, list[str]]:
-    """The length with an ideal network (of `measured` ns without), or None, and a warning between what it is."""
+def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
+    """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
+    if not built.graph.has(*changes.TRANSFERS):
+        return None, []
     if not len(built.open_ends):
-        is_changed = built.graph.has(*changes.TRANSFERS)
-        return replayed_length(built, replay(built.graph, ideal)) if is_changed else measured, []
+        return replayed_length(built, replay(built.graph, ideal)), []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
@@ -456,7 +402,7 @@ def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))
-    on_path = totals.by("row").select(place="row", on_path_ns="total_ns")
+    on_path = totals.sums.group_by(place="row").agg(on_path_ns=pl.col("total_ns").sum())
     return (
         beside.with_columns(**_names_of_rows(built, beside["place"]))
         .join(on_path, on="place", how="left")

@@ -43,41 +43,25 @@ FEWEST_COMPILED = 200_000
 
 
 class EdgeKind(IntEnum):
-    """What takes the time by which a moment must be before another one, or what it is that the second one waits for.
+    """What takes the time by which a moment must be before another one, or what it is that the second one waits for. Where
+    several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
 
-    Where several edges determine a moment equally, the kind counts that is last here: an order in a stream explains nothing.
+    ARRIVAL: from the start of each member of a collective to that of the last one, as none ends before all have arrived; in a
+    replay another one may be the last. BLOCKED_CALL: from start to end of a call of a host thread that waits for something
+    else, what it takes without the wait. HOST: between two moments of a host thread. STREAM_ORDER: from the end of an operation
+    to the start of the next one of its stream, or copy engine. LAUNCH: from the start of a call to that of what it launched.
+    STAGING: from the start of a copy to the end of the call that hands its data over, which takes the time of the copy.
+    SYNCHRONIZATION: from the end of an operation to that of the call that waited for it. LAUNCH_QUEUE: from the start of an
+    operation to the end of a launch that waited for a place in the queue. COLLECTIVE: from the start of the last member of a
+    collective to the end of each, what it takes once all are there. EVENT_WAIT: from the end of an operation before a recorded
+    event to the start of one on a stream that waits for the event. MESSAGE: from the start of a send to the end of what
+    receives it, or the other way round. WAKE_UP: from what a thread does to the end of the wait of another one that it wakes.
+    TRANSFER: from start to end of a member of a collective, what it takes once all are there. DEVICE_WORK: from start to end of
+    an interval on a device, its duration.
     """
 
-    ARRIVAL = 0
-    """From the start of each member of a collective to that of the last one: none ends before all have arrived. In a replay
-    another one may be the last."""
-    BLOCKED_CALL = 1
-    """From the start to the end of a call of a host thread that waits for something else: what it takes without the wait."""
-    HOST = 2
-    """Between two moments of a host thread, one after the other."""
-    STREAM_ORDER = 3
-    """From the end of an operation to the start of the next one of its stream, and of a copy to that of the next one of its
-    copy engine."""
-    LAUNCH = 4
-    """From the start of a call to the start of what it launched."""
-    STAGING = 5
-    """From the start of a copy to the end of the call that hands its data over while it runs: it takes the time of the copy."""
-    SYNCHRONIZATION = 6
-    """From the end of an operation to the end of the call that waited for it."""
-    LAUNCH_QUEUE = 7
-    """From the start of an operation to the end of a launch that waited for a place in the queue."""
-    COLLECTIVE = 8
-    """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
-    EVENT_WAIT = 9
-    """From the end of an operation before a recorded event to the start of one on a stream that waits for the event."""
-    MESSAGE = 10
-    """From the start of a send to the end of what receives it, or the other way round."""
-    WAKE_UP = 11
-    """From what a thread does to the end of the wait of another one that it wakes."""
-    TRANSFER = 12
-    """From start to end of a member of a collective: what it takes once all members are there."""
-    DEVICE_WORK = 13
-    """From start to end of an interval on a device: it takes its duration."""
+    ARRIVAL, BLOCKED_CALL, HOST, STREAM_ORDER, LAUNCH, STAGING, SYNCHRONIZATION = range(7)
+    LAUNCH_QUEUE, COLLECTIVE, EVENT_WAIT, MESSAGE, WAKE_UP, TRANSFER, DEVICE_WORK = range(7, 14)
 
     @property
     def text(self) -> str:
@@ -99,12 +83,8 @@ def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., 
 def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tuple[npt.NDArray[Any], ...]) -> None:
     """Call a function that loops over arrays: compiled where they are long, else on lists.
 
-    Parameters
-    ----------
-    function
-        It may use numbers and items of its arguments, and nothing else.
-    inputs, outputs
-        Its arguments: numbers and arrays; the function changes `outputs` alone, whose arrays have the results.
+    It may use numbers and items of its arguments, and nothing else, and changes `outputs` alone, whose arrays have the results;
+    `inputs` and `outputs` are its arguments, numbers and arrays.
     """
     arrays = [value for value in (*inputs, *outputs) if isinstance(value, np.ndarray)]
     if max(map(len, arrays)) >= FEWEST_COMPILED:
@@ -171,7 +151,7 @@ def _slack(first: Any, source: Any, weight: Any, time: Any, slack: Any) -> None:
 
 def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
     moment = last
-    while edge[moment] >= 0:
+    while moment >= 0 and edge[moment] >= 0:
         on_path[moment] = 1
         moment = source[edge[moment]]
 
@@ -187,8 +167,7 @@ def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
 def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
     """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
     latest = np.full(len(group), -1, dtype=np.int32)
-    if len(group):
-        run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
+    run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
     return latest
 
 
@@ -197,17 +176,8 @@ def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
 
 @dataclass(frozen=True)
 class Moments:
-    """Points of time on rows: columns of equal length, in the order of time.
-
-    Attributes
-    ----------
-    time
-        ns from the start of the window.
-    row
-        Row of the trace.
-    label
-        Place in the labels of the run: what the row did until this moment; -1: nothing that has a name.
-    """
+    """Points of time on rows: columns of equal length, in the order of `time`, ns from the start of the window; `row` of the
+    trace, and `label`, a place in the labels of the run: what the row did until this moment; -1: nothing that has a name."""
 
     time: Numbers
     row: Places
@@ -221,16 +191,9 @@ class Moments:
 class RunGraph:
     """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources.
 
-    Attributes
-    ----------
-    first
-        Of each moment its first edge; one more at the end, the number of edges.
-    source
-        Of each edge: the moment where it begins.
-    weight
-        Time by which the source must be before the target at least, ns: never more than was measured.
-    kind
-        An EdgeKind.
+    `first` is the first edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge
+    begins; `weight` the time by which that must be before the target at least, ns, never more than was measured; `kind` an
+    EdgeKind.
     """
 
     moments: Moments
@@ -245,9 +208,8 @@ class RunGraph:
         Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
-        if len(self.moments):
-            inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
-            run_loop(_settle, inputs, (self.weight,))
+        inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
+        run_loop(_settle, inputs, (self.weight,))
         return self
 
     def has(self, *kinds: EdgeKind) -> bool:
@@ -270,12 +232,8 @@ class RunGraph:
 class Edges:
     """Edges of a graph: columns of equal length, made when they are asked for.
 
-    Attributes
-    ----------
-    number
-        Their numbers in the graph.
-    moments
-        If these are all edges of moments that follow each other: from which one to before which.
+    `number` is that in the graph; `moments`, of all edges of moments that follow each other, the first of these and the
+    moment behind the last.
     """
 
     graph: RunGraph
@@ -355,17 +313,8 @@ def changed(edges: Edges, steps: Sequence[Step]) -> Numbers:
 
 @dataclass(frozen=True)
 class Replay:
-    """A graph with other times.
-
-    Attributes
-    ----------
-    time
-        Of each moment, ns.
-    edge
-        The edge that determines each moment; ANCHOR: none.
-    growth
-        Sum of what edges take longer than measured, ns.
-    """
+    """A graph with other times: the `time` of each moment, ns, and the `edge` that determines it (ANCHOR: none); `growth` is
+    the sum of what edges take longer than measured, ns."""
 
     graph: RunGraph
     time: Numbers
@@ -375,8 +324,7 @@ class Replay:
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
-        if last >= 0:
-            run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
+        run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
         return Edges(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
 
 
@@ -397,12 +345,10 @@ def as_measured(graph: RunGraph) -> Replay:
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = None, margins: Step | None = None) -> Replay:
-    """Replay a settled graph.
+    """Replay a settled graph with changes (`steps`), one after the other.
 
     Parameters
     ----------
-    steps
-        What changes weights, one after the other.
     limits
         Of each moment how early it can be: FREE, HELD, FOLLOWS; None: all are free.
     margins
@@ -434,7 +380,6 @@ def slacks(graph: RunGraph) -> Numbers:
     It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
     """
     time = graph.moments.time
-    slack = time[-1] - time if len(time) else time
-    if len(time):
-        run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
+    slack: Numbers = time.max(initial=0) - time
+    run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
     return slack

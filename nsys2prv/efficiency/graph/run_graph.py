@@ -14,7 +14,6 @@ for the last call of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +35,16 @@ from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, Run
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import COLLECTIONS, HOST_CALLS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    HOST_CALLS,
+    NCCL_REGIONS,
+    OFF_CPU_TIMES,
+    PAGE_FAULTS,
+    RANGES,
+    STREAM,
+    RunEvents,
+)
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -54,7 +62,7 @@ _TO_DEVICE = event_types.COPY_KINDS[1]
 _MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
 """Collectives that wait; others are not looked at in the graph."""
 
-_NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
+_NOT_IN_GRAPH = (NCCL_REGIONS, RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
 NEEDED = tuple(collection for collection in COLLECTIONS if collection not in _NOT_IN_GRAPH and not collection.samples)
 """Collections that the graph of a recording is made of."""
 
@@ -64,18 +72,13 @@ LOADING = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
 
 @dataclass(frozen=True)
 class BuiltGraph:
-    """The graph of a run with what its numbers mean.
+    """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
     Attributes
     ----------
-    graph
-        Settled.
-    labels
-        Of its moments.
     left_out
-        Edges that would have gone back in time, by kind of edge.
-    context
-        The run.
+        Edges that would have gone back in time, by kind of edge; `backward` are the moments, in order, at which those between
+        different tasks would end.
     counted_rows
         Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
         for is often not known.
@@ -84,10 +87,7 @@ class BuiltGraph:
     open_ends
         Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
         matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    open_collectives
-        How many of these are of collectives, and not of sends and receives of NCCL.
-    backward
-        Moments, in order, at which an edge from another clock would end that goes back in time.
+        `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
@@ -117,19 +117,13 @@ def graph_of_events(events: RunEvents) -> BuiltGraph:
 
 
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
-    """The graph of a run that is measured.
-
-    Parameters
-    ----------
-    nccl
-        NCCL kernels and their collectives.
-    by_events, blocked
-        Waits for CUDA events, and for places in launch queues.
-    """
+    """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
+    waits for CUDA events, and for places in launch queues."""
     by_thread = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
-    operations, calls = _only(run.operations, on_streams), _only(run.calls, _is_outside_calls(run, by_thread))
+    operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
+    calls = run.calls.filter(pl.Series(_is_outside_calls(run, by_thread)))
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
@@ -157,10 +151,6 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     del points, parts, before
     backward = edges.backward(run.events.rows.task)
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
-
-
-def _only(events: pl.DataFrame, is_part: Mask) -> pl.DataFrame:
-    return events if is_part.all() else events.filter(pl.Series(is_part))
 
 
 # -- intervals ----------------------------------------------------------------------------------------------------------
@@ -228,11 +218,6 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
 # -- edges --------------------------------------------------------------------------------------------------------------
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    for low in range(0, size, BLOCK):
-        yield slice(low, min(low + BLOCK, size))
-
-
 def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
     """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
     moments are their starts."""
@@ -273,20 +258,13 @@ def _add_copy_engines(parts: GraphParts) -> Mask:
 
 
 def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before, and the launch.
-
-    Parameters
-    ----------
-    before
-        Of each moment of a device the end before it on its stream.
-    is_held
-        Which starts waited for an event.
-    """
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream
+    (`before`), and the launch. `is_held`: which starts waited for something else."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
-    for block in _blocks(len(of_device)):
-        moments = of_device[block]
+    for low in range(0, len(of_device), BLOCK):
+        moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
@@ -381,11 +359,10 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    for block in _blocks(len(points.moments)):
-        is_host = points.is_host[block] & (before[block] != NO_MOMENT) & ~is_replaced[block]
-        for weight, is_part in ((WHOLE, is_host & ~is_woken[block]), (0, is_host & is_woken[block])):
-            moments = np.flatnonzero(is_part) + block.start
-            edges.add(EdgeKind.HOST, before[moments], moments, weight)
+    is_host = points.is_host & (before != NO_MOMENT) & ~is_replaced
+    for weight, is_part in ((WHOLE, is_host & ~is_woken), (0, is_host & is_woken)):
+        moments = np.flatnonzero(is_part)
+        edges.add(EdgeKind.HOST, before[moments], moments, weight)
     follows = before[woken] != NO_MOMENT
     edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
     # A thread that appears was created before, or waited for another one that launches on its stream.

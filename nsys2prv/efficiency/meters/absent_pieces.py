@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
+from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
 from nsys2prv.efficiency.intervals import (
     NONE,
     Integers,
@@ -30,24 +31,35 @@ from nsys2prv.efficiency.intervals import (
     expanded,
     segments,
 )
-from nsys2prv.efficiency.measured_run import KERNEL, MEMORY, NCCL, NO_CALL, MeasuredRun
-from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
+from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
+from nsys2prv.efficiency.meters.absent_tables import (
+    BESIDE_NCCL,
+    BESIDE_WORK,
+    CLOCKS,
+    DETAIL,
+    NO_EVENTS,
+    NO_EVENTS_OF_NCCL,
+    NO_LAUNCH,
+    NO_LAUNCHES,
+    OF_STATES,
+    PART,
+    UNMATCHED,
+)
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between, threads_that_launched
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
-from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, RANGES, RECORDS
+from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
 
 BLOCK_EVENTS = 500_000
 """Events that are looked at together: it bounds the memory for what is only needed on the way."""
-PIECE_SCHEMA: dict[str, type[pl.DataType]] = {
-    "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": pl.Int8, "detail": pl.Int32, "operation": pl.Int32,
+PIECE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "gap": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "part": PART, "detail": DETAIL, "operation": pl.Int32,
     "task": pl.Int32, "is_waited": pl.Boolean,
 }  # fmt: skip
 _ARRIVAL_SCHEMA: dict[str, type[pl.DataType]] = {
     "row": pl.Int32, "start": pl.Int64, "waited": pl.Int64, "undecided": pl.Int64, "task": pl.Int32,
 }  # fmt: skip
-_PART_OF_ACTIVITY = np.array(parts.PART_OF_ACTIVITY, dtype=np.int8)
-_PART_OF_KIND = np.array([parts.PART_OTHER_KERNEL, parts.PART_COMMUNICATION, parts.PART_COPY], dtype=np.int8)
+_PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=PART)
 
 
 # -- what holds when ---------------------------------------------------------------------------------
@@ -90,23 +102,24 @@ class Timeline:
         return pieces[piece].with_columns(begin=begin, end=end, **values)
 
 
-def calls_of_threads(run: MeasuredRun) -> Timeline:
-    """What calling threads do: `activity` (NO_CALL: none), and `call`, the place in `run.calls` of the innermost call of this
-    activity; NONE: none."""
-    on_threads = run.on_threads
-    activity = on_threads.first_kind
+def states_of_threads(run: MeasuredRun) -> Timeline:
+    """What calling threads do: `state`, a place in `host_states.STATES` (COMPUTING: none is open); `call`, the place in
+    `run.calls` of the innermost call of the first kind that is open; NONE: none; and `off_cpu`, whether the thread is off its
+    CPU, whatever else."""
+    on_threads, activity = run.on_threads, run.activity_of_threads
     depth: npt.NDArray[np.int32] = np.zeros(len(activity), dtype=np.int32)
-    for category, counts in enumerate(on_threads.counts):
-        np.copyto(depth, counts, where=activity == category, casting="same_kind")
+    for kind, counts in enumerate(on_threads.counts[FIRST_CALL:OFF_CPU]):
+        np.copyto(depth, counts, where=activity == kind, casting="same_kind")
 
     def groups(calls: pl.DataFrame) -> Numbers:
-        # Calls of one activity are nested in each other.
+        # Calls of one kind are nested in each other.
         thread = run.place_of_caller[calls["row"].to_numpy()]
-        category = run.category(calls["number"].to_numpy(), calls["value"].to_numpy())
-        return np.where(thread >= 0, thread * NO_CALL + category, NONE)
+        kind = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
+        return np.where(thread >= 0, thread * ACTIVITIES + kind, NONE)
 
-    call = _innermost(on_threads, NO_CALL, activity, depth, run.calls, groups)
-    return Timeline(on_threads, {"activity": activity, "call": call})
+    call = _innermost(on_threads, ACTIVITIES, activity, depth, run.calls, groups)
+    off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
+    return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
 
 
 def ranges_of_threads(run: MeasuredRun) -> Timeline:
@@ -313,9 +326,8 @@ class PiecesOfGaps:
         work = _work(on_devices)
         self._first_work = int(on_devices.begin.min(where=work > 0, initial=run.events.length))
         self._last_work = int(on_devices.end.max(where=work > 0, initial=0))
-        self._calls, self._ranges = calls_of_threads(run), ranges_of_threads(run)
-        off_cpu = run.frame(OFF_CPU_TIMES)
-        self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
+        self._first_threads = _first_threads(run)
+        self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         self._on_devices = Timeline(on_devices, {"work": work})
         self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
         # Where devices and tasks are pairs, one search serves both.
@@ -339,9 +351,8 @@ class PiecesOfGaps:
 
         Returns
         -------
-        All pieces, with the columns of PIECE_SCHEMA: `gap` is a place in `gaps`; `part` a place in PARTS; `detail` a place in
-        the texts of the part (REASONS, UNDIVIDED, BESIDE); `operation`, a place in `run.operations`, what runs or was waited
-        for; `task` the late rank; `is_waited` whether it was waited for.
+        All pieces, with the columns of PIECE_SCHEMA: `gap` is a place in `gaps`; `operation`, a place in `run.operations`, what
+        runs or was waited for; `task` the late rank; `is_waited` whether it was waited for.
 
         Of those before the launch by a known thread also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
         `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and
@@ -352,26 +363,31 @@ class PiecesOfGaps:
         ready = np.clip(self._first_work, begin, end)
         issued = np.where(is_launched, np.clip(gaps["launched"].fill_null(0).to_numpy(), ready, end), ready)
         last = np.clip(self._last_work, ready, end)
-        device_of = gaps.select("device", "thread")
-        by_thread = _pieces(is_launched & (thread != UNKNOWN), ready, issued, parts.PART_HOST)
+        first_thread = self._first_threads[gaps["device"].to_numpy()]
+        no_launch = NO_LAUNCHES if self._run.events.launches is None else NO_LAUNCH
+        located = gaps.select("device", "thread", first_thread=pl.Series(first_thread, dtype=pl.Int32))
+        by_thread = _pieces(is_launched & (thread != UNKNOWN), ready, issued, "starved_host")
+        by_thread = by_thread.hstack(located.select("device", "thread")[by_thread["gap"]])
+        starting = _pieces(first_thread != UNKNOWN, begin, ready, "start_up")
+        starting = starting.hstack(located.select("device", thread="first_thread")[starting["gap"]])
         ended, of_others = self._before_others(gaps.filter(is_last), np.flatnonzero(is_last), ready[is_last], last[is_last])
-        starved = self._starved(pl.concat([by_thread.hstack(device_of[by_thread["gap"]]), of_others], how="diagonal"))
+        starved = self._starved(pl.concat([by_thread, starting, of_others], how="diagonal"))
         of_no_thread = pl.concat(
             [
-                _pieces(is_last, ready, last, parts.PART_ENDED),
-                _pieces(~is_launched & ~is_last, ready, end, parts.PART_UNDECIDED, parts.NO_LAUNCH),
-                _pieces(is_launched & (thread == UNKNOWN), ready, issued, parts.PART_UNKNOWN),
+                _pieces(is_last, ready, last, "starved_ended"),
+                _pieces(~is_launched & ~is_last, ready, end, "undecided", no_launch),
+                _pieces(is_launched & (thread == UNKNOWN), ready, issued, "starved_unknown"),
             ]
         )
-        located = of_no_thread.with_columns(gaps["device"].gather(of_no_thread["gap"]))
-        of_running = self._running_first(self._with_running(self._on_devices.cut(located, "device")))
+        of_no_thread = of_no_thread.with_columns(gaps["device"].gather(of_no_thread["gap"]))
+        of_running = self._running_first(self._with_running(self._on_devices.cut(of_no_thread, "device")))
         pieces = [
-            _pieces(begin < ready, begin, ready, parts.PART_START_UP),
-            _pieces(is_last, last, end, parts.PART_SHUT_DOWN),
+            _pieces(first_thread == UNKNOWN, begin, ready, "start_up"),
+            _pieces(is_last, last, end, "shut_down"),
             *of_running[:-1],
-            of_running[-1].filter(pl.col("part") != parts.PART_ENDED),
+            of_running[-1].filter(pl.col("part") != "starved_ended"),
             ended,
-            *self._running_first(starved.with_columns(detail=pl.lit(None, pl.Int32))),
+            *self._running_first(starved),
             *self._waits(gaps, issued, is_launched),
         ]
         return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
@@ -395,12 +411,12 @@ class PiecesOfGaps:
         issued = np.where(is_launched, np.clip(idle["launched"].fill_null(0).to_numpy(), begin, end), end)
         pieces = pl.concat(
             [
-                _pieces(~is_launched, begin, issued, parts.PART_ENDED),
-                _pieces(is_launched & ~has_thread, begin, issued, parts.PART_UNKNOWN),
-                _pieces(is_launched, issued, end, parts.PART_QUEUED, 0),
+                _pieces(~is_launched, begin, issued, "starved_ended"),
+                _pieces(is_launched & ~has_thread, begin, issued, "starved_unknown"),
+                _pieces(is_launched, issued, end, "queued"),
             ]
         )
-        windows = _pieces(is_launched & has_thread, begin, issued, parts.PART_HOST)
+        windows = _pieces(is_launched & has_thread, begin, issued, "starved_host")
         windows = windows.hstack(idle.select("device", "thread")[windows["gap"]])
         # Of the gaps, not of these rows.
         of_gaps, windows = (frame.with_columns(idle["gap"].gather(frame["gap"])) for frame in (pieces, windows))
@@ -414,9 +430,7 @@ class PiecesOfGaps:
         """Pieces of `_with_running`: those in which something runs on the device are of its part."""
         in_nccl, in_copy = pl.col("nccl") != NONE, (pl.col("nccl") == NONE) & (pl.col("copy") != NONE)
         edges = ("gap", "begin", "end")
-        copies = pieces.filter(in_copy).select(
-            *edges, operation=pl.col("copy").cast(pl.Int32), part=pl.lit(parts.PART_COPY, pl.Int8)
-        )
+        copies = pieces.filter(in_copy).select(*edges, _part("copy"), operation=pl.col("copy").cast(pl.Int32))
         return [
             *self._communication(pieces.filter(in_nccl).select(*edges, operation=pl.col("nccl").cast(pl.Int32))),
             copies,
@@ -424,14 +438,21 @@ class PiecesOfGaps:
         ]
 
     def _starved(self, windows: pl.DataFrame) -> pl.DataFrame:
-        """Windows of threads (`gap`, `device`, `thread`, `begin`, `end`), cut by what these did and what ran on the device."""
-        cut = self._ranges.cut(self._calls.cut(windows.drop("detail"), "thread"), "thread")
+        """Windows of threads (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what these did and what ran on the
+        device. Before the first work (`start_up`) it only counts what they create."""
+        cut = self._unified.cut(self._ranges.cut(self._threads.cut(windows, "thread"), "thread"), "device")
+        is_scheduled = pl.lit(pl.Series(self._run.is_scheduled)).gather("thread")
+        state = pl.when((pl.col("state") == COMPUTING) & ~is_scheduled).then(UNSCHEDULED).otherwise("state")
         # The thread is in no call while its access to memory that is on the device makes that memory move.
-        cut = self._off_cpu.cut(self._unified.cut(cut, "device"), "thread")
-        part = pl.Series(_PART_OF_ACTIVITY[cut["activity"].to_numpy()])
-        moves = (pl.lit(part) == parts.PART_HOST) & (pl.col("unified") > 0)
-        cut = cut.with_columns(part=pl.when(moves).then(pl.lit(parts.PART_STARVED_UNIFIED, pl.Int8)).otherwise(part))
-        return self._with_running(self._on_devices.cut(cut.drop("activity", "unified"), "device"))
+        moves = (state >= OFF_CPU) & (pl.col("unified") > 0)
+        of_state = pl.lit(pl.Series(OF_STATES, dtype=PART)).gather(state)
+        part = (
+            pl.when((pl.col("part") == "start_up") & (state >= FIRST_CALL)).then("part")
+            .when(moves).then(pl.lit("starved_unified_memory", PART))
+            .otherwise(of_state)
+        )  # fmt: skip
+        cut = cut.with_columns(part=part).drop("state", "unified")
+        return self._with_running(self._on_devices.cut(cut, "device"))
 
     def _waits(self, gaps: pl.DataFrame, issued: Numbers, is_launched: Mask) -> list[pl.DataFrame]:
         """Pieces from the launch of what ends gaps, by what that waited for."""
@@ -443,8 +464,8 @@ class PiecesOfGaps:
         is_queued = walked.key == NONE
         place = self._predecessors.operation[walked.key[~is_queued]]
         kind = self._run.kind(self._run.operations["number"].gather(place).to_numpy())
-        awaited = waits.filter(~is_queued).with_columns(part=pl.Series(_PART_OF_KIND[kind]), operation=pl.Series(place))
-        is_communication = pl.col("part") == parts.PART_COMMUNICATION
+        awaited = waits.filter(~is_queued).with_columns(part=_PART_OF_KIND.gather(kind), operation=pl.Series(place))
+        is_communication = pl.col("part") == "communication"
         task = self._run.events.rows.task[row[walked.window[is_queued]]]
         queued = waits.filter(is_queued).with_columns(task=pl.Series(task, dtype=pl.Int32))
         of_nccl = self._communication(awaited.filter(is_communication))
@@ -458,14 +479,13 @@ class PiecesOfGaps:
         """Pieces in which nothing is known that was waited for: unified memory moves, or not."""
         by = "device" if self._on_tasks is self._on_devices else "task"
         cut = self._unified.cut(self._on_tasks.cut(pieces, by), "device")
-        moves, works = pl.col("unified") > 0, pl.col("work") > 0
+        moves, work = pl.col("unified") > 0, pl.col("work")
         # An event may have been awaited that was not recorded.
-        is_open = ~moves & works & pl.col("task").is_in(self._unrecorded.tolist())
-        part = (
-            pl.when(moves).then(parts.PART_UNIFIED).when(is_open).then(parts.PART_UNDECIDED).otherwise(parts.PART_QUEUED)
-        ).cast(pl.Int8)
-        detail = pl.when(is_open).then(pl.col("work") + (parts.NO_EVENTS - 1)).when(~moves).then("work").otherwise(0)
-        return cut.select("gap", "begin", "end", part=part, detail=detail.cast(pl.Int32))
+        is_open = ~moves & (work > 0) & pl.col("task").is_in(self._unrecorded.tolist())
+        part = pl.when(moves).then(pl.lit("unified_memory")).when(is_open).then(pl.lit("undecided")).otherwise(pl.lit("queued"))
+        details = pl.Series([None, BESIDE_WORK, BESIDE_NCCL, None, NO_EVENTS, NO_EVENTS_OF_NCCL], dtype=DETAIL)
+        detail = pl.when(~moves).then(pl.lit(details).gather(work.cast(pl.Int32) + 3 * is_open))
+        return cut.select("gap", "begin", "end", part=part.cast(PART), detail=detail)
 
     def _communication(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
         """Pieces in which NCCL kernels were waited for, as late ranks, transfer, and what is not decidable of these."""
@@ -475,27 +495,37 @@ class PiecesOfGaps:
         arrived = pl.col("start") + pl.col("waited")
         decided = arrived + pl.col("undecided")
         begin, end = pl.col("begin"), pl.col("end")
-        cuts: tuple[tuple[pl.Expr, pl.Expr, pl.Expr, int, int | None], ...] = (
-            (~is_matched, begin, end, parts.PART_COMMUNICATION, parts.UNMATCHED),
-            (is_matched, begin, pl.min_horizontal(end, arrived), parts.PART_LATE, None),
-            (is_matched, pl.max_horizontal(begin, arrived), pl.min_horizontal(end, decided), parts.PART_COMMUNICATION,
-             parts.CLOCKS),
-            (is_matched, pl.max_horizontal(begin, decided), end, parts.PART_TRANSFER, None),
-        )  # fmt: skip
+        late = pl.min_horizontal(end, arrived)
+        open_ = pl.max_horizontal(begin, arrived), pl.min_horizontal(end, decided)
+        cuts: tuple[tuple[pl.Expr, pl.Expr, pl.Expr, str, str | None], ...] = (
+            (~is_matched, begin, end, "communication", UNMATCHED),
+            (is_matched, begin, late, "late_rank", None),
+            (is_matched, *open_, "communication", CLOCKS),
+            (is_matched, pl.max_horizontal(begin, decided), end, "transfer", None),
+        )
         return [
             joined.filter(is_such)
             .select(
                 "gap",
                 "operation",
+                _part(part),
                 begin=first,
                 end=last,
-                part=pl.lit(part, pl.Int8),
-                detail=pl.lit(reason, pl.Int32),
-                task="task" if part == parts.PART_LATE else pl.lit(None, pl.Int32),
+                detail=pl.lit(reason, DETAIL),
+                task="task" if part == "late_rank" else pl.lit(None, pl.Int32),
             )
             .filter(pl.col("end") > pl.col("begin"))
             for is_such, first, last, part, reason in cuts
         ]
+
+
+def _first_threads(run: MeasuredRun) -> Numbers:
+    """Of each device the place of the caller that launched its first work; UNKNOWN: not known."""
+    device = run.events.rows.device[run.operations["row"].to_numpy()]
+    first: Numbers = np.full(len(run.events.rows.devices), NONE, dtype=np.int64)
+    # Operations are in the order of their start, and the last assignment counts.
+    first[device[::-1]] = np.arange(len(device))[::-1]
+    return threads_that_launched(run, first)
 
 
 def _after_computing(run: MeasuredRun) -> Intervals:
@@ -515,11 +545,15 @@ def _work(edges: Segments) -> npt.NDArray[np.int8]:
     return work
 
 
-def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: int, detail: int | None = None) -> pl.DataFrame:
+def _part(name: str) -> pl.Expr:
+    return pl.lit(name, PART).alias("part")
+
+
+def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: str, detail: str | None = None) -> pl.DataFrame:
     """Pieces of those gaps where they have some length."""
     gap = np.flatnonzero(is_such & (end > begin))
     columns = pl.DataFrame({"gap": gap.astype(np.int32), "begin": begin[gap], "end": end[gap]})
-    return columns.with_columns(part=pl.lit(part, pl.Int8), detail=pl.lit(detail, pl.Int32))
+    return columns.with_columns(_part(part), detail=pl.lit(detail, DETAIL))
 
 
 def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:

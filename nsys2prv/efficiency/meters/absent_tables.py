@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.efficiency.measured_run import CAUSES
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, GAPS, LONGEST_GAPS, UNKNOWN_COLUMN
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 
@@ -57,27 +57,23 @@ STARVED, COMMUNICATION, COPIES, OTHER_KERNELS, QUEUED, START_UP, SHUT_DOWN, UNDE
     "not decidable",
 )
 
+
+def _part_of_state(name: str, title: str, meaning: str) -> Part:
+    """What is created once is a part of its own, also before the first work of any device."""
+    is_creation = name in host_states.NAMES[: host_states.FIRST_CALL]
+    group, of_group = (START_UP, title) if is_creation else (STARVED, f"{STARVED}: {title}")
+    before = "nothing runs on the device, the next kernel was not launched yet, and its thread was "
+    return Part(f"starved_{name}", of_group, group, before + meaning)
+
+
+_BESIDE_STATES = (
+    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device"),
+    ("unknown", "thread not known", "of which nothing is known"),
+    ("ended", "no work follows", "to launch no more work while others work, or its launch is not known"),
+)
 PARTS: tuple[Part, ...] = (
     Part("start_up", "start-up", START_UP, "before the first work of any device"),
-    *(
-        Part(f"starved_{name}", f"launch-starved: {title}", STARVED, meaning)
-        for name, title, meaning in (
-            ("launch", "launching", "launch-starved: nothing runs on the device, the next compute kernel was not launched "
-             "yet, and its thread was in calls that launch"),
-            ("synchronization", "waiting for the device", "likewise in calls that wait for the device"),
-            ("memory", "copying", "likewise in copies and memsets"),
-            ("allocation", "allocating", "likewise in calls that allocate or free memory"),
-            ("other_cuda", "other CUDA calls", "likewise in other CUDA calls"),
-            ("mpi", "MPI", "likewise in MPI calls"),
-            ("os", "OS", "likewise in calls of the OS runtime (as far as they were recorded)"),
-            ("host", "host computing or off its CPU", "likewise in none of these: it computed, or was off its CPU "
-             "(`off_cpu_ns` of `absent_time`)"),
-            ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
-             "device"),
-            ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
-            ("ended", "no work follows", "no work follows on this device while others work, or its launch is not known"),
-        )
-    ),
+    *(_part_of_state(*state) for state in (*host_states.STATES, *_BESIDE_STATES)),
     Part("late_rank", "waiting for a late rank", COMMUNICATION, "an NCCL kernel ran before the next compute kernel was "
          "launched, or was waited for, and another rank of the collective had surely not arrived yet"),
     Part("transfer", "transfer", COMMUNICATION, "likewise in a collective in which all ranks had arrived"),
@@ -96,17 +92,11 @@ PARTS: tuple[Part, ...] = (
 """All parts, in the order in which people read them. For one device they add up to its compute-absent time."""
 
 PART_COLUMNS = [part.column for part in PARTS]
-_PLACE = {part.name: place for place, part in enumerate(PARTS)}
-PART_START_UP, PART_SHUT_DOWN, PART_ENDED, PART_UNKNOWN = (
-    _PLACE[name] for name in ("start_up", "shut_down", "starved_ended", "starved_unknown")
-)
-PART_LATE, PART_TRANSFER, PART_COMMUNICATION, PART_COPY, PART_UNIFIED, PART_OTHER_KERNEL, PART_QUEUED, PART_UNDECIDED = (
-    _PLACE[name]
-    for name in ("late_rank", "transfer", "communication", "copy", "unified_memory", "other_kernel", "queued", "undecided")
-)
-PART_OF_ACTIVITY = [_PLACE[f"starved_{name}"] for name in (*CAUSES, "host")]
-"""For each activity of a host thread (`measured_run`) its part."""
-PART_HOST, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "unified_memory"))
+PART = pl.Enum([part.name for part in PARTS])
+"""Type of the names of parts."""
+OF_STATES = tuple(f"starved_{name}" for name in host_states.NAMES)
+"""For each state of a host thread its part."""
+TITLES = {part.name: part.title for part in PARTS}
 
 REASONS = {
     "no launch was recorded in this run: neither CUDA API calls nor lines to what they start": "no launches were recorded",
@@ -118,15 +108,16 @@ REASONS = {
     "times of the device contradict those of its host": "times of device and host contradict each other",
 }  # fmt: skip
 """Why something is not decidable, and the same in a few words."""
-NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, CONTRADICTED = range(len(REASONS))
-UNDIVIDED = (
+NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, NO_EVENTS_OF_NCCL, CONTRADICTED = REASONS
+UNMATCHED, CLOCKS = (
     "other ranks of the collective are not in the run, or can't be matched",
     "ranks arrive closer together than their clocks are known",
 )
 """Why communication is not divided."""
-UNMATCHED, CLOCKS = range(len(UNDIVIDED))
-BESIDE = (None, "beside other work of the process", "beside NCCL kernels")
+BESIDE_WORK, BESIDE_NCCL = "beside other work of the process", "beside NCCL kernels"
 """Details of queued time."""
+DETAIL = pl.Enum([*REASONS, UNMATCHED, CLOCKS, BESIDE_WORK, BESIDE_NCCL])
+"""Type of such details."""
 
 _PARTS_OF_TIME = tuple(Column.ns(part.column, part.meaning) for part in PARTS)
 _ABSENT = Column.ns(
@@ -148,8 +139,7 @@ ABSENT_TIME = Table(
     "one device",
     (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
      *_PARTS_OF_TIME,
-     Column.ns("off_cpu_ns", "of `starved_host_ns`: the launching thread was off its CPU, not computing; null where scheduling "
-               "was not recorded")),
+     Column.ns("off_cpu_ns", "`starved_off_cpu_ns`; null where scheduling was not recorded")),
     order=500,
     page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
         "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",
@@ -276,7 +266,7 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
         return dict(tables)
     changed = dict(tables)
     is_doubted = pl.col("device").is_in(list(devices))
-    undecided = PART_COLUMNS[PART_UNDECIDED]
+    undecided = "undecided_ns"
     for table, total, columns, undivided in (
         *((table, "absent_ns", PART_COLUMNS, undecided) for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
         (ABSENT_STRETCHES, "length_ns", PART_COLUMNS, undecided),
@@ -293,7 +283,7 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
     of_parts = tables[ABSENT_PARTS.name]
-    texts = {"part": pl.lit(PARTS[PART_UNDECIDED].title), "detail": pl.lit(tuple(REASONS)[CONTRADICTED])}
+    texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(CONTRADICTED)}
     sums = (pl.col("count", "total_ns").sum(), pl.col("longest_ns").max())
     doubted = of_parts.filter(is_doubted).group_by("device", maintain_order=True).agg(*sums).with_columns(**texts)
     of_all = pl.concat([of_parts.filter(~is_doubted), doubted.select(of_parts.columns)])

@@ -6,16 +6,16 @@ up: over devices, over what threads did, and inside NVTX ranges and iterations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, Numbers, expanded, search, time_by
-from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, expanded, search
+from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import PiecesOfGaps
@@ -25,17 +25,21 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS
 from nsys2prv.efficiency.named_ranges import NamedRanges
 from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, RANGES
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 
 COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 """Event types of compute kernels, and of graphs."""
+_WAITS_FOR_DEVICE = ("synchronization", "memory", "allocation", "mpi")
 MOST_STARVED = 1_000_000
 """Times in which devices are launch-starved beside NCCL kernels that are looked at one by one."""
-_STARVED_PARTS = [parts.PART_OF_ACTIVITY[activity] for activity in (LAUNCH, OTHER_CUDA, OS, NO_CALL)]
+_STARVED_PARTS = [
+    name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
+]
+_FOUND_PARTS = [parts.OF_STATES[state] for state in (host_states.COMMUNICATOR, host_states.CONTEXT, *host_states.WAITING)]
 _IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
-_NCCL_PARTS = [parts.PART_LATE, parts.PART_TRANSFER, parts.PART_COMMUNICATION]
+_NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
@@ -55,8 +59,8 @@ class AbsentTime(Measurement):
         Launch-starved time (`total`, and `off_cpu` of it, ns) by thread, part, call and NVTX range.
     by_function
         `samples` of functions in this time.
-    off_cpu
-        Time of PART_HOST in which the launching thread was off its CPU, by `device`, ns.
+    of_hosts
+        Pieces (`device`, `thread`, `begin`, `end`, `part`) in which the launching thread creates something, sleeps or waits.
     longest
         The longest gaps, with their parts.
     iterations, regions
@@ -74,7 +78,7 @@ class AbsentTime(Measurement):
     by_part: pl.DataFrame
     by_host: pl.DataFrame
     by_function: pl.DataFrame
-    off_cpu: pl.DataFrame
+    of_hosts: pl.DataFrame
     longest: pl.DataFrame
     iterations: pl.DataFrame
     regions: pl.DataFrame
@@ -99,18 +103,18 @@ class AbsentTime(Measurement):
     def _by_device(self) -> pl.DataFrame:
         """Columns of the table `absent_time`."""
         run, rows = self.run, self.run.events.rows
-        sums: Numbers = np.zeros((len(rows.devices), len(PARTS)), dtype=np.int64)
-        np.add.at(sums, tuple(self.by_part[name].to_numpy() for name in ("device", "part")), self.by_part["total"].to_numpy())
-        is_scheduled = _is_scheduled(run)
+        is_scheduled = np.isin(np.arange(len(rows.tasks)), rows.task[run.callers[run.is_scheduled]])
         tasks = [list(rows.tasks_of_device.get(device, ())) for device in range(len(rows.devices))]
-        frame = pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))).with_columns(
-            device=pl.Series(np.arange(len(sums)), dtype=pl.Int32),
-            elapsed=pl.Series(np.full(len(sums), run.events.length)),
-            is_scheduled=pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks]),
+        devices = pl.DataFrame(
+            {
+                "device": pl.Series(np.arange(len(tasks)), dtype=pl.Int32),
+                "elapsed": pl.Series(np.full(len(tasks), run.events.length), dtype=pl.Int64),
+                "is_scheduled": pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks], dtype=pl.Boolean),
+            }
         )
-        joined = frame.join(self.off_cpu, on="device", how="left", maintain_order="left")
-        off_cpu = pl.when("is_scheduled").then(pl.col("off_cpu").fill_null(0))
-        return _with_totals(joined).with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
+        frame = _with_totals(_by_columns(self.by_part, devices, "device"))
+        off_cpu = pl.when("is_scheduled").then("starved_off_cpu_ns")
+        return frame.with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
 
     def _of_windows(self, sums: pl.DataFrame) -> pl.DataFrame:
         return _with_totals(sums).with_columns(device=self.run.device_names(pl.col("device")), iteration="slot")
@@ -132,20 +136,15 @@ class AbsentTime(Measurement):
             pl.col(name).replace_strict((kind.values if kind else None) or {}, default=None, return_dtype=pl.String)
             for name, kind in zip(("source", "destination"), kinds, strict=True)
         )
-        no_launch = parts.NO_LAUNCHES if run.events.launches is None else parts.NO_LAUNCH
-        reason = pl.when(pl.col("detail") == parts.NO_LAUNCH).then(no_launch).otherwise("detail")
-        texts = (
-            pl.when(part == parts.PART_LATE).then(run.task_names(pl.col("task")))
-            .when(part == parts.PART_COMMUNICATION).then(_text(pl.col("detail"), parts.UNDIVIDED))
-            .when(part == parts.PART_UNDECIDED).then(_text(reason, tuple(parts.REASONS)))
-            .when(part == parts.PART_QUEUED).then(_text(pl.col("detail"), parts.BESIDE))
-            .when(part == parts.PART_COPY).then(
+        text = (
+            pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
+            .when(part == "copy").then(
                 pl.concat_str("named", pl.format(" from {}", source), pl.format(" to {}", destination), ignore_nulls=True))
-            .otherwise("named")
+            .otherwise(pl.coalesce(pl.col("detail").cast(pl.String), "named"))
         )  # fmt: skip
         return (
             by_part.with_columns(named=run.events.named(by_part["number"], by_part["value"]))
-            .group_by("device", "part", detail=texts)
+            .group_by("device", "part", detail=text)
             .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
             .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
             .with_columns(device=run.device_names(pl.col("device")), part=_titles("part"))
@@ -157,7 +156,7 @@ class AbsentTime(Measurement):
         order = ["thread", *named, *key]
         sums = self.by_host.group_by(order).agg(total_ns=pl.col("total").sum(), off_cpu_ns=pl.col("off_cpu").sum())
         sums = sums.sort("total_ns", *order, descending=[True, *[False] * len(order)]).head(parts.MOST_HOST_ROWS)
-        is_scheduled = pl.lit(pl.Series(_is_scheduled(run)[run.events.rows.task[run.callers]])).gather("thread")
+        is_scheduled = pl.lit(pl.Series(run.is_scheduled)).gather("thread")
         return sums.with_columns(
             run.events.named(*sums.select(named)).alias(name),
             off_cpu_ns=pl.when(is_scheduled).then("off_cpu_ns"),
@@ -218,7 +217,6 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
         "by_part": frames["by_part"].group_by(_PART_KEY).agg(pl.col("count").sum(), pl.col("longest").max(), total),
         "by_host": frames["by_host"].group_by(_HOST_KEY).sum(),
         "by_function": frames["by_function"].group_by(_FUNCTION_KEY).sum(),
-        "off_cpu": frames["off_cpu"].group_by("device").sum(),
         "longest": longest_of(frames["longest"], parts.MOST_STRETCHES),
         "iterations": _by_slot(frames["iterations"], iterations),
         "regions": _by_slot(frames["regions"], regions),
@@ -246,19 +244,14 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
 def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """The longest gaps, with PART_COLUMNS."""
     longest = longest_of(gaps.with_columns(length=_LENGTH).with_row_index("gap"), parts.MOST_STRETCHES)
-    place: Numbers = np.full(gaps.height, -1, dtype=np.int64)
-    place[longest["gap"].to_numpy()] = np.arange(longest.height)
-    of_piece = place[pieces["gap"].to_numpy()]
-    inside = pieces.filter(of_piece >= 0)
-    part, length = inside["part"].to_numpy().astype(np.int64), (inside["end"] - inside["begin"]).to_numpy()
-    sums = time_by(part, length, len(PARTS), of_piece[of_piece >= 0], longest.height)
-    return longest.hstack(pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))))
+    of_longest = pieces.join(longest.select("gap"), on="gap", how="semi").group_by("gap", "part").agg(total=_LENGTH.sum())
+    return _by_columns(of_longest, longest.with_columns(pl.col("gap").cast(pl.Int32)), "gap")
 
 
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """`by_host`, `off_cpu` and `starved_beside_nccl`, as of `AbsentTime`."""
+    """`by_host`, `of_hosts` and `starved_beside_nccl`, as of `AbsentTime`."""
     beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
-    starved = starved.filter(_IS_IDLE)
+    starved = starved.filter(_IS_IDLE & (pl.col("part") != "start_up"))
     names = [
         events.select(
             pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
@@ -268,15 +261,20 @@ def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.Da
     of_hosts = pl.concat([starved.select("device", "thread", "part", "off_cpu", total=_LENGTH), *names], how="horizontal")
     off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
     row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
-    ordered = beside_nccl.select(pl.col("device").cast(pl.Int64), "begin", "end", row=row).sort("device", "begin")
-    # They are cut by what the thread did.
-    is_new = (pl.col("begin") != pl.col("end").shift()) | (pl.col("device") != pl.col("device").shift())
-    merged = ordered.group_by(is_new.fill_null(value=True).cum_sum().alias("run"), maintain_order=True)
     return {
         "by_host": of_hosts.group_by(_HOST_KEY).agg(pl.col("total").sum(), off_cpu=off_cpu),
-        "off_cpu": of_hosts.filter(pl.col("part") == parts.PART_HOST).group_by("device").agg(off_cpu=off_cpu),
-        "starved_beside_nccl": merged.agg(pl.col("device", "row", "begin").first(), pl.col("end").last()).drop("run"),
+        "of_hosts": _joined(starved.filter(pl.col("part").is_in(_FOUND_PARTS)), "thread", "part"),
+        "starved_beside_nccl": _joined(beside_nccl.with_columns(row=row), "row"),
     }
+
+
+def _joined(pieces: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Pieces of devices with further columns; those that follow each other, and are alike in these, are one."""
+    ordered = pieces.select(pl.col("device").cast(pl.Int64), "begin", "end", *columns).sort("device", "begin")
+    follows = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("device", *columns))
+    is_new = ~(follows & (pl.col("begin") == pl.col("end").shift())).fill_null(value=False)
+    joined = ordered.group_by(is_new.cum_sum().alias("run"), maintain_order=True)
+    return joined.agg(pl.col("device", "begin", *columns).first(), pl.col("end").last()).drop("run")
 
 
 def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
@@ -315,10 +313,15 @@ def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _by_slot(sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Sums of `_in_windows` as columns `slot`, `device`, `elapsed` (ns in windows), and PART_COLUMNS, sorted."""
-    of_parts = (pl.col("total").filter(pl.col("part") == part).sum().alias(name) for part, name in enumerate(PART_COLUMNS))
     lengths = windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
-    joined = lengths.join(sums.group_by("slot", "device").agg(of_parts), on=["slot", "device"], how="left")
-    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0)).sort("slot", "device")
+    return _by_columns(sums, lengths, "slot", "device").sort("slot", "device")
+
+
+def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Rows with PART_COLUMNS from sums (`part`, `total`, ns), by a key."""
+    of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in PARTS]
+    joined = rows.join(sums.group_by(key).agg(of_parts), on=key, how="left", maintain_order="left")
+    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0))
 
 
 # -- of the run --------------------------------------------------------------------------------------
@@ -364,14 +367,6 @@ def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
 # -- columns of tables -------------------------------------------------------------------------------
 
 
-def _is_scheduled(run: MeasuredRun) -> np.ndarray:
-    """Whether the scheduling of each task was recorded."""
-    rows = run.events.rows
-    is_scheduled = np.zeros(len(rows.tasks), dtype=bool)
-    is_scheduled[rows.task[run.frame(OFF_CPU_TIMES)["row"].to_numpy()]] = True
-    return is_scheduled
-
-
 def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """PART_COLUMNS and `elapsed` with the columns `elapsed_ns`, `compute_ns`, `absent_ns`, `absent_share`."""
     totals = sums.with_columns(elapsed_ns=pl.col("elapsed"), absent_ns=pl.sum_horizontal(PART_COLUMNS))
@@ -380,11 +375,4 @@ def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _titles(part: str) -> pl.Expr:
-    return pl.lit(pl.Series([part.title for part in PARTS])).gather(part)
-
-
-def _text(place: pl.Expr, texts: Sequence[str | None]) -> pl.Expr:
-    """The text at a place; null at others."""
-    return place.replace_strict(
-        {number: text for number, text in enumerate(texts) if text}, default=None, return_dtype=pl.String
-    )
+    return pl.col(part).cast(pl.String).replace_strict(parts.TITLES, return_dtype=pl.String)

@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE, Intervals, Numbers
-from nsys2prv.efficiency.measured_run import CAUSES, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency import host_states
+from nsys2prv.efficiency.host_states import COMPUTING, UNSCHEDULED
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Numbers
+from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -25,31 +27,14 @@ UNKNOWN = -1
 """Place of a thread, or size, that is not known."""
 
 _CAUSES = (
-    Column.ns("launch_ns", "of this time, the launching thread was in calls that launch"),
-    Column.ns("synchronization_ns", "in calls that wait for the device"),
-    Column.ns("memory_ns", "in copies and memsets"),
-    Column.ns("allocation_ns", "in calls that allocate or free memory"),
-    Column.ns("other_cuda_ns", "in other CUDA calls"),
-    Column.ns("mpi_ns", "in MPI calls"),
-    Column.ns("os_ns", "in calls of the OS runtime (as far as they were recorded)"),
-    Column.ns("host_ns", "in none of these: the thread computed, or was not on a CPU"),
+    *(Column.ns(f"{name}_ns", f"of this time, the launching thread was {meaning}") for name, _, meaning in host_states.STATES),
     Column.ns("unknown_ns", "the launching thread is not known"),
 )
-CAUSE_TITLES = {
-    "host_ns": "computing or off the CPU",
-    "launch_ns": "launching",
-    "synchronization_ns": "waiting for the device",
-    "memory_ns": "copying",
-    "allocation_ns": "allocating",
-    "other_cuda_ns": "other CUDA calls",
-    "mpi_ns": "MPI",
-    "os_ns": "OS",
-    "unknown_ns": "not known",
-}
-"""Names of these columns for people, in the order in which they are shown."""
 CAUSE_COLUMNS = [column.name for column in _CAUSES]
-"""Columns with the idle time by what the launching thread does: those of CAUSES, then `host_ns` and `unknown_ns`."""
+"""Columns with the idle time by what the launching thread does: its states, then `unknown_ns`."""
 UNKNOWN_COLUMN = CAUSE_COLUMNS[-1]
+CAUSE_TITLES = dict(zip(CAUSE_COLUMNS, (*(title for _, title, _ in host_states.STATES), "not known"), strict=True))
+"""Names of these columns for people."""
 
 GAPS = Table(
     "gaps",
@@ -64,8 +49,8 @@ GAPS = Table(
         *_CAUSES,
     ),
     order=550,
-    page=OnPage("gaps", columns=("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns",
-        "synchronization_ns", "mpi_ns", "os_ns", "unknown_ns"), worst_first="total_ns", cells=8_000),
+    page=OnPage("gaps", columns=("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "computing_ns", "off_cpu_ns",
+        "launch_ns", "synchronization_ns", "mpi_ns", "unknown_ns"), worst_first="total_ns", cells=8_000),
 )  # fmt: skip
 LONGEST_GAPS = Table(
     "longest_gaps",
@@ -82,8 +67,8 @@ LONGEST_GAPS = Table(
         Column.text("thread", "thread that launched what comes after"),
         *_CAUSES,
     ),
-    page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns",
-        "mpi_ns", "os_ns")),
+    page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "computing_ns",
+        "off_cpu_ns", "synchronization_ns", "mpi_ns")),
     console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until")), place=90),
 )  # fmt: skip
 
@@ -118,7 +103,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
 
     def order(places: Numbers) -> Sequence[Numbers]:
         ties = operations[places]
-        return -_threads(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
+        return -threads_that_launched(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
 
     following = _operation_at(run, "start", group, end, order, can_end)
     launch = np.where(following == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[following])
@@ -128,13 +113,13 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
             "begin": begin,
             "end": end,
             "next": following.astype(np.int32),
-            "thread": _threads(run, following).astype(np.int32),
+            "thread": threads_that_launched(run, following).astype(np.int32),
             "launched": run.launches["time"].gather(_places(launch)),
         }
     )
 
 
-def _threads(run: MeasuredRun, places: Numbers) -> Numbers:
+def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
     """Places of the callers that launched operations; UNKNOWN, also for the place NONE."""
     launch = np.where(places == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[places])
     return np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)[launch]
@@ -197,8 +182,9 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
     gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
+    states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING + 1)
     for block in blocks_of(gaps):
-        yield _with_causes(run, block)
+        yield _with_causes(run, block, states)
 
 
 def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
@@ -229,26 +215,22 @@ def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
     return np.where(begin > 0, _operation_at(run, "end", device, begin, order), NONE)
 
 
-def _with_causes(run: MeasuredRun, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `idle_gaps`, from those of `gaps_between` and `former`."""
+def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.DataFrame:
+    """Columns of `idle_gaps`, from those of `gaps_between` and `former`, and the times of threads by state."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
-    length = end - begin
     is_launched = thread >= 0
-    by_cause: Numbers = np.zeros((len(length), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
-    by_cause[~is_launched, -1] = length[~is_launched]
-    if is_launched.any():
-        caller = thread[is_launched]
-        elapsed = run.thread_times.in_windows(caller, begin[is_launched], end[is_launched])
-        in_calls: Numbers = np.zeros(len(caller), dtype=np.int64)
-        for place, in_cause in enumerate(itertools.islice(elapsed, len(CAUSES))):
-            by_cause[is_launched, place] = in_cause
-            in_calls += in_cause
-        by_cause[is_launched, len(CAUSES)] = length[is_launched] - in_calls
+    windows = thread[is_launched], begin[is_launched], end[is_launched]
+    by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
+    by_cause[~is_launched, -1] = (end - begin)[~is_launched]
+    for place, in_state in enumerate(itertools.islice(states.in_windows(*windows), COMPUTING)):
+        by_cause[is_launched, place] = in_state
+    in_none = np.where(run.is_scheduled[windows[0]], COMPUTING, UNSCHEDULED)
+    by_cause[np.flatnonzero(is_launched), in_none] = windows[2] - windows[1] - by_cause[is_launched].sum(axis=1)
     following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(
         [
-            gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(length)),
+            gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
             following.select("number", "value", next_row="row", next_length=duration, next_size=size),
             former.select(
                 former_number=pl.col("number").fill_null(0),

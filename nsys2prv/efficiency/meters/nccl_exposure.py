@@ -14,7 +14,6 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
@@ -115,7 +114,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
     blocking = waits.group_by(_KERNEL).agg(
         blocking=length.sum(),
-        late_rank=length.filter(pl.col("part") == parts.PART_LATE).sum(),
+        late_rank=length.filter(pl.col("part") == "late_rank").sum(),
         own_blocking=length.filter("is_own").sum(),
     )
     exposed = (kernels["end"] - kernels["start"]) - _computing(run, kernels)

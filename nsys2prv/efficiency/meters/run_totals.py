@@ -10,7 +10,19 @@ import polars as pl
 
 from nsys2prv.efficiency.activity_times import DEVICE_KINDS, running, times_in_parts, trees, useful_time
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
-from nsys2prv.efficiency.measured_run import ACTIVITIES, CAUSES, CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, MeasuredRun
+from nsys2prv.efficiency.measured_run import (
+    ACTIVITIES,
+    CAUSES,
+    CUDA_ACTIVITIES,
+    KERNEL,
+    MASKS,
+    MEMORY,
+    MPI,
+    NCCL,
+    OS,
+    OS_ACTIVITIES,
+    MeasuredRun,
+)
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import (
@@ -229,7 +241,7 @@ def run_totals(run: MeasuredRun) -> MeasuredTables:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, calls = run.events.rows, run.on_devices, run.on_threads
     by_device, by_task = _by_mask(run, activity, len(rows.devices)), _by_mask(run, run.on_tasks, len(rows.tasks))
-    by_thread = _keyed(time_by(calls.first_kind, calls.length, ACTIVITIES, calls.group, len(run.callers)))
+    by_thread = _keyed(time_by(run.activity_of_threads, calls.length, ACTIVITIES, calls.group, len(run.callers)))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
     spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
@@ -325,7 +337,8 @@ def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         thread=pl.Series([rows.names[row] for row in callers], dtype=pl.String),
         host_useful_ns=run.events.length - cuda - mpi,
         cuda_ns=cuda,
-        **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES)},
+        **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
+        os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
     )
 
 

@@ -312,10 +312,7 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) ->
     if remainder := absent - int(shown["total_ns"].sum()):
         cells.append(["less each", time(remainder), percent(remainder / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
-    off = int(devices["off_cpu_ns"].sum())
-    note = f"  Of host computing or off its CPU, the launching threads were off their CPUs for {time(off)}"
-    noted = wrapped(note, width) if off >= elapsed * _LEAST_PART else []
-    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width), *noted]
+    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width)]
 
 
 def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:

@@ -18,7 +18,6 @@ import shlex
 import shutil
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
@@ -37,11 +36,6 @@ _LISTED = re.compile(r'<a href="([^"]+\.cfg)">')
 """A view in the page that lists them."""
 _MOST_TYPES_IN_MENU = 1_000
 """Event types that switch a menu on; any one of them is enough."""
-_HEAD = """<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>
-<!DOCTYPE boost_serialization>
-<boost_serialization signature="serialization::archive" version="17">
-"""
-_TAIL = "</boost_serialization>\n"
 _SEPARATOR = "============="
 """Precedes the name of each view in a .ws."""
 _EVENT = 2
@@ -75,16 +69,23 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     rendered = ViewRenderer(content).render(folder, only)
     by_group = {group: [view for view in rendered if view.view.group == group] for group in GROUPS}
     by_group = {group: views for group, views in by_group.items() if views}
-    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], without_suffix(prv).name
-    files = {INDEX: _index_page(by_group, prv, final)}
-    menus = []
+    name, environment = without_suffix(prv).name, template_environment(cfgs_folder())
+    environment.filters["xml"] = _text
+    template = environment.get_template("macros/workspace.xml.j2", globals={"event": _EVENT})
+    # The memory of a struct of two 32-bit numbers: kind and event type.
+    types = [
+        base64.b64encode(struct.pack("<iI", _EVENT, number)).decode() for number in list(content.types)[:_MOST_TYPES_IN_MENU]
+    ]
+    files, menus = {INDEX: _index_page(by_group, prv, final)}, []
     for group, views in by_group.items():
         hints = [(str(final.absolute() / view.path), view.menu_text) for view in views]
-        menus.append(_Workspace(f"{name}: {GROUPS[group]}", types, hints))
-        texts = {Path(view.path).name: (folder / view.path).read_text(encoding="utf-8") for view in views}
-        inside = _Workspace(f"{slug(name)}_{group}", types, [(Path(view.path).name, view.menu_text) for view in views])
-        files[f"{group}.ws"] = _workspace_ws(inside, texts)
-    files[WORKSPACE] = _workspaces_xml(menus)
+        menus.append({"name": f"{name}: {GROUPS[group]}", "types": types, "hints": hints})
+        inside = [(Path(view.path).name, view.menu_text) for view in views]
+        workspace = {"name": f"{slug(name)}_{group}", "types": types, "hints": inside}
+        texts = ((folder / view.path).read_text(encoding="utf-8") for view in views)
+        views_inside = [f"{_SEPARATOR}{file}\n{text}" for (file, _), text in zip(inside, texts, strict=True)]
+        files[f"{group}.ws"] = template.render(workspace=workspace) + "".join(views_inside)
+    files[WORKSPACE] = template.render(workspaces=menus)
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     return rendered
@@ -147,68 +148,6 @@ def _argument(path: str) -> str:
     ("'my run.prv'", './-x.prv', 'run.prv')
     """
     return printable(shlex.quote(f"./{path}" if path.startswith("-") else path))
-
-
-@dataclass(frozen=True)
-class _Workspace:
-    """A menu: Paraver shows it for traces that have any of the event types. Its hints are paths of views, with texts."""
-
-    name: str
-    types: Sequence[int]
-    hints: Sequence[tuple[str, str]]
-
-    def lines(self, class_id: _ClassIds) -> list[str]:
-        lines = [f"<name>{_text(self.name)}</name>", f"<type>{_EVENT}</type>"]
-        lines += [f"<autoTypes{class_id('types')}>", f"<count>{len(self.types)}</count>", "<item_version>1</item_version>"]
-        for number in self.types:
-            # The memory of a struct of two 32-bit numbers: kind and event type.
-            memory = base64.b64encode(struct.pack("<iI", _EVENT, number)).decode()
-            lines += [f"<item{class_id('type', 1)}>", f"<type>{_EVENT}</type>"]
-            lines += ["<WorkspaceValue>", memory, "</WorkspaceValue>", "</item>"]
-        lines += ["</autoTypes>", f"<hintCFGs{class_id('hints')}>", f"<count>{len(self.hints)}</count>"]
-        lines.append("<item_version>0</item_version>")
-        for path, text in self.hints:
-            lines += [
-                f"<item{class_id('hint')}>",
-                f"<first>{_text(path)}</first>",
-                f"<second>{_text(text)}</second>",
-                "</item>",
-            ]
-        return [*lines, "</hintCFGs>"]
-
-
-class _ClassIds:
-    """boost describes a class at its first object, and numbers classes in that order."""
-
-    def __init__(self) -> None:
-        self._described: list[str] = []
-
-    def __call__(self, kind: str, version: int = 0) -> str:
-        if kind in self._described:
-            return ""
-        self._described.append(kind)
-        return f' class_id="{len(self._described) - 1}" tracking_level="0" version="{version}"'
-
-
-def _workspaces_xml(workspaces: Sequence[_Workspace]) -> str:
-    """A file of several workspaces, as ~/.paraver/workspaces.xml."""
-    class_id = _ClassIds()
-    counted = [f"<count>{len(workspaces)}</count>", "<item_version>0</item_version>"]
-    lines = [f"<workspace_manager{class_id('manager')}>", f"<workspaces{class_id('map')}>", *counted]
-    for workspace in workspaces:
-        lines += [f"<item{class_id('pair of map')}>", f"<first>{_text(workspace.name)}</first>"]
-        lines += [f"<second{class_id('workspace', 2)}>", *workspace.lines(class_id), "</second>", "</item>"]
-    lines += ["</workspaces>", f"<workspacesOrder{class_id('strings')}>", *counted]
-    lines += [f"<item>{_text(workspace.name)}</item>" for workspace in workspaces]
-    lines += ["</workspacesOrder>", "</workspace_manager>", ""]
-    return _HEAD + "\n".join(lines) + _TAIL
-
-
-def _workspace_ws(workspace: _Workspace, views: Mapping[str, str]) -> str:
-    """A workspace with its views (text by name) inside; the paths of its hints are names of files."""
-    class_id = _ClassIds()
-    lines = [f"<workspace{class_id('workspace', 2)}>", *workspace.lines(class_id), "</workspace>", ""]
-    return _HEAD + "\n".join(lines) + _TAIL + "".join(f"{_SEPARATOR}{name}\n{text}" for name, text in views.items())
 
 
 def _text(text: str) -> str:

@@ -5,8 +5,10 @@ Paraver's views have no variables: numbers of metrics and kernels, rows and leve
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +96,7 @@ class ViewRenderer:
         """Write all fitting views into a folder, one folder for each group; UsageError when `only` names no view."""
         written: list[RenderedView] = []
         paths: set[str] = set()
+        in_group: Counter[str] = Counter()
         for view in self.fitting(only):
             for member in self._content.members(event_type(view.split_by)) if view.split_by else [None]:
                 if not self._shows(view, member):
@@ -103,14 +106,17 @@ class ViewRenderer:
                     title = on_one_line(view.title.replace("{}", member.label if member else ""))
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
-                    text = self.text(view, title, member, devices)
+                    text = self.text(view, title, member, devices, in_group[view.group])
+                    in_group[view.group] += 1
                     (folder / path).parent.mkdir(parents=True, exist_ok=True)
                     (folder / path).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
                     written.append(RenderedView(view, path, title))
         return written
 
-    def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
-        """Text of one file."""
+    def text(
+        self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None, place: int = 0
+    ) -> str:
+        """Text of one file, the one at this place of its group."""
         subject = [member] if member else [shown for need in view.needs for name in need for shown in self._types_of(name)]
         rows = {kind: self._selection(view, kind, member) for kind in ROWS}
         shown = None if view.devices else self._selection(view, view.rows, member)
@@ -129,8 +135,9 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        tall = body.replace(_HEIGHT.format(_LOWEST), _HEIGHT.format(self._height(shown, devices)))
-        return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(tall)}".strip("\n")) + "\n"
+        height = self._height(shown, devices)
+        placed = _placed(body.replace(_HEIGHT.format(_LOWEST), _HEIGHT.format(height)), place, height)
+        return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(placed)}".strip("\n")) + "\n"
 
     def _shows(self, view: View, member: TypeInTrace | None = None) -> bool:
         """Whether there is a row for a view to show."""
@@ -192,6 +199,28 @@ _HEIGHT = "window_height {}"
 _LOWEST, _TALLEST = 300, 800
 _PER_ROW, _BESIDE_ROWS = 18, 40
 """Heights of timelines on a screen, in pixels; `_LOWEST` is that of macros/windows.cfg.j2."""
+
+_POSITION = re.compile(r"^(window_position_x|Analyzer2D\.X:) \d+\n(window_position_y|Analyzer2D\.Y:) \d+$", re.MULTILINE)
+_COLUMN, _ROW, _STEP, _SCREEN = 940, 330, 30, 1040
+"""Distances of views beside and below each other, and of windows of one view; and the height of a screen, pixels."""
+
+
+def _placed(body: str, place: int, height: int) -> str:
+    """A view of this place in its group with its windows where they hide no other: views are beside each other, in two columns
+    and three rows; further windows of a view are behind its last one, which is the one that opens.
+
+    >>> _placed("window_position_x 1\\nwindow_position_y 1\\nAnalyzer2D.X: 1\\nAnalyzer2D.Y: 1", 1, 300)
+    'window_position_x 990\\nwindow_position_y 50\\nAnalyzer2D.X: 960\\nAnalyzer2D.Y: 20'
+    """
+    steps = itertools.count(len(_POSITION.findall(body)) - 1 + place // 6, -1)
+    left, top = 20 + place % 2 * _COLUMN, 20 + place // 2 % 3 * _ROW
+
+    def position(match: re.Match[str]) -> str:
+        step = _STEP * next(steps)
+        return f"{match[1]} {left + step}\n{match[2]} {max(min(top + step, _SCREEN - height), 0)}"
+
+    return _POSITION.sub(position, body)
+
 
 _IDS = re.compile(
     r"^(?P<key>window_id|window_identifiers|Analyzer2D\.(?:Control|Data|3D_Control)Window:)(?P<ids>(?: \S+)+)$", re.MULTILINE

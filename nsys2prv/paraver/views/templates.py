@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-import os
-import secrets
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,6 +16,7 @@ from jinja2.bccache import Bucket
 from nsys2prv.paraver.views.trace_content import TypeInTrace, Value
 from nsys2prv.vocabulary.event_types import END_LABEL
 from nsys2prv.vocabulary.printable import on_one_line
+from nsys2prv.vocabulary.version import __version__
 
 
 @lru_cache
@@ -44,33 +43,23 @@ def template_environment(folder: Path) -> jinja2.Environment:
     return environment
 
 
-class _CompiledTemplates(jinja2.BytecodeCache):
+class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
     """Keeps compiled templates where Python keeps compiled modules: to compile them takes longer than to render them."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = Path(importlib.util.cache_from_source(str(folder / "views.py"))).parent
-        # How templates are compiled is up to this module.
-        self._compiled_by = Path(__file__).stat().st_mtime_ns
-
-    def get_source_checksum(self, source: str) -> str:
-        return super().get_source_checksum(f"{self._compiled_by} {source}")
+        compiled = Path(importlib.util.cache_from_source(str(folder / "views.py"))).parent
+        super().__init__(str(compiled), f"%s.{__version__}.{sys.implementation.cache_tag}.jinja")
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        # What is damaged, or of another text or version of Python, is compiled again.
-        with contextlib.suppress(Exception), self._file(bucket).open("rb") as file:
-            bucket.load_bytecode(file)
+        # What is damaged is compiled again.
+        with contextlib.suppress(Exception):
+            super().load_bytecode(bucket)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         # The folder of an installation may be read-only.
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            new = self._folder / f"{bucket.key}.{secrets.token_hex(4)}"
-            with new.open("xb") as file:
-                bucket.write_bytecode(file)
-            os.replace(new, self._file(bucket))
-
-    def _file(self, bucket: Bucket) -> Path:
-        return self._folder / f"{bucket.key}.{sys.implementation.cache_tag}.jinja"
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
@@ -79,7 +68,7 @@ def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
     return (min(values), max(values)) if values else (0, 1)
 
 
-_LONGEST_OF_COLUMN = 48
+_LONGEST_OF_COLUMN = 36
 """Characters of a name in the head of a table's column: three such columns fill a window."""
 
 

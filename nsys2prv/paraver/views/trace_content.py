@@ -22,6 +22,8 @@ from nsys2prv.vocabulary.printable import ACTING
 
 Rows = npt.NDArray[np.bool_]
 """Whether each row of a trace is shown."""
+_OF_TOOLS = re.compile(r"[\[(]NSys|CUPTI |cuda-EvtHandlr|cuda[0-9a-f]{8}")
+"""Names of threads that nsys and the driver start in the program: views leave them out."""
 _UNQUOTED = re.compile(f'["*{ACTING}]')
 
 
@@ -99,6 +101,7 @@ class _Row:
     device: int | None
     is_stream: bool
     is_host: bool
+    is_of_tool: bool
 
 
 @dataclass(frozen=True)
@@ -173,13 +176,14 @@ class TraceContent:
                 name = self.thread_names[place] if place < len(self.thread_names) else ""
                 stream = row_names.parse_stream_name(name)
                 device = stream.device if stream else row_names.device_of_metrics(name)
-                is_host = device is None and not row_names.is_component(name)
-                rows.append(_Row(index, thread, task.node - 1, device, stream is not None, is_host))
+                is_of_tool = _OF_TOOLS.match(name) is not None
+                is_host = device is None and not is_of_tool and not row_names.is_component(name)
+                rows.append(_Row(index, thread, task.node - 1, device, stream is not None, is_host, is_of_tool))
         return rows
 
     def rows_of_kind(self, kind: str | None) -> Rows:
-        """Which rows are of a kind, one of ROWS; all are where none is, and for None."""
-        return self._kinds.get(kind or "", np.ones(self.header.rows, dtype=bool))
+        """Which rows are of a kind, one of ROWS; where none is, and for None, all but threads of nsys and the driver."""
+        return self._kinds.get(kind or "", self._kinds[""])
 
     @cached_property
     def _kinds(self) -> Mapping[str, Rows]:
@@ -193,8 +197,9 @@ class TraceContent:
             "hosts": [row.is_host and (not with_gpu or row.task in with_gpu) for row in self._rows],
             # Rows that do something, unlike those of counters.
             "hosts_and_streams": [row.is_host or row.is_stream for row in self._rows],
+            "": [not row.is_of_tool for row in self._rows],
         }
-        return {kind: np.array(rows, dtype=bool) for kind, rows in kinds.items() if any(rows)}
+        return {kind: np.array(rows, dtype=bool) for kind, rows in kinds.items() if any(rows) or not kind}
 
     def rows_with(self, types: Iterable[TypeInTrace], *, messages: bool = False) -> Rows:
         """Which rows show any of these types, or send messages."""

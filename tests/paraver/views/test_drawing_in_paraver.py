@@ -102,6 +102,26 @@ def test_views_of_a_shared_gpu_show_all_of_its_processes(tmp_path: Path, paramed
     assert shown == [(100.0,), (30.0,)]
 
 
+@pytest.mark.parametrize("computes", [True, False], ids=["both", "communication alone"])
+def test_columns_of_activities_have_names_also_where_nothing_computes(
+    computes: bool, tmp_path: Path, paramedir: Paramedir
+) -> None:
+    report = ReportBuilder(pid=1000).gpu(0)
+    report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 300, 400, launch=(30, 40), stream=13)
+    if computes:
+        report.kernel("k", 100, 200, launch=(10, 20))
+    prv = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "one").prv
+
+    shown = read_table(paramedir.show(prv, only(tmp_path, "device_activity_time"))["view"])
+    assert list(zip(shown.columns, shown.rows[0][1], strict=True)) == [
+        *([("Running", 100.0)] if computes else []), ("Group Communication", 100.0),
+    ]  # fmt: skip
+    on_hosts = read_table(paramedir.show(prv, only(tmp_path, "host_activity_time"))["view"])
+    assert on_hosts.columns == ("Running", "Configuring accelerator")
+    (row,) = read_timeline(paramedir.show(prv, only(tmp_path, "device_activity"))["view"]).values()
+    assert [value for *_, value in row if value] == [*([1.0] if computes else []), 13.0]
+
+
 @pytest.mark.parametrize("late", [0, 7], ids=["in step", "one after the other"])
 def test_iterations_of_ranks_that_share_a_gpu_have_a_column_each(late: int, tmp_path: Path, paramedir: Paramedir) -> None:
     reports = []

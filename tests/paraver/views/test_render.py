@@ -72,9 +72,9 @@ ConfigFile.EndDescription
 window_name Kernels
 window_type single
 window_id 1
-window_position_x 100
-window_position_y 100
-window_width 1200
+window_position_x 20
+window_position_y 20
+window_width 920
 window_height 300
 window_comm_lines_enabled false
 window_flags_enabled false
@@ -216,6 +216,29 @@ def selected_rows(cfg: Cfg, tasks: list[tuple[int, list[str]]]) -> set[tuple[int
         for name, is_shown in zip(names, rows.get(("thread", task), [True] * len(names)), strict=True)
         if is_shown
     }
+
+
+def test_threads_of_nsys_and_the_driver_are_left_out(tmp_path: Path) -> None:
+    threads = ["main tid 1", "(NSys Comms) tid 2", "[NSys] tid 3", "CUPTI worker thread tid 4", "cuda-EvtHandlr tid 5"]
+    tasks = [(1, [*threads, "NCCL Progress 1 tid 6", "CUDA-D0.S7"])]
+    types = {**TYPES, event_types.CUDA_CALL: ("CUDA library call", {0: "End", 9: "cudaLaunchKernel"})}
+    for view in ("states", "cuda_calls", "cuda_activities", "host_activity"):
+        (cfg,) = rendered(content(types, tasks), view, tmp_path).values()
+        of_hosts = {name for _, name in selected_rows(cfg, tasks) if not name.startswith("CUDA-")}
+        assert of_hosts == {"main tid 1", "NCCL Progress 1 tid 6"}, view
+
+
+def test_no_window_lies_exactly_on_another_of_its_view_or_of_the_views_beside_it(tmp_path: Path) -> None:
+    types = {**TYPES, event_types.CUDA_CALL: ("CUDA library call", {0: "End", 9: "cudaLaunchKernel"})}
+    views = render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path, ["0-start-here"])
+    texts = [(tmp_path / path).read_text() for path in views]
+    of_views = [re.findall(r"(?:position_x|2D\.X:) (\d+)\n(?:window_position_y|Analyzer2D\.Y:) (\d+)", text) for text in texts]
+
+    assert len(of_views) > 6
+    assert all(len(set(places)) == len(places) for places in of_views)
+    # The last window is the one that opens.
+    assert len({places[-1] for places in of_views}) == len(of_views)
+    assert [places[-1] for places in of_views[:2]] == [("20", "20"), ("960", "20")]
 
 
 CALLS = {0: "End", 1: "a"}

@@ -15,6 +15,9 @@ from support.simulated_run.records import COPY, GRAPH, KERNEL, MEMSET, NCCL_KERN
 from support.simulated_run.truth import SimulatedRun
 
 _ACTIVITIES = (
+    ("os", "polling", "poll"),
+    ("os", "locked", "cond_wait"),
+    ("os", "io", "read"),
     ("os", "os", ""),
     ("mpi", "mpi", ""),
     ("cuda", "synchronization", "Synchronize|WaitEvent"),

@@ -297,14 +297,13 @@ LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8
 """Colours of lines; of more lines than colours all have the first one."""
 
 CAUSES = tuple(
-    (name, title, colour)
-    for (name, title), colour in zip(CAUSE_TITLES.items(), (*LINES[:5], LINES[7], LINES[5], LINES[6], "#8c8c8c"), strict=True)
+    (name, title, colour) for (name, title), colour in zip(CAUSE_TITLES.items(), itertools.cycle(("#8c8c8c", *LINES)))
 )
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": (ACTIVITIES[0][2],),
-    parts.START_UP: ("#b9bec6",),
+    parts.START_UP: ("#b9bec6", "#d4b106", "#7a5c00"),
     parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#f0b6c8",
                     "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1"),
     parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
@@ -317,8 +316,7 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
 _PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
-_DIVIDED = {"starved_computing": parts.STARVED, "starved_off_cpu": parts.STARVED,
-            **{f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}}  # fmt: skip
+_DIVIDED = {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
 """Names of parts that divide one of them, as `verdict` names them, and their groups."""
 
 

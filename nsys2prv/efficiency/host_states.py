@@ -1,0 +1,108 @@
+"""What host threads do: in which calls they are, whether they sleep, wait or compute, and whether they create something once.
+
+A thread that creates an NCCL communicator or the context of its process is in that, whatever it calls meanwhile. Else the call
+counts in which it is; outside of calls its scheduling says whether it computes, where that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
+
+STATES: tuple[tuple[str, str, str], ...] = (
+    ("communicator", "creating communicators", "in a call that creates NCCL communicators, as far as NVTX ranges of NCCL were "
+     "recorded"),
+    ("context", "creating the context", "in the call that creates the CUDA context of the process: the first ones that take "
+     "far longer than later ones"),
+    ("launch", "launching", "in calls that launch"),
+    ("synchronization", "waiting for the device", "in calls that wait for the device"),
+    ("memory", "copying", "in copies and memsets"),
+    ("allocation", "allocating", "in calls that allocate or free memory"),
+    ("other_cuda", "other CUDA calls", "in other CUDA calls"),
+    ("mpi", "MPI", "in MPI calls"),
+    ("asleep", "host asleep", "in calls of the OS runtime that sleep (as far as they were recorded, here and below)"),
+    ("polling", "host waiting for events", "in calls that wait for files, sockets, signals or processes: poll, select, wait"),
+    ("locked", "host waiting for threads", "in calls that wait for other threads: conditions, locks, semaphores, barriers"),
+    ("io", "host in I/O", "in calls that read, write or open files, or send and receive"),
+    ("os", "OS", "in other calls of the OS runtime"),
+    ("off_cpu", "host off its CPU", "in none of these, and off its CPU: it slept, waited, or others ran in its place"),
+    ("computing", "host computing", "in none of these, and on its CPU, as its scheduling says"),
+    ("host", "host computing or off its CPU", "in none of these, and scheduling was not recorded"),
+)  # fmt: skip
+"""States of host threads: name, title, meaning. Where several hold, the first counts."""
+NAMES = tuple(name for name, _, _ in STATES)
+COMMUNICATOR, CONTEXT, FIRST_CALL = range(3)
+"""Places of what is created, and of the first state that a call alone tells."""
+ASLEEP, POLLING, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(8, 16)
+WAITING = (ASLEEP, POLLING, LOCKED, IN_IO, OFF_CPU)
+"""States in which a thread sleeps or waits, and neither computes nor is in CUDA or MPI."""
+
+_OS_STATES = (
+    (r"^_*(u|nano|clock_nano)?sleep$", ASLEEP),
+    (r"^pthread_(cond_(timed|clock)?wait|mutex_.*lock$|rwlock_.*lock$|spin_lock|barrier_wait|.*join)|^sem_.*wait|futex|^flock$",
+     LOCKED),
+    (r"p?poll|p?select|epoll_p?wait|^sig(timed)?wait|^pause$|^wait(pid|id|3|4)?$", POLLING),
+    (r"^_*(recv|send|accept|connect)", IN_IO),
+)  # fmt: skip
+_COMMUNICATOR = r"^p?ncclComm(Init|Split|Shrink|Grow)|^p?ncclGetUniqueId$|(?i)^(nccl)?bootstrap(init|split)"
+_GROUP = r"^p?ncclGroup(Start|End)"
+
+LONG_CREATION = 50_000_000
+"""ns: the creation of a context takes 100 to 500 ms; other first calls some µs."""
+LONGER = 10
+"""The same against later calls of the name in the process."""
+_LIGHT = (
+    r"^cuda(Free|Malloc|MallocPitch|MallocAsync|StreamCreate\w*|EventCreate\w*|SetDevice|InitDevice|MemGetInfo|DeviceSetLimit"
+    r"|DeviceGetStreamPriorityRange)$|^cu(CtxCreate|DevicePrimaryCtxRetain)"
+)
+"""Calls that take long only where they create a context. Work of devices that they could wait for has not begun."""
+_HEAVY = r"^cuda(MallocManaged|MallocHost|Host(Alloc|Register)|Memcpy|Memset|LaunchKernel|DeviceSynchronize)"
+"""Calls that may take long for other reasons, and create the context where they are the first of their process."""
+
+
+def os_states(names: pl.Series, number: int) -> pl.Series:
+    """State in calls of the OS runtime, by their names; `number` is their event type."""
+    default = IN_IO if number == event_types.IO_CALL else IN_OS
+    return names.to_frame("name").select(first_match(pl.col("name"), _OS_STATES, default)).to_series()
+
+
+def creates_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Those ranges of NCCL's calls (columns `row`, `name`; sorted by start) in which communicators are created.
+
+    Calls between ncclGroupStart and ncclGroupEnd only say what is to be created: the latter does it.
+    """
+    name = pl.col("name")
+    is_creation = name.str.contains(_COMMUNICATOR)
+    is_after_creation = pl.when(~name.str.contains(_GROUP)).then(is_creation).forward_fill().over("row")
+    return ranges.filter(is_creation | (name.str.contains(r"ncclGroupEnd") & is_after_creation))
+
+
+def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
+    """Those calls of CUDA in which contexts are created.
+
+    As many of a process as it uses devices, and those that began meanwhile: others wait until the context is there.
+
+    Parameters
+    ----------
+    calls
+        From the start of the program on: columns `task`, `value`, `start`, `end` (ns).
+    devices
+        Columns `task`, `devices`, how many it uses, and `until`, when the first work begins on the last of them, ns.
+    names
+        Of the values.
+    """
+    length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
+    of_devices = calls.join(devices, on="task", how="inner")
+    usual = of_devices.filter(~is_early).group_by("task", "value").agg(usual=length.mean())
+    early = of_devices.filter(is_early).join(usual, on=["task", "value"], how="left").sort("start")
+    name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
+    needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
+    is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")
+    is_long = (length >= LONG_CREATION) & (length >= LONGER * pl.col("usual")).fill_null(value=True)
+    long = early.filter(is_long & (name.str.contains(_LIGHT) | (needs_context & is_first)))
+    is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
+    return long.filter(pl.col("start") < pl.col("end").filter(is_counted).max().over("task"))
