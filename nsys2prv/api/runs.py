@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import textwrap
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,7 +19,7 @@ import polars as pl
 from nsys2prv.efficiency.comparison import compare as compare_results
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.event_input import check_size, events_of_session
-from nsys2prv.efficiency.measure import measure, measure_events
+from nsys2prv.efficiency.measure import measure_events
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
 from nsys2prv.efficiency.run_events import COLLECTIONS, RunEvents
 from nsys2prv.efficiency.what_if import WhatIfResult, replayed_events
@@ -37,6 +38,10 @@ from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import wording
 
 F = TypeVar("F", bound=Callable[..., Any])
+_PRIVATE_TYPE = re.compile(r"\b(?!Path\b|None\b)[A-Z]\w+")
+"""Types that options are read into: all of them are given as texts."""
+_PLAIN = (int, float, tuple, type(None))
+"""Types of values that are shown as they are."""
 
 
 def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[[F], F]:
@@ -48,16 +53,31 @@ def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[
         parameters = [
             *(declared for declared in signature.parameters.values() if declared.kind is not inspect.Parameter.VAR_KEYWORD),
             *(
-                inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type)
+                inspect.Parameter(
+                    option.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=option.default if isinstance(option.default, _PLAIN) else str(option.default),
+                    annotation=_PRIVATE_TYPE.sub("str", str(option.type)),
+                )
                 for option, _ in declared_fields
             ),
         ]
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        texts = [f"{option.name}\n{textwrap.indent(textwrap.fill(text.help, 100), '    ')}" for option, text in declared_fields]
+        texts = [
+            f"{option.name}\n{textwrap.indent(textwrap.fill(_in_notebooks(text.help), 100), '    ')}"
+            for option, text in declared_fields
+        ]
         function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("{options}", "\n".join(texts))
         return function
 
     return decorate
+
+
+def _in_notebooks(text: str) -> str:
+    """The text of an option without words of the command line."""
+    text = re.sub(r" \(exit code [0-9]+\)|; the exit code is [0-9]+ then", "", text)
+    text = text.replace(" May be repeated.", " Several as a list.")
+    return re.sub("--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text)
 
 
 class NsysRun:
@@ -188,7 +208,7 @@ class NsysRun:
         Parameters
         ----------
         source
-            One of `sources`, a name of `translate --only`.
+            One of `sources`.
 
         Returns
         -------
@@ -211,7 +231,7 @@ class NsysRun:
 
     @keywords(EfficiencyOptions, EfficiencyOptions.__annotations__)
     def efficiency(self, **options: Any) -> EfficiencyResult:
-        """Efficiency numbers of the run: `nsys2prv efficiency`.
+        """Efficiency numbers of the run.
 
         Parameters
         ----------
@@ -228,15 +248,12 @@ class NsysRun:
             When no process uses a GPU.
         """
         requested = EfficiencyOptions(**self._read_options(), **options)
-        if requested.no_critical_path:
-            # It is measured as by the command, which does not read what waits for what.
-            return measure(self.inputs, requested)
         with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
             return measure_events(self._run_events, requested)
 
     @keywords(WhatIfOptions, WhatIfOptions.__annotations__)
     def whatif(self, **options: Any) -> WhatIfResult:
-        """The run with other durations: `nsys2prv whatif`.
+        """The run with other durations.
 
         Parameters
         ----------
@@ -244,13 +261,13 @@ class NsysRun:
 
         Returns
         -------
-        A result whose tables are frames: `result.what_if`, `result.what_if_iterations`, `result.what_if_path_totals`,
-        `result.critical_path`.
+        A result whose tables are frames: without changes `result.what_if_scenarios`, standard ones one by one; else
+        `result.what_if`, `result.what_if_iterations`, `result.what_if_path_totals`, `result.critical_path`.
 
         Raises
         ------
         UsageError
-            When nothing is changed, or a change fits nothing of the run.
+            When a change fits nothing of the run.
         NoDevices
             When no process uses a GPU.
         """
@@ -260,7 +277,7 @@ class NsysRun:
 
     @keywords(TranslateOptions, TranslateOptions.__annotations__)
     def translate(self, out: str | Path, **options: Any) -> Summary:
-        """Write a Paraver trace: `nsys2prv translate`.
+        """Write a Paraver trace.
 
         Parameters
         ----------
@@ -311,7 +328,7 @@ def open_run(reports: str | Path | Iterable[str | Path], *, progress: bool | Non
 
 @keywords(CompareOptions, COMPARE_OPTIONS)
 def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: Any) -> ComparisonResult:
-    """Compare runs with the first of them: `nsys2prv compare`.
+    """Compare runs with the first of them.
 
     Parameters
     ----------

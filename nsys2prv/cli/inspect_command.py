@@ -15,9 +15,10 @@ from nsys2prv.run.options import ReadOptions
 def inspect(
     reports: Reports,
     as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all that is known of each report.")] = False,
     clocks: Annotated[
         bool,
-        typer.Option("--clocks", help="Estimate the clocks of the reports, as those of one run, and how well they are known."),
+        typer.Option("--clocks", help="Of each report, how well its clock is known in the run; with --json, too."),
     ] = False,
     nvtx: Annotated[
         bool,
@@ -27,12 +28,13 @@ def inspect(
     *,
     options: ReadOptions,
 ) -> None:
-    """Summarize reports.
+    """Summarize a run and its reports.
 
-    Prints versions, host, ranks, GPUs, time span, what is known of the clock, rows per source, and what is lost or unusual.
+    Prints ranks that are there and missing, hosts, GPUs, how well clocks are known, rows per source, and what is lost or
+    unusual; and a line for each report, or with -v all that is known of it.
     """
     from nsys2prv.exports.nsys import NsysExport
-    from nsys2prv.run.inspect import as_text, inspect, with_clocks
+    from nsys2prv.run.inspect import inspect, inspect_run, run_as_text
 
     if nvtx:
         from nsys2prv.run.inspect import names_as_text, nvtx_names
@@ -42,11 +44,7 @@ def inspect(
             print_json(names.to_dicts())
         else:
             print_result(names_as_text(names, limit))
-        return
-    found = inspect(reports, NsysExport(options.nsys))
-    if clocks:
-        found = with_clocks(found, reports, options)
-    if as_json:
-        print_json(found)
+    elif as_json:
+        print_json(inspect_run(reports, options)[1] if clocks else inspect(reports, NsysExport(options.nsys)))
     else:
-        print_result("\n\n".join(map(as_text, found)))
+        print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))

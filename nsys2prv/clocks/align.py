@@ -22,16 +22,17 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.clocks.anchors import Anchors, Floats, corrected_times, match_messages, stepping
+from nsys2prv.clocks.agreement import count_anchors, deviations
+from nsys2prv.clocks.anchors import Anchors, Floats, Ints, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
-from nsys2prv.clocks.check import Disagreement, check_axis, count_anchors, report_agreement
+from nsys2prv.clocks.check import Disagreement, check_axis, report_agreement
 from nsys2prv.clocks.collective_matching import match_run
 from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
 from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import KINDS
-from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, Placement
+from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, ClockStep, Placement
 
 _BY_SESSIONS = (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC)
 _KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}
@@ -106,7 +107,7 @@ class HostClock:
                 "drift_ppm": round(correction.drift * 1e6, 4),
                 "drift_error_ppm": round(self.drift_error * 1e6, 4) if np.isfinite(self.drift_error) else None,
                 "steps": [
-                    {"after_ns": step.after, "before_ns": step.before, "size_ns": round(step.size)} for step in correction.steps
+                    {"after_ns": step.after, "before_ns": step.before, "size_ns": round(step.size)} for step in correction.jumps
                 ],
                 "error_ns": {
                     **{name: _rounded(getattr(correction, name)) for name in ("median", "percentile_95", "largest")},
@@ -253,13 +254,14 @@ def _estimated_axis(
     ]
     bounds = bounds_of_run(anchors, estimate.corrections, widths)
     extent = min(ends, default=0), max(ends, default=0)
-    intervals = clock_intervals(bounds.moved(moves), *extent) if bounds is not None else None
+    collectives = anchors.placed_collectives(corrections)
+    of_hosts = deviations(collectives)
+    intervals = clock_intervals(bounds.moved(moves), *extent, of_hosts) if bounds is not None else None
     errors = [
         _error(clock, width, intervals, corrections, first)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
     ]
-    collectives = anchors.placed_collectives(corrections).with_columns(pl.col("start", "end") - first)
-    counts = count_anchors(collectives, anchors.placed_messages(corrections), anchors.clocks)
+    counts = count_anchors(of_hosts, anchors.placed_messages(corrections), anchors.clocks)
     clocks = [
         HostClock(
             name,
@@ -277,8 +279,16 @@ def _estimated_axis(
         tuple(replace(placement, shift=-first) for placement in placements),
         tuple(errors),
         tuple(clocks),
-        tuple(_warnings(anchors, estimate, clocks)),
-        disagreements=check_axis(collectives, anchors.placed_messages(corrections), errors, anchors.names),
+        (
+            *(text for number, clock in enumerate(clocks) for text in _jumps(clock, number, corrections, first)),
+            *_warnings(anchors, estimate, clocks),
+        ),
+        disagreements=check_axis(
+            collectives.with_columns(pl.col("start", "end") - first),
+            anchors.placed_messages(corrections),
+            errors,
+            anchors.names,
+        ),
     )
 
 
@@ -312,14 +322,35 @@ def _error(
         width = 0.0 if len(corrections) == 1 else float("inf")
         return ClockError(clock, half_widths=(width,), of_report=of_report, group=clock)
     steps = corrections[clock].steps
-    knots = np.array([time for step in steps for time in (step.after, step.before)], dtype=np.int64)
-    starts, stops = (corrected_times(knots, np.full(len(knots), clock), corrections)[0] - first).reshape(-1, 2).T
     times = intervals.times - first
+    starts, stops = np.clip(_on_axis(steps, clock, corrections, first), times[0], times[-1])
     at = np.unique(np.concatenate([times, starts - 1, starts, stops, stops + 1]))
-    wide = np.interp(at, times, intervals.half_widths[:, clock]) + sum(step.error for step in steps)
+    wide = np.interp(at, times, intervals.half_widths[:, clock])
     for step, start, stop in zip(steps, starts, stops, strict=True):
-        wide[(at >= start) & (at <= stop)] += abs(step.size)
+        wide[(at >= start) & (at <= stop)] += step.error
     return ClockError(clock, tuple(at.tolist()), tuple(wide.tolist()), of_report, int(intervals.group[clock]))
+
+
+def _on_axis(steps: Sequence[ClockStep], clock: int, corrections: Sequence[ClockCorrection], first: int) -> Ints:
+    """Begin and end of each step of a clock, ns of the axis: two rows."""
+    knots = np.array([time for step in steps for time in (step.after, step.before)], dtype=np.int64)
+    placed: Ints = (corrected_times(knots, np.full(len(knots), clock), corrections)[0] - first).reshape(-1, 2).T
+    return placed
+
+
+def _jumps(clock: HostClock, number: int, corrections: Sequence[ClockCorrection], first: int) -> Iterator[str]:
+    jumps = corrections[number].jumps
+    if not jumps:
+        return
+    size, begin, end = max(
+        zip((jump.size for jump in jumps), *_on_axis(jumps, number, corrections, first), strict=True),
+        key=lambda jump: abs(jump[0]),
+    )
+    often = f"{len(jumps)} times, most " if len(jumps) > 1 else ""
+    yield (
+        f"the clock of {clock.name} jumps or is slewed {often}by {size / 1e6:+.3f} ms between {begin / 1e9:.3f} and "
+        f"{end / 1e9:.3f} s: that is corrected, but not known well between the collectives before and after it"
+    )
 
 
 def _warnings(anchors: Anchors, estimate: Estimate, clocks: Sequence[HostClock]) -> Iterator[str]:
@@ -351,13 +382,6 @@ def _warnings(anchors: Anchors, estimate: Estimate, clocks: Sequence[HostClock])
             f"the hosts fall into {(members > 1).sum()} groups without common collectives: times can be compared inside a "
             f"group; between groups they are only as precise as UTC"
         )
-    for name, correction in zip(names, estimate.corrections, strict=True):
-        if correction.steps:
-            largest = max(correction.steps, key=lambda step: abs(step.size))
-            yield (
-                f"the clock of {name} jumps {len(correction.steps)} times, by {largest.size / 1e6:+.3f} ms at most: that "
-                f"is corrected, but not known well between the collectives before and after each jump"
-            )
     contradicted = {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}
     if contradicted:
         yield (

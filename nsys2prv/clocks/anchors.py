@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,13 @@ Ints = NDArray[np.int64]
 
 SMALLEST_STEP = 50e3
 """ns; smaller steps cannot be distinguished from noise."""
-_TIMES_NOISE = 8.0
-"""A step is larger than the noise, and than changes elsewhere in the run, by this."""
-_TIMES_ERROR = 3.0
-"""The size of a step is known to within the noise, times this."""
+_TIMES_NOISE, _NOISE = 4.0, 90
+"""Steps are larger by this than almost all of the noise: this percentile of it."""
 _FEWEST = 16
 """Shared events that two clocks need."""
-_MOST_STEPS = 8
+_MOST_KNOTS = 18
+_FAR = 10**15
+"""ns; before and after any run."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrecti
             of_clock = clock == number
             subtracted[of_clock] += _steps_until(time[of_clock], correction.steps)
         for step in correction.steps:
-            doubt[(clock == number) & (time > step.after) & (time < step.before)] = abs(step.size)
+            doubt[(clock == number) & (time > step.after) & (time < step.before)] += step.error
     return time - np.rint(subtracted).astype(np.int64), np.rint(doubt).astype(np.int64)
 
 
@@ -206,29 +207,41 @@ def _steps_against(
     return steps
 
 
+def running_median(values: Floats) -> Floats:
+    """Median of each value and its two neighbors on both sides; of fewer near the ends, which stay as they are."""
+    medians = values.astype(np.float64)
+    for width in (3, 5):
+        if len(values) >= width:
+            windows = np.lib.stride_tricks.sliding_window_view(values, width)
+            medians[width // 2 : len(values) - width // 2] = np.median(windows, axis=1)
+    return medians
+
+
 def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...]:
-    """Steps of a clock against another, from the ends of the same events by both."""
+    """Steps of a clock against another, from the ends of the same events by both: where the line through what it is ahead has
+    to be bent."""
     order = np.argsort(time)
     time, ahead = time[order], (time - reference)[order].astype(np.float64)
-    ahead -= ahead[0]
     width = int(np.clip(len(time) // 8, 5, 32))
-    steps: list[ClockStep] = []
-    while len(steps) < _MOST_STEPS:
-        slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
-        level = ahead - slope * (time - time[0])
-        medians = np.median(np.lib.stride_tricks.sliding_window_view(level, width), axis=1)
-        change = medians[width:] - medians[:-width]
-        noise = float(np.median(np.abs(level[width // 2 :][: len(medians)] - medians)))
-        middle = int(np.argmax(np.abs(change)))
-        size = float(change[middle])
-        if abs(size) < max(smallest, _TIMES_NOISE * float(np.median(np.abs(change))), _TIMES_NOISE * noise):
+    slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
+    ahead -= ahead[0] + slope * (time - time[0])
+    level = running_median(ahead)
+    level[[0, -1]] = level[[1, -2]]
+    smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
+    knots = [0, len(time) - 1]
+    while len(knots) <= _MOST_KNOTS:
+        off = np.abs(level - np.interp(time, time[knots], level[knots]))
+        if off.max() <= smallest / 2:
             break
-        # The place between two events that explains the levels around it best.
-        near = level[middle : middle + 2 * width]
-        cost = np.cumsum(np.abs(near - medians[middle]) - np.abs(near - medians[middle + width]))
-        place = middle + int(np.argmin(np.append(0.0, cost)))
-        if not 0 < place < len(time):
-            break
-        steps.append(ClockStep(int(time[place - 1]), int(time[place]), size, max(_TIMES_ERROR * noise, smallest / 4)))
-        ahead[place:] -= size
-    return tuple(sorted(steps, key=lambda step: step.after))
+        knots = sorted([*knots, int(np.argmax(off))])
+    steps = [_step(time[first : last + 1], level[last] - level[first]) for first, last in pairwise(knots) if len(knots) > 2]
+    # Whether a clock jumped before the last event, or a rank ended that late, cannot be seen.
+    off = np.abs(ahead - level)
+    edges = ((time[0] - _FAR, time[1], off[0]), (time[-2], time[-1] + _FAR, off[-1]))
+    return (*steps, *(ClockStep(int(after), int(before), 0.0, size) for after, before, size in edges if size > smallest))
+
+
+def _step(time: Ints, size: float) -> ClockStep:
+    """A step that is as large between two events as the time between them, of these."""
+    part = float(np.diff(time).max()) / max(int(time[-1] - time[0]), 1)
+    return ClockStep(int(time[0]), int(time[-1]), float(size), abs(size) * part)

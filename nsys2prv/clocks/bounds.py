@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys2prv.clocks.agreement import LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT, widths_by_ends
 from nsys2prv.clocks.anchors import Anchors, Floats, Ints, extent_of
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT
 from nsys2prv.timeline.time_axis import ClockCorrection
@@ -38,10 +39,6 @@ _SETTLED = 0.1
 _MOST_ADDED = 50
 """How often bounds that moves violated are added."""
 
-UNKNOWN_DRIFT = 1e-4
-"""Quartz clocks of two hosts drift apart by less, if nothing else is known."""
-_LEAST_UNKNOWN = 5e-7
-"""However well the drift over the whole run is known, clocks wander with their temperature."""
 _LEAST_WIDTH = 500.0
 """ns; time stamps of events are not more precise."""
 _MANY, _WAYS = 256, 64
@@ -278,10 +275,11 @@ class ClockIntervals:
     contradiction: Floats
 
 
-def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals:
+def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None) -> ClockIntervals:
     """Intervals of clocks from the bounds between them, after clocks were moved so that these are kept as far as they can be.
 
-    The run is from the first to the last time, ns of the axis.
+    The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
+    make intervals narrower.
     """
     clocks = bounds.ahead.shape[1]
     # Any, because mypy knows one size of numbers only.
@@ -299,6 +297,10 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
         away = np.abs(time - centre).astype(ahead.dtype)
         for of_stretch, by in zip(wide, away, strict=True):
             np.minimum(at_times[place], of_stretch + drift * by, out=at_times[place])
+    times = np.rint(times).astype(np.int64)
+    for widths in () if ends is None else widths_by_ends(ends, times, clocks):
+        for at_time, width in zip(at_times, widths.astype(ahead.dtype), strict=True):
+            np.minimum(at_time, width[:, None] + width[None, :], out=at_time)
     closed = _closed(at_times)
     margin = np.maximum(closed, np.swapaxes(closed, 1, 2))
     group = np.argmax(np.isfinite(margin[0]), axis=1)
@@ -314,7 +316,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
         # Bounds that contradict each other are wrong by as much, and so may be what they give together with others.
         half_widths[:, members] = np.stack([_halves(at_time[between]) for at_time in margin]) + _LEAST_WIDTH + worst[members]
         of_drift[members] = _halves(_shortest_ways(drift[between]))
-    return ClockIntervals(np.rint(times).astype(np.int64), half_widths, group, of_drift, worst)
+    return ClockIntervals(times, half_widths, group, of_drift, worst)
 
 
 def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
@@ -328,7 +330,7 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
             change = ahead[later] + ahead[earlier].T
             np.minimum(most, np.abs(change) / np.float32(centre[later] - centre[earlier]), out=most)
     # In either direction.
-    unknown: Floats = np.clip(np.maximum(most, most.T), _LEAST_UNKNOWN, UNKNOWN_DRIFT)
+    unknown: Floats = np.clip(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     return unknown
 
 
@@ -347,7 +349,7 @@ def _halves(margin: Floats) -> Floats:
     A clock that is badly known has a wide interval, and does not widen those of the others.
     """
     to_others = margin[~np.eye(len(margin), dtype=bool)].reshape(len(margin), -1)
-    wide = np.median(to_others, axis=1).astype(np.float64) / 2
+    wide = np.quantile(to_others, 0.5, axis=1, method="lower").astype(np.float64) / 2
     settled: list[int] = []
     for clock in np.argsort(wide, kind="stable").tolist():
         if settled:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nsys2prv.clocks.agreement import FEW, arrives_early, usual_variation
 from nsys2prv.clocks.anchors import Floats
 from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
@@ -15,21 +16,11 @@ from nsys2prv.timeline.time_axis import ClockError
 
 _OFF = 1e6
 """A report that is off by more, ns, has a separate clock: no session reads the time of its start so late."""
-_FEW = 5
-"""Of fewer collectives the largest distance counts, and what is usual."""
-_MOST_TYPICAL = 95.0
-_LEAST = 20e3
-"""ns: ends of one collective on the GPUs of a host are not closer."""
+_LEAST, _LEAST_OF_FEW = 20e3, 40e3
+"""ns: ends of collectives on the GPUs of a host are not closer, and a few of them not surely."""
 
-_OUTLIER = 6.0
-"""An anchor that is off by more than this many times the usual is an outlier."""
-_USUAL = 10e3
-"""ns; ends of a collective are usually not closer."""
-
-INSIDE_HOST_NS = 1_000_000
-"""Ranks of one host end a collective closer together, ns."""
-_LATE_SHARE = 0.05
-"""Share of the collectives of a host whose ends may be further apart."""
+_INSIDE_HOST_NS = 100e3
+"""Time stamps of GPUs of one host agree better, ns."""
 INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 
 
@@ -49,7 +40,7 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
         .filter(pl.len().over(event) > 1)
         .select(
             "report",
-            distance=(pl.col("end") - pl.col("end").median().over(event)).abs(),
+            distance=pl.col("end") - pl.col("end").median().over(event),
             impossible=pl.max_horizontal(
                 pl.col("start").max().over(event) - pl.col("end"), pl.col("start") - pl.col("end").min().over(event)
             ),
@@ -58,59 +49,34 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
     off: list[int] = []
     for (report,), of_report in compared.group_by("report"):
         index = int(report)
-        distance = of_report["distance"].to_numpy().astype(np.float64)
+        distance, impossible = (of_report[name].to_numpy().astype(np.float64) for name in ("distance", "impossible"))
         # Half of it: of two reports, both are as far from the middle.
-        if np.median(of_report["impossible"].to_numpy()) > _OFF and np.median(distance) > _OFF / 2:
+        if np.median(impossible) > _OFF and np.median(np.abs(distance)) > _OFF / 2:
             off.append(index)
-        elif len(distance) < _FEW:
-            widths[index] = max(widths[index], float(distance.max()))
-        else:
-            widths[index] = max(float(np.percentile(distance, _MOST_TYPICAL)), _LEAST)
+        widths[index] = max(_width(distance, widths[index]), float(impossible.max()))
     return widths, sorted(off)
 
 
-def count_anchors(collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int) -> list[dict[str, dict[str, int]]]:
-    """How many collectives and messages tie each of the clocks, and how many are unusually far from it: `used`, `outliers` by
-    kind. A collective that ties ranks in one direction only does not count, and a message that arrives before it was sent is an
-    outlier. Both are as of `Anchors`, in time of the axis."""
-    off = (
-        collectives.filter(pl.col("rule") == ALL)
-        .filter(pl.col("clock").n_unique().over("event") > 1)
-        .group_by("event", "clock", "kind")
-        .agg(pl.col("end").min())
-        .with_columns(off=(pl.col("end") - pl.col("end").median().over("event")).abs())
-    )
-    is_outlier = pl.col("off") > _OUTLIER * pl.col("off").median().over("kind").clip(lower_bound=_USUAL)
-    counts = [_counted(off.select("clock", "kind", is_outlier=is_outlier))]
-    for part in messages:
-        ends = part.filter(pl.col("clock") != pl.col("to_clock")).select(
-            clock=pl.concat_list("clock", "to_clock"), kind=pl.lit("messages"), is_outlier=_arrives_early()
-        )
-        counts.append(_counted(ends.explode("clock")))
-    anchors: list[dict[str, dict[str, int]]] = [{} for _ in range(clocks)]
-    of_all = pl.concat(counts).group_by("clock", "kind").sum().sort("clock", "kind")
-    for clock, kind, used, outliers in of_all.iter_rows():
-        anchors[clock][kind] = {"used": used, "outliers": outliers}
-    return anchors
+def _width(distance: Floats, by_utc: float) -> float:
+    """How far a report may be off its host, ns, by the distances of its ends, and as the starts of sessions in UTC say it.
 
-
-def _counted(ends: pl.DataFrame) -> pl.DataFrame:
-    is_outlier = pl.col("is_outlier")
-    return ends.group_by("clock", "kind").agg(used=(~is_outlier).sum().cast(pl.Int64), outliers=is_outlier.sum().cast(pl.Int64))
-
-
-def _arrives_early() -> pl.Expr:
-    """Whether a message arrives before it was sent."""
-    return pl.col("to_time") + pl.col("doubt") < pl.col("time")
+    A rank may end any collective late: that is no error of a clock. Distances that are alike are.
+    """
+    middle = float(np.median(distance))
+    is_few = len(distance) < FEW
+    varies = float(np.ptp(distance)) if is_few else usual_variation(distance - middle)
+    if varies > by_utc or len(distance) == 1:
+        return min(by_utc, float(np.abs(distance).min()) + _LEAST_OF_FEW) if is_few else by_utc
+    return abs(middle) + max(varies, _LEAST_OF_FEW if is_few else _LEAST)
 
 
 @dataclass(frozen=True)
 class Disagreement:
     """What cannot be as it was placed, of one host or of two: how often, and the largest, ns.
 
-    INSIDE_HOST: ranks of a host end a collective more than 1 ms apart; MESSAGE: a message arrives before it was sent;
-    BETWEEN_HOSTS: a rank ends a collective before one of another host has begun it, by more than both intervals allow. Hosts
-    are names of clocks: one, or that of the sender (the rank that ended first) and that of the receiver.
+    INSIDE_HOST, BETWEEN_HOSTS: a rank ends a collective before another one of its host, or of another host, has begun it, by
+    more than what is unknown of their clocks; MESSAGE: a message arrives before it was sent. Hosts are names of clocks: one, or
+    that of the sender (the rank that ended first) and that of the receiver.
     """
 
     what: str
@@ -129,58 +95,46 @@ def check_axis(
 
     Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
     """
-    of_all = collectives.filter(pl.col("rule") == ALL)
-    disagreements = [*_inside_hosts(of_all, names), *_between_hosts(of_all, errors, names), *_early_messages(messages, names)]
+    disagreements = [*_impossible(collectives, errors, names), *_early_messages(messages, names)]
     return tuple(sorted(disagreements, key=lambda disagreement: -disagreement.size))
 
 
-def _inside_hosts(collectives: pl.DataFrame, names: Sequence[str]) -> Iterator[Disagreement]:
-    # A rank may end one late because its thread did not run; a clock that is wrong shows in many.
-    late = (
-        collectives.group_by("event", "clock")
-        .agg(size=pl.col("end").max() - pl.col("end").min(), ranks=pl.len())
-        .filter(pl.col("ranks") > 1)
-        .group_by("clock")
-        .agg(pl.col("size").max(), count=(pl.col("size") > INSIDE_HOST_NS).sum(), events=pl.len())
-        .filter(pl.col("count") > pl.col("events") * _LATE_SHARE)
-        .sort("clock")
-    )
-    for clock, size, count, _ in late.iter_rows():
-        yield Disagreement(INSIDE_HOST, (names[clock],), float(size), count)
-
-
-def _between_hosts(collectives: pl.DataFrame, errors: Sequence[ClockError], names: Sequence[str]) -> Iterator[Disagreement]:
+def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: Sequence[str]) -> Iterator[Disagreement]:
     """Of each collective the rank that surely began it last, and the one that surely ended it first: if these fit, all do."""
-    report, start, end = (collectives[name].to_numpy() for name in ("report", "start", "end"))
-    width = np.zeros(len(report))
+    of_all = collectives.filter(pl.col("rule") == ALL)
+    report, end = (of_all[name].to_numpy() for name in ("report", "end"))
+    of_report = np.array([error.of_report for error in errors])[report]
+    of_clock = np.zeros(len(report))
     order = np.argsort(report, kind="stable")
     for number, entries in enumerate(np.split(order, np.searchsorted(report[order], np.arange(1, len(errors))))):
-        width[entries] = errors[number].at(end[entries]) + errors[number].of_report
-    group = np.array([error.group for error in errors])[report]
-    beyond = (
-        collectives.select(
-            "event", "clock", group=pl.Series(group), begun=pl.Series(start - width), ended=pl.Series(end + width)
+        of_clock[entries] = errors[number].at(end[entries])
+    group = pl.Series("group", np.array([error.group for error in errors])[report])
+    for what, key, width in (
+        (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2),
+        (BETWEEN_HOSTS, group, of_report + of_clock),
+    ):
+        beyond = (
+            of_all.with_columns(begun=pl.col("start") - pl.Series(width), ended=pl.col("end") + pl.Series(width))
+            .group_by("event", key)
+            .agg(
+                pl.col("begun").max(),
+                pl.col("ended").min(),
+                first=pl.col("clock").get(pl.col("ended").arg_min()),
+                last=pl.col("clock").get(pl.col("begun").arg_max()),
+            )
+            .filter(pl.col("begun") > pl.col("ended"), (pl.col("first") == pl.col("last")) == (what == INSIDE_HOST))
+            .group_by("first", "last")
+            .agg(size=(pl.col("begun") - pl.col("ended")).max(), count=pl.len())
+            .sort("first", "last")
         )
-        .group_by("event", "group")
-        .agg(
-            pl.col("begun").max(),
-            pl.col("ended").min(),
-            first=pl.col("clock").get(pl.col("ended").arg_min()),
-            last=pl.col("clock").get(pl.col("begun").arg_max()),
-        )
-        .filter((pl.col("begun") > pl.col("ended")) & (pl.col("first") != pl.col("last")))
-        .group_by("first", "last")
-        .agg(size=(pl.col("begun") - pl.col("ended")).max(), count=pl.len())
-        .sort("first", "last")
-    )
-    for first, last, size, count in beyond.iter_rows():
-        yield Disagreement(BETWEEN_HOSTS, (names[first], names[last]), float(size), count)
+        for first, last, size, count in beyond.iter_rows():
+            yield Disagreement(what, tuple(dict.fromkeys((names[first], names[last]))), float(size), count)
 
 
 def _early_messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
     early = pl.DataFrame(schema=dict.fromkeys(("clock", "to_clock", "size", "count"), pl.Int64))
     for part in messages:
-        of_part = part.filter(_arrives_early()).select(
+        of_part = part.filter(arrives_early()).select(
             "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
         )
         early = pl.concat([early, of_part]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())

@@ -37,7 +37,7 @@ _SEARCHES = 4
 _SEARCHES_PER_CLOCK = 20
 _KNOT = 24
 """Collectives that one value of the shift between two clocks comes from."""
-_LEAST_TOLERANCE, _SAME_CLOCK = 20e3, 200e3
+_LEAST_TOLERANCE, _SAME_CLOCK = 20e3, 400e3
 """ns between ends of one collective, where the shift between the clocks is known; on one host, where sessions read the time of
 their start a little apart."""
 _FAR = 1e12
@@ -47,7 +47,7 @@ Ambiguities = dict[tuple[int, int], int]
 """Two clocks that nothing ties because their collectives can be matched in several ways, with the number of ways."""
 
 _MATCHED = pl.Schema(
-    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name"), pl.Int64())
+    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name", "size"), pl.Int64())
     | {"rule": pl.String(), "is_root": pl.Boolean(), "kind": pl.String()}
 )
 
@@ -65,7 +65,7 @@ def match_run(
     Returns
     -------
     A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
-    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective; and ambiguities.
+    `start`, `end` (ns of the rough placement), and `name`, `size`, `rule`, `is_root`, `kind` of the collective; ambiguities.
     """
     frames = _sequences(sync_points, rough)
     sequences = [
@@ -237,7 +237,10 @@ class Matching:
             counted = match_by_count(first, second)
             return counted if counted is not None and counted.error <= precision and counted.evidence > 0 else None
         if self._are_tied(first.clock, second.clock):
-            return match_at_shift(first, second, *self._expected(first, second.clock))
+            expected, tolerance = self._expected(first, second.clock)
+            # The tie is between two reports: others of these hosts may be as far off as sessions read the time of their start.
+            is_loose = precision != PRECISIONS[0]
+            return match_at_shift(first, second, expected, max(tolerance, _SAME_CLOCK) if is_loose else tolerance)
         return self._searched(first, second, precision) if precision is not None else None
 
     def _searched(self, first: CollectiveSequence, second: CollectiveSequence, precision: float) -> SequenceMatch | None:

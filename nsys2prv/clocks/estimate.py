@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys2prv.clocks.agreement import ENDS_APART_NS, FEW
 from nsys2prv.clocks.anchors import (
     SMALLEST_STEP,
     Anchors,
@@ -70,10 +71,6 @@ _TIMES_ERROR = 4.0
 
 _UTC_VIOLATES = 2e5
 """ns; a clock for which bounds are violated by more than this does not keep UTC."""
-_ENDS_APART = 15e6
-"""ns; ends of a single collective are not further apart between hosts."""
-_FEW = 5
-"""Collectives from which nothing better than that is concluded; with more of them, with the square of their number."""
 
 Flags = NDArray[np.bool_]
 
@@ -406,7 +403,7 @@ def _doubt_of_utc(correction: ClockCorrection, placed_by: str) -> float:
     """How far a clock may be from UTC before its collectives or messages count more, ns; 0 without such."""
     if not correction.anchors:
         return 0.0
-    few = _ENDS_APART * min(1.0, (_FEW / correction.anchors) ** 2)
+    few = ENDS_APART_NS * min(1.0, (FEW / correction.anchors) ** 2)
     return max(few, 1.4826 * correction.median) if placed_by == "collectives" else correction.median
 
 

@@ -356,15 +356,10 @@ def _within(ordered: Floats, width: float) -> Ints:
 
 # -- from one window on in both directions -----------------------------------------------------------------------------
 
-_Pairs = tuple[Ints, Ints, Floats]
-"""Places of equal collectives in two sequences, and how far from the shift each is, ns."""
-
 
 def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, shift: _Shift, precision: float) -> SequenceMatch:
     """Match window by window, from one on in both directions, with the shift that the last window had. A clock may jump."""
-    pairs: list[_Pairs] = []
-    shifts: list[_Shift] = []
-    failed: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    pairs: list[tuple[Ints, Ints, Floats]] = []
     steps = 0
     forward = [slice(start, min(start + _WINDOW, len(first))) for start in range(seed, len(first), _WINDOW)]
     backward = [slice(max(stop - _WINDOW, 0), stop) for stop in range(seed, 0, -_WINDOW)]
@@ -384,7 +379,6 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
                 again = _in_window(part, second, stepped, precision) if stepped is not None else (matched, places)
                 matched, places = max((matched, places), again, key=lambda pair: len(pair[0]))
             if len(matched) < max(_LEAST_SHARE * len(part), 4):
-                failed.append(np.arange(window.start, window.stop))
                 continue
             residual = second.time[places] - shift.expected(part.time[matched])
             local = float(np.median(residual))
@@ -401,11 +395,9 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
                 drift = (shift.by - since.by) / (centre - since.at)
                 shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
             tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
-            shifts.append(shift)
             pairs.append((matched + window.start, places, deviation))
     if not pairs:
         return SequenceMatch(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), float("inf"), 0.0)
-    pairs += _between_windows(first, second, pairs, np.concatenate(failed), shifts)
     here, there, deviation = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
     here, entry = np.unique(here, return_index=True)
     there, deviation = there[entry], deviation[entry]
@@ -415,22 +407,6 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
     # A window that starts at a wrong shift may jump to the right one: a match without jumps is more likely.
     evidence = _evidence(first, second, int(in_order.sum()), error) - steps * _WINDOW
     return SequenceMatch(here[in_order], there[in_order], error, evidence)
-
-
-def _between_windows(
-    first: CollectiveSequence, second: CollectiveSequence, pairs: Sequence[_Pairs], failed: Ints, shifts: Sequence[_Shift]
-) -> Iterator[_Pairs]:
-    """Pairs of what windows left where the clock jumped, and of windows with too few, by the shifts of those around."""
-    at, by, drift = np.array(sorted((shift.at, shift.by, shift.drift) for shift in shifts)).T
-    unmatched = np.setdiff1d(np.arange(len(first)), np.concatenate([matched for matched, _, _ in pairs]))
-    time = first.time[unmatched]
-    behind = np.searchsorted(at, time)
-    windows = np.maximum(behind - 1, 0), np.minimum(behind, len(at) - 1)
-    before, after = (time + by[window] + drift[window] * (time - at[window]) for window in windows)
-    is_open = (np.abs(before - after) > _LEAST_TOLERANCE) | np.isin(unmatched, failed)
-    for expected in (before[is_open], after[is_open]):
-        here, places = _nearest(first.at(unmatched[is_open]), second, expected, _LEAST_TOLERANCE)
-        yield unmatched[is_open][here], places, np.abs(second.time[places] - expected[here])
 
 
 def _in_window(part: CollectiveSequence, second: CollectiveSequence, shift: _Shift, tolerance: float) -> tuple[Ints, Ints]:

@@ -28,7 +28,7 @@ from nsys2prv.timeline.time_axis import Placement
 
 UTC_READINGS_APART_NS = 100_000.0
 """How far off the start of a session in UTC may be. Reports of one host share a clock, but a session reads it a little before
-or after the moment that becomes time 0: in real runs, ranks of one host end a collective 20 to 90 us apart."""
+or after the moment that becomes time 0."""
 
 
 @dataclass(frozen=True)

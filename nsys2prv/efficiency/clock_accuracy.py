@@ -59,11 +59,10 @@ CLOCKS = Table(
     "How well clocks are known",
     "one clock",
     tuple(column for column, _ in _COLUMNS),
-    order=800,
     page=OnPage("clocks", columns=("host", "method", "reports", "interval_ns", "offset_ns", "drift_ppm", "anchors",
         "contradiction_ns", "median_error_ns", "largest_error_ns"), worst_first="interval_ns"),
     console=OnConsole((("host", "clock of"), "method", ("interval_ns", "known to within"), "offset_ns",
-        ("drift_ppm", "drift [ppm]"), "anchors", "contradiction_ns"), place=100, spare=("anchors", "drift_ppm",
+        ("drift_ppm", "drift [ppm]"), "anchors", "contradiction_ns"), spare=("anchors", "drift_ppm",
         "contradiction_ns"), least_rows=2),
 )  # fmt: skip
 CLOCK_BINS = Table(

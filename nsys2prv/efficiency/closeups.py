@@ -54,7 +54,6 @@ CLOSEUPS = Table(
     ),
     when="a finding whose place is short against the window, or iterations",
     is_later=True,
-    order=260,
 )  # fmt: skip
 CLOSEUP_BARS = Table(
     "closeup_bars",

@@ -55,27 +55,24 @@ def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
     assert parts is not None
     metric, factor, name = parts["metric"], float(parts["number"] or 1), run[0]["run"]
     value, base = _interval(metric, run, first), _interval(metric, first, first) if parts["first"] else (1.0, 1.0, 1.0)
-    bound = None if base is None else tuple(number * factor if factor else 0.0 for number in base)
-    unit, names, of_bounds = _UNITS[metric], ("value", "least", "most"), ("bound", "least_bound", "most_bound")
-    row = {"condition": condition, "run": name, "metric": metric, "unit": unit, **_columns(names, value),
-           **_columns(of_bounds, bound)}  # fmt: skip
+    bound = None if base is None else [number * factor if factor else 0.0 for number in base]
+    # A length of which nothing is known is null.
+    numbers = (
+        number if math.isfinite(number) else None for of_three in (value, bound) for number in of_three or [math.inf] * 3
+    )
+    columns = zip(("value", "least", "most", "bound", "least_bound", "most_bound"), numbers, strict=True)
+    row = {"condition": condition, "run": name, "metric": metric, "unit": _UNITS[metric], **dict(columns)}
     if value is None or base is None or bound is None:
         return {**row, "result": NOT_DECIDABLE, "reason": _why_missing(metric, run if value is None else first)}
     outcomes = {_holds(number, parts["sign"], limit) for number in value[1:] for limit in bound[1:]}
     if len(outcomes) == 1:
         return {**row, "result": FAILS if outcomes == {True} else PASSES, "reason": None}
     ranges = [
-        f"{letter} from {worded(least, unit)} to {worded(most, unit)}"
+        f"{letter} from {worded(least, _UNITS[metric])} to {worded(most, _UNITS[metric])}"
         for letter, (_, least, most) in ((name, value), ("A", base))
         if least < most
     ]
     return {**row, "result": NOT_DECIDABLE, "reason": f"the clocks of the hosts allow {' and '.join(ranges)}"}
-
-
-def _columns(names: Sequence[str], interval: Sequence[float] | None) -> dict[str, float | None]:
-    # A length of which nothing is known is null.
-    numbers = interval or [math.inf] * len(names)
-    return {name: number if math.isfinite(number) else None for name, number in zip(names, numbers, strict=True)}
 
 
 def _holds(number: float, sign: str, limit: float) -> bool:

@@ -254,7 +254,7 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
         of_edge <<= edge_bits
         of_edge += is_end
         if kind is not None:
-            of_edge += kind.astype(np.uint8) << 1
+            of_edge += kind << 1
     edges.sort()
     what = (edges & ((1 << edge_bits) - 1)).astype(np.uint8)
     edges >>= edge_bits
@@ -265,7 +265,10 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
 
 def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
     """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
-    steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
+    is_begin = what == 2 * kind
+    if not is_begin.any():
+        return np.zeros(np.count_nonzero(selected), dtype=np.int8)
+    steps = is_begin.view(np.int8) - (what == 2 * kind + 1).view(np.int8)
     count = np.cumsum(steps, dtype=np.int32)[selected]
     return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
 
@@ -317,8 +320,13 @@ class Elapsed:
         edges = [self._edge(place, time, low, lengths) for place, time in zip(places, (begin, end), strict=True)]
         before: Numbers = np.zeros(len(lengths) + 1, dtype=np.int64)
         for key in range(self._keys):
-            np.cumsum(np.where(keys == key, lengths, 0), out=before[1:])
-            first, last = (before[place] + np.where(keys[place] == key, part, 0) for place, part in edges)
+            is_key = keys == key
+            if not is_key.any():
+                yield np.zeros(len(group), dtype=np.int64)
+                continue
+            np.multiply(lengths, is_key, out=before[1:])
+            np.cumsum(before[1:], out=before[1:])
+            first, last = (before[place] + part * is_key[place] for place, part in edges)
             yield last - first
 
     def _edge(self, segment: Numbers, time: Numbers, low: int, lengths: Numbers) -> tuple[Numbers, Numbers]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
@@ -152,7 +152,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
     launches = run.launches.select(
         "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
     )
-    launches = rows.located(launches).sort("time")
+    launches = rows.located(launches)
     if requested is None:
         ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
@@ -211,12 +211,15 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
-    started = ranges.select("name", "task", "place", range_row="row", time="start", until="end").sort("time")
-    tried = launches.join(ranges.select("name").unique(), how="cross")
-    inside = tried.join_asof(started, on="time", by=["name", "task"], check_sortedness=False).filter(
-        pl.col("time") < pl.col("until")
-    )
-    return inside.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
+    # The ranges of a name on a task are sorted and apart.
+    group = pl.struct("name", "task").rank("dense").cast(pl.Int64) - 1
+    ranges = ranges.with_columns(range=group)
+    tried = launches.join(ranges.select("name", "task", "range").unique(), on="task")
+    moments = Moments.of(ranges["range"].to_numpy(), ranges["start"].to_numpy())
+    place = moments.place(tried["range"].to_numpy(), tried["time"].to_numpy())
+    around = ranges.select("place", "end", range_row="row")[place]
+    launched = pl.concat([tried, around], how="horizontal").filter((pl.Series(place) >= 0) & (pl.col("time") < pl.col("end")))
+    return launched.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
 def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:

@@ -231,24 +231,24 @@ class MeasuredRun:
     @cached_property
     def on_devices(self) -> Segments:
         """Activity of each device: one count per kind."""
-        return self._segments(self.operations, self.events.rows.device, self.kind(self.operations["number"].to_numpy()), 3)
+        return self._segments_of_operations(self.events.rows.device)
 
     @cached_property
     def on_tasks(self) -> Segments:
         """The same for each task."""
-        if self.only_task is None:
-            return self._segments(self.operations, self.events.rows.task, self.kind(self.operations["number"].to_numpy()), 3)
-        return self.on_devices.regrouped(self.only_task)
+        if self.only_task is not None:
+            return self.on_devices.regrouped(self.only_task)
+        return self._segments_of_operations(self.events.rows.task)
 
     @cached_property
     def on_threads(self) -> Segments:
         """What each calling host thread does (by its place in `callers`): one count for each of `host_states.STATES` but those
         in no call."""
         calls, edges = self.calls, pl.col("row", "start", "end")
-        states = pl.Series("state", self.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()), pl.UInt8)
+        states = pl.Series("state", self.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()).view(np.uint8))
         off_cpu = self.frame(OFF_CPU_TIMES).select(edges, pl.lit(host_states.OFF_CPU, pl.UInt8).alias("state"))
         events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
-        return self._segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
+        return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
 
     @property
     def activity_of_threads(self) -> Integers:
@@ -299,13 +299,8 @@ class MeasuredRun:
         for name in ("on_devices", "on_tasks", "on_threads", "device_times", "thread_times"):
             vars(self).pop(name, None)
 
-    def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
-        group, kind = group_of_row[events["row"].to_numpy()], kind.astype(np.uint8)
-        intervals = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy())
-        is_grouped = group >= 0
-        if not is_grouped.all():
-            intervals, kind = intervals.only(is_grouped), kind[is_grouped]
-        return segments(intervals, kind, kinds)
+    def _segments_of_operations(self, group_of_row: Numbers) -> Segments:
+        return _segments(self.operations, group_of_row, self.kind(self.operations["number"].to_numpy()), 3)
 
     # -- names and kinds ----------------------------------------------------------------------------
 
@@ -317,40 +312,38 @@ class MeasuredRun:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
-    def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
-        """Kind of activity of event types of devices."""
-        kinds: Numbers = np.full(len(numbers), KERNEL, dtype=np.int64)
+    def kind(self, numbers: Integers) -> Integers:
+        """Kind of activity of event types of devices (UInt8)."""
+        kinds = np.full(len(numbers), KERNEL, dtype=np.uint8)
         for number, kind in KINDS_OF_NUMBER.items():
             kinds[numbers == number] = kind
         return kinds
 
     @cached_property
-    def _categories(self) -> Mapping[int, Numbers]:
+    def _categories(self) -> Mapping[int, Integers]:
         """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
-        states: dict[int, Numbers] = {}
+        states: dict[int, Integers] = {}
         for number in (event_types.CUDA_CALL, *OS_TYPES):
             names = self.events.types.get(number)
             values = dict((names.values if names else None) or {})
             of_cuda = number == event_types.CUDA_CALL
-            of_values: Numbers = np.full(
-                max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int64
-            )
+            of_values = np.full(max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int8)
             texts = pl.Series(list(values.values()), dtype=pl.String)
             # The last one is that of values without a name.
             of_values[list(values)] = call_categories(texts) + FIRST_CALL if of_cuda else host_states.os_states(texts, number)
             states[int(number)] = of_values
         return states
 
-    def states_of_calls(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
-        """State of threads in host calls by event type and value: a place in `host_states.STATES`."""
-        states: Numbers = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int64)
+    def states_of_calls(self, numbers: Integers, values: Integers) -> Integers:
+        """State of threads in host calls by event type and value: a place in `host_states.STATES` (Int8)."""
+        states = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int8)
         for number, of_values in self._categories.items():
             is_such = numbers == number
             value = values[is_such]
             states[is_such] = of_values[np.where((value >= 0) & (value < len(of_values)), value, -1)]
         return states
 
-    def category(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
+    def category(self, numbers: Integers, values: Integers) -> Integers:
         """Category of host calls by event type and value: a place in CAUSES."""
         return np.minimum(self.states_of_calls(numbers, values) - FIRST_CALL, OS)
 
@@ -364,6 +357,14 @@ def _only_tasks(events: RunEvents) -> Numbers | None:
     return np.array(tasks, dtype=np.int64).reshape(-1) if tasks and pairs and tasks == sorted(tasks) else None
 
 
+def _segments(events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
+    group = group_of_row[events["row"].to_numpy()]
+    intervals, is_grouped = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy()), group >= 0
+    if not is_grouped.all():
+        intervals, kind = intervals.only(is_grouped), kind[is_grouped]
+    return segments(intervals, kind, kinds)
+
+
 def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     if rows is None:
         return pl.DataFrame(schema=schema)
@@ -371,4 +372,5 @@ def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) 
     frames = rows.load(Window(None, None))
     if len(frames) < 2:
         return frames[0] if frames else pl.DataFrame(schema=schema)
-    return rows_in_order(pl.concat(frames), rows.column)
+    # Of one piece, or each column that is asked for would be copied.
+    return rows_in_order(pl.concat(frames, rechunk=True), rows.column)

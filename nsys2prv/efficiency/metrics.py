@@ -279,7 +279,6 @@ TREE_TABLE = Table(
         Column.text("reads_as", "what is lost where it is low"),
     ),
     by_nccl_policy=True,
-    order=20,
 )
 
 

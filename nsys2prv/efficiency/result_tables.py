@@ -54,21 +54,18 @@ class Column:
 
 EFFICIENCY_COLUMNS = "efficiencies"
 """Among the columns that the page or the console shows: the efficiencies of devices, without GPUs those of hosts."""
-_MIDDLE = 50
 
 
 @dataclass(frozen=True)
 class OnPage:
     """Where the page has a table, and what it shows of it at first.
 
-    Tables of a `section` (one of `outputs.page.content.SECTIONS`) are in the order of their places; of equal ones in that of
-    the registry. `columns` are shown at first, since all are too many; (): all. Rows are sorted by `worst_first`, downwards
-    unless `lowest_first`; "": as in the JSON. The page has at most so many `cells` where only the first rows are of interest;
-    0: as many as fit.
+    It is in a `section`, one of `outputs.page.content.SECTIONS`. `columns` are shown at first, since all are too many; (): all.
+    Rows are sorted by `worst_first`, downwards unless `lowest_first`; "": as in the JSON. The page has at most so many `cells`
+    where only the first rows are of interest; 0: as many as fit.
     """
 
     section: str
-    place: int = _MIDDLE
     columns: tuple[str, ...] = ()
     worst_first: str = ""
     lowest_first: bool = False
@@ -79,13 +76,11 @@ class OnPage:
 class OnConsole:
     """Where the console has a table, and which columns of it, by name, with a heading where the name does not say it.
 
-    Tables are in the order of their places; of equal ones in that of the registry. Narrow terminals leave out the `spare`
-    columns, those first that are missed least. A table is shown from `least_rows` rows on; with `of_hosts` of a run without
-    GPUs alone; with `longer_than` only where it has more rows than the table of this name.
+    Narrow terminals leave out the `spare` columns, those first that are missed least. A table is shown from `least_rows` rows
+    on; with `of_hosts` of a run without GPUs alone; with `longer_than` only where it has more rows than the table of this name.
     """
 
     columns: tuple[str | tuple[str, str], ...]
-    place: int = _MIDDLE
     spare: tuple[str, ...] = ()
     of_hosts: bool = False
     least_rows: int = 1
@@ -104,8 +99,6 @@ class Table:
         Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
     is_later
         Whether it came after the first files of `table_registry.VERSION`: a file may lack it, and it has no rows then.
-    order
-        Place among all tables in JSON and documentation; 0: behind the table before it of the same meter, else last.
     page, console
         Where the page and the console have it; None: they do not, or only as a drawing.
     """
@@ -117,7 +110,6 @@ class Table:
     when: str = ""
     by_nccl_policy: bool = False
     is_later: bool = False
-    order: int = 0
     page: OnPage | None = None
     console: OnConsole | None = None
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.outputs import page
 from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, comparison_as_text
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
@@ -20,9 +21,6 @@ from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.limits import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from nsys2prv.efficiency.outputs.page import Drawing
 
 _MOST_BYTES = 512 << 20
 """Size of a JSON that is read."""
@@ -80,9 +78,10 @@ class Results:
         """Write several files, which appear together when all are complete."""
         self._write(json_path, csv_folder, {})
 
-    def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path, str]) -> None:
+    def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path | None, Callable[[], str]]) -> None:
+        """Write what there is a path for, `texts` among it."""
         files: dict[Path, str | None] = {} if csv_folder is None else csv_files(csv_folder, self.tables)
-        files |= texts
+        files |= {path: text() for path, text in texts.items() if path is not None}
         if json_path is not None:
             files[json_path] = json_text(self.as_json())
         check_kept(files, self.inputs)
@@ -113,11 +112,9 @@ class EfficiencyResult(Results):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen of the page, without scripts."""
-        from nsys2prv.efficiency.outputs.page import first_screen_html
+        return page.first_screen_html(self.head, self.tables)
 
-        return first_screen_html(self.head, self.tables)
-
-    def plot(self, name: str) -> Drawing:
+    def plot(self, name: str) -> page.Drawing:
         """A drawing that a notebook shows.
 
         Parameters
@@ -132,9 +129,7 @@ class EfficiencyResult(Results):
         UsageError
             When there is no such drawing, or the run has nothing to show in it.
         """
-        from nsys2prv.efficiency.outputs.page import drawing
-
-        return drawing(name, self.tables)
+        return page.drawing(name, self.tables)
 
     def to_talp(self, path: str | Path) -> None:
         """Write a file as DLB's TALP does."""
@@ -149,12 +144,10 @@ class EfficiencyResult(Results):
         page_path: Path | None = None,
     ) -> None:
         """Write several files, which appear together when all are complete."""
-        texts = {} if talp_path is None else {talp_path: json_text(as_talp(self.head, self.tables))}
-        if page_path is not None:
-            # Loads templates and Markdown, which other outputs do not need.
-            from nsys2prv.efficiency.outputs.page import page
-
-            texts[page_path] = page(self.head, self.tables)
+        texts = {
+            talp_path: lambda: json_text(as_talp(self.head, self.tables)),
+            page_path: lambda: page.page(self.head, self.tables),
+        }
         self._write(json_path, csv_folder, texts)
 
 
@@ -175,18 +168,11 @@ class ComparisonResult(Results):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen of the page, without scripts."""
-        from nsys2prv.efficiency.outputs.page import comparison_first_html
-
-        return comparison_first_html(self.head, self.tables)
+        return page.comparison_first_html(self.head, self.tables)
 
     def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, page_path: Path | None = None) -> None:
         """Write several files, which appear together when all are complete."""
-        texts = {}
-        if page_path is not None:
-            from nsys2prv.efficiency.outputs.page import comparison_page
-
-            texts[page_path] = comparison_page(self.head, self.tables)
-        self._write(json_path, csv_folder, texts)
+        self._write(json_path, csv_folder, {page_path: lambda: page.comparison_page(self.head, self.tables)})
 
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not

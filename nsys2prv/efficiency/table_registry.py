@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
 from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
 from nsys2prv.efficiency.meter_registry import METERS
+from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import LATER_COLUMNS, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
@@ -27,28 +27,13 @@ _ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
 }
 """Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""
 
-_BESIDE_METERS: tuple[tuple[Table, ...], ...] = (
-    (TREE_TABLE,),
-    (FINDINGS, FINDING_DEVICES, FINDING_NUMBERS, FINDING_CHECKS),
-    (CLOSEUPS, CLOSEUP_BARS),
-    (CLOCKS, CLOCK_BINS),
-)
-"""Tables that no meter fills: they follow from what meters measured."""
-
-
-def in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
-    """Tables by their `order`; those that have none follow the one before them of their group, else all others."""
-    placed = []
-    for tables in groups:
-        order = sys.maxsize
-        for table in tables:
-            order = table.order or order
-            placed.append((order, table))
-    return tuple(table for _, table in sorted(placed, key=lambda pair: pair[0]))
-
-
-TABLES = in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
-"""All tables, in the order in which people read them: those of meters as `meter_registry` has them."""
+TABLES: tuple[Table, ...] = tuple(
+    dict.fromkeys(
+        (RUN, TREE_TABLE, FINDINGS, FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS,
+         *(table for meter in METERS for table in meter.tables), CLOSEUPS, CLOSEUP_BARS, CLOCKS, CLOCK_BINS)
+    )
+)  # fmt: skip
+"""All tables, in the order in which people read them: JSON, page, console and documentation have it."""
 
 ADDED_TABLES = frozenset(table.name for table in TABLES if table.is_later)
 """Tables that came after the first files of this VERSION."""

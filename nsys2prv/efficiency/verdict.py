@@ -232,12 +232,12 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
 
 
 def _first_finding(findings: pl.DataFrame) -> str:
-    """The finding that costs most, with what it costs and on which device; "" where there is none."""
+    """The finding that costs most, with what it costs and who it is; "" where there is none."""
     for row in findings.sort("place").head(1).iter_rows(named=True):
-        what, _, _ = row["title"].partition(":")
-        where = "" if row["device"] is None else f" on {row['device']}"
+        what, (_, on, who) = row["title"].partition(":")[0], row["title"].rpartition(", on ")
         most = "at most " if (row["saved_how"] or "").startswith("at most") else ""
-        return f"; it would be {most}{time(row['saved_ns'])} ({percent(row['saved_share'])}) shorter without: {what}{where}"
+        saved = f"{most}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
+        return f"; it would be {saved} shorter without: {what}{f' on {who}' if on and on not in what else ''}"
     return ""
 
 

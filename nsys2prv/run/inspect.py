@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
-from nsys2prv.errors import counted
+from nsys2prv.errors import NothingToTranslate, UnrelatedReports, counted
 from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.run.frames import devices_frame
+from nsys2prv.run.open import with_events_only
 from nsys2prv.run.options import ReadOptions
-from nsys2prv.run.session import RunSession, disagreement_text
+from nsys2prv.run.ranks import check_related
+from nsys2prv.run.session import RunPlan, RunSession, disagreement_text
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
@@ -27,6 +32,9 @@ from nsys2prv.vocabulary.terminal import grid
 from nsys2prv.vocabulary.wording import known_to, ranges, short, time
 
 T = TypeVar("T")
+
+_SHOWN = 8
+"""Names of hosts that are listed."""
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -62,21 +70,22 @@ def _of_each_report(arguments: Sequence[str | Path], nsys: NsysExport | None, st
     return results
 
 
-def with_clocks(reports: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
-    """What `inspect` found, with an estimate of the clocks.
+def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[list[str], list[dict[str, Any]]]:
+    """What is known of a run, and of its reports with the clocks of the run.
 
     Parameters
     ----------
-    reports, arguments
-        The result of `inspect`, and its arguments: the reports of one run.
+    arguments
+        Reports: files, folders, globs.
     options
         How reports are read.
 
     Returns
     -------
-    list
-        The same objects. `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in
-        `alignment` there, and `disagreements`: a sentence for each contradiction that its host is part of.
+    tuple
+        Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
+        `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
+        `disagreements`: a sentence for each contradiction that its host is part of. Without events, no clocks are compared.
 
     Raises
     ------
@@ -87,16 +96,86 @@ def with_clocks(reports: list[dict[str, Any]], arguments: Sequence[str | Path], 
         scratch_folder(options.scratch) as folder,
         workers(options.workers, options.scheduler, options.memory, [folder]) as pool,
     ):
-        session = RunSession(arguments, SOURCES, options, folder, pool)
-    plan = session.plan
-    of_report = {}
-    for opened, alignment in zip(plan.reports, plan.alignment, strict=True):
-        clock = plan.axis.clocks[alignment["clock"]]
-        disagreements = plan.axis.disagreements
-        contradictions = [disagreement_text(disagreement) for disagreement in disagreements if clock.name in disagreement.hosts]
+        try:
+            # Reports that are not of one run are no error here: it is said.
+            session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
+        except NothingToTranslate as error:
+            return [str(error)], inspect(arguments, NsysExport(options.nsys))
+        reports = [_inspect(opened.report) for opened in session.plan.reports]
+    axis = session.plan.axis
+    for report, alignment in zip(reports, session.plan.alignment, strict=True):
+        clock = axis.clocks[alignment["clock"]]
+        contradictions = [disagreement_text(each) for each in axis.disagreements if clock.name in each.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
-        of_report[str(opened.report.path)] = {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [{**report, "clock": {**report["clock"], **of_report[report["path"]]}} for report in reports]
+        report["clock"] |= {**clock.as_json(), **ties, "disagreements": contradictions}
+    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, reports, options)], reports
+
+
+def _run_lines(plan: RunPlan) -> list[str]:
+    """Ranks, hosts, GPUs and clocks of a run."""
+    run, hosts = plan.run, [node.name or "without a name" for node in plan.timeline.rows.nodes]
+    ranks = "not known"
+    if run.ranks:
+        sources = sorted({opened.identity.known_ranks_source for opened in plan.reports} - {""})
+        missing = f"; missing: {ranges(run.missing)}" if run.missing else ""
+        ranks = f"{ranges(run.ranks)} of {run.size:,}, from {', '.join(sources)}{missing}"
+    gpus = Counter(name or "GPU of unknown model" for name in devices_frame(plan)["name"])
+    clocks = [clock.as_json()["interval_ns"]["worst"] for clock in plan.axis.clocks]
+    methods = ", ".join(sorted({alignment["method"] for alignment in plan.alignment}))
+    return [
+        f"{counted(len(plan.reports), 'report')}, {time(plan.timeline.selection.length)}",
+        f"  ranks: {ranks}",
+        f"  hosts: {len(hosts)} ({', '.join(hosts[:_SHOWN])}{', ...' if len(hosts) > _SHOWN else ''})",
+        f"  GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.items()) or 'none used'}",
+        f"  clocks: {len(clocks)}" + (f", synchronized by {methods}; {known_to(clocks)}" if len(clocks) > 1 else ""),
+    ]
+
+
+def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows of each source in all reports, and in how many of them."""
+    rows, in_reports = Counter[str](), Counter[str]()
+    for report in reports:
+        sources = [source for table in report["tables"] for source in table["sources"]]
+        in_reports.update({f"{source['title']} ({source['source']})" for source in sources})
+        for source in sources:
+            rows[f"{source['title']} ({source['source']})"] += source["rows"]
+    parts = {
+        title: f", in {count:,} of {len(reports):,} reports" for title, count in in_reports.items() if count < len(reports)
+    }
+    return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
+
+
+def _warning_lines(session: RunSession, reports: Sequence[Mapping[str, Any]], options: ReadOptions) -> list[str]:
+    """What is lost or unusual, once for all reports that have it."""
+    opened, warnings = session.plan.reports, session.warnings
+    try:
+        if not options.unrelated:
+            check_related([each.report.path for each in opened], session.plan.run.identities, [each.span for each in opened])
+    except UnrelatedReports as error:
+        warnings = [str(error), *warnings]
+    reports_with = Counter(warning for report in reports for warning in set(report["warnings"]))
+    return [f"  warning: {text}" + (f" ({count} reports)" if (count := reports_with[text]) > 1 else "") for text in warnings]
+
+
+def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, with_clocks: bool, verbose: bool) -> str:
+    """What `inspect_run` gives as text: a line for each report, perhaps with how well its clock is known; or all of each."""
+    if verbose:
+        return "\n\n".join([printable_lines(of_run), *map(as_text, reports)])
+    cells = [
+        [
+            report["path"],
+            ranges(report["ranks"]) or "-",
+            report["host"] or "-",
+            report["nsys"] or "-",
+            "-" if report["first_ns"] is None else time(report["last_ns"] - report["first_ns"]),
+            f"{sum(source['rows'] for table in report['tables'] for source in table['sources']):,}",
+        ]
+        for report in reports
+    ]
+    lines = [*of_run, *grid(["report", "ranks", "host", "nsys", "length", "events"], cells, frozenset({0, 1, 2, 3}))]
+    for report in reports if with_clocks else ():
+        lines += [report["path"], *_clock_lines(report["clock"])]
+    return printable_lines(lines)
 
 
 def _inspect(report: Report) -> dict[str, Any]:
@@ -132,7 +211,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         "last_ns": max((span[1] for span in spans), default=None),
         "ranks": identity.known_ranks,
         "rank_source": identity.known_ranks_source,
-        "processes": {str(pid_of(pid)): name for pid, name in identity.processes.items()},
+        "processes": {str(pid_of(pid)): name for pid, name in with_events_only(identity, surveys).processes.items()},
         "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
         "nics": [nic.as_json() for nic in identity.nics],
         "tables": tables,
@@ -168,11 +247,11 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     details += [f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ())]
     if details:
         lines.append(f"    {'; '.join(details)}")
-    return lines + [f"  warning: {text}" for text in clock["disagreements"]]
+    return lines
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """One report of `inspect` as text."""
+    """One report of `inspect` as text, without its warnings."""
     schema = report["schema"] or "unknown (2021 or earlier)"
     lines = [report["path"], f"  nsys {report['nsys'] or 'version unknown'}, schema {schema}, {report['form']}"]
     lines.append(f"  host {report['host'] or 'unknown'}" + (f", {report['cpus']} CPUs" if report["cpus"] else ""))
@@ -200,7 +279,7 @@ def as_text(report: dict[str, Any]) -> str:
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])
+    return printable_lines(lines)
 
 
 SCHEMA: dict[str, type[pl.DataType]] = {

@@ -280,7 +280,7 @@ class _GroupSurvey:
         _check_limits(report, surveys)
         surveys = _with_existing_rows(view, apart(view, surveys, folder))
         described = describe(report)
-        identity = _with_events_only(described, surveys)
+        identity = with_events_only(described, surveys)
         opened = OpenedReport(report, view, identity, identity, tuple(surveys), spans)
         return _Surveyed(opened, _signature(described), len(results))
 
@@ -337,7 +337,7 @@ def _signature(identity: Identity) -> Hashable:
     return identity.host, identity.utc_ns, processes
 
 
-def _with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
+def with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
     """An identity without threads and processes that have no events: a machine has thousands of them with names."""
     traced = [survey for survey in surveys if TRACED_TABLES.fullmatch(survey.source.table)]
     of_events = identity.of_events(_processes(surveys), _ids(surveys, "globalTid"))

@@ -54,8 +54,8 @@ def disagreement_text(disagreement: Disagreement) -> str:
     collectives, messages = (counted(disagreement.count, what) for what in ("collective", "message"))
     between = f"from {first} to {last}" if len(disagreement.hosts) > 1 else f"inside {first}"
     texts = {
-        INSIDE_HOST: f"as placed, ranks of {first} end {collectives} up to {size} apart: the times of their reports do not fit "
-        f"together",
+        INSIDE_HOST: f"as placed, ranks of {first} end {collectives} before others of it have begun them, by up to {size}: the "
+        f"times of their reports do not fit together",
         MESSAGE: f"as placed, {messages} {between} arrive up to {size} before they are sent: the clocks do not fit together",
         BETWEEN_HOSTS: f"as placed, ranks of {first} end {collectives} before ranks of {last} have begun them, by up to "
         f"{size} more than the intervals of their clocks allow",

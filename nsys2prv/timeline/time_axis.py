@@ -8,16 +8,29 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+_SMALLEST_JUMP = 20e3
+"""ns; less is the noise of anchors."""
+_STEEP = 5e-5
+"""What changes more slowly is a drift."""
+
 
 @dataclass(frozen=True)
 class ClockStep:
-    """A jump of a clock by `size` ns, somewhere between two times that it shows: the last anchor before and the first after it.
-    What is subtracted grows evenly between them, so that times stay in order. The size may be wrong by `error`, ns."""
+    """A change of a clock by `size` ns between two times that it shows, those of anchors, besides its drift.
+
+    What is subtracted grows evenly between them, so that times stay in order. Where the clock jumped, in place of being slewed,
+    that is wrong by as much as `error`, ns.
+    """
 
     after: int
     before: int
     size: float
     error: float = 0.0
+
+    @property
+    def is_jump(self) -> bool:
+        """Whether it is no mere change of the drift."""
+        return abs(self.size) > max(_SMALLEST_JUMP, _STEEP * (self.before - self.after))
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,11 @@ class ClockCorrection:
     largest: float
     bins: tuple[float, ...]
     steps: tuple[ClockStep, ...] = ()
+
+    @property
+    def jumps(self) -> tuple[ClockStep, ...]:
+        """Those of the steps that are no mere changes of the drift."""
+        return tuple(step for step in self.steps if step.is_jump)
 
 
 @dataclass(frozen=True)

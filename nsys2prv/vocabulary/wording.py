@@ -126,8 +126,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 _OF_NSYS = "nsys said: "
 _GRAVE = re.compile("left out|not among|contradict|do not fit|not decidable|allow at least|not read")
-"""What warnings say of numbers that are wrong or unknown."""
-_REPORT = re.compile(r"(?<![\w:/])(?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir))\b")
+_REPORT = re.compile(
+    r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir)))\b"
+)
 
 
 def ranked_warnings(warnings: Iterable[str]) -> list[str]:
@@ -137,24 +138,18 @@ def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "rank 1 (/x/a.sqlite) is left out"])
     ['rank 1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
     """
-    said: dict[str, list[str]] = {}
-    lines = []
-    for warning in dict.fromkeys(warnings):
-        before, of_nsys, text = warning.partition(_OF_NSYS)
-        if of_nsys:
-            said.setdefault(before, []).append(text.partition(". ")[0].rstrip("."))
-        else:
-            lines.append(warning)
+    unique, said = dict.fromkeys(warnings), dict[str, list[str]]()
+    for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):
+        said.setdefault(before, []).append(text.partition(". ")[0].rstrip("."))
+    lines = [warning for warning in unique if _OF_NSYS not in warning]
     lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the recording lasts" in line else 1)
     lines += (f"{before}{_OF_NSYS}{'; '.join(dict.fromkeys(texts))}" for before, texts in said.items())
-    names = {match[0]: match[1] for line in lines for match in _REPORT.finditer(line)}
-    is_unique = len(set(names.values())) == len(names)
-    return [_REPORT.sub(r"\1", line) for line in lines] if is_unique else lines
+    names = dict(_REPORT.findall("\n".join(lines)))
+    return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines
 
 
 _LEAST_SIMILARITY = 0.6
-_AS_NEAR = 0.2
-"""How much less similar than the nearest name others are that are offered too."""
+_AS_NEAR = 0.2  # How much less similar than the nearest name others are that are offered too.
 _COMPARED = 2_000
 """Names that are compared by their letters; of more, those with a word in common come first."""
 

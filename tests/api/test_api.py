@@ -95,7 +95,10 @@ def test_functions_have_the_options_of_the_command_line_and_describe_them(functi
     parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
 
     assert {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY} == names
-    assert all(re.search(rf"^ *{name}\n +\S", inspect.getdoc(function) or "", re.MULTILINE) for name in names)
+    text = inspect.getdoc(function) or ""
+    assert all(re.search(rf"^ *{name}\n +\S", text, re.MULTILINE) for name in names)
+    assert re.search("--[a-z]|exit code|repeated|`nsys2prv ", text) is None
+    assert not re.search("Choice|Policy|Range|Method|Scaling", str(inspect.signature(function)))  # type: ignore[arg-type]
 
 
 def test_a_run_shows_reports_ranks_devices_and_span(run: np.NsysRun, tmp_path: Path) -> None:
@@ -227,13 +230,16 @@ def test_a_broken_report_is_left_out_of_events(tmp_path: Path) -> None:
     assert "rank2.sqlite" in run.warnings[0]
 
 
-def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
-    result = run.efficiency(bins=10)
+@pytest.mark.parametrize("no_critical_path", [False, True])
+def test_efficiency_is_that_of_the_command(no_critical_path: bool, run: np.NsysRun) -> None:
+    result = run.efficiency(bins=10, no_critical_path=no_critical_path)
 
-    expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10))
+    expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10, no_critical_path=no_critical_path))
     assert list(result.tables) == list(expected.tables)
-    assert_frame_equal(result.tree, expected.tree)
+    for name, table in result.tables.items():
+        assert_frame_equal(table, expected.tables[name])
     assert result.bins["bin"].n_unique() == 10
+    assert result.nccl_stragglers["rank"].to_list() == [0, 1]
 
 
 def test_a_run_is_read_once_and_measured_as_often_as_it_is_asked(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +250,7 @@ def test_a_run_is_read_once_and_measured_as_often_as_it_is_asked(run: np.NsysRun
 
     assert all(again.tables[name].equals(table) for name, table in first.tables.items())
     assert half.head["window"]["length_ns"] == 200
+    assert run.efficiency(no_critical_path=True).critical_path.is_empty()
     assert run.whatif(ideal_network=True).what_if.row(0, named=True)["measured_ns"] == first.head["window"]["length_ns"]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from nsys2prv.clocks.agreement import UNKNOWN_DRIFT, deviations
 from nsys2prv.clocks.anchors import SharedEvents, find_steps
-from nsys2prv.clocks.bounds import UNKNOWN_DRIFT, Bounds, clock_intervals, find_bounds
+from nsys2prv.clocks.bounds import Bounds, clock_intervals, find_bounds
 from nsys2prv.clocks.estimate import fit
 
 MS = 1_000_000
@@ -107,9 +108,51 @@ def test_the_clock_that_jumps_is_found_with_the_size_of_its_step(jumping: int) -
     found = find_steps(SharedEvents(events.event, events.clock, time), 4)
 
     assert list(found) == [jumping]
-    (step,) = found[jumping]
+    (step,) = (step for step in found[jumping] if step.is_jump)
     assert step.size == pytest.approx(2 * MS, abs=15_000)
     assert (events.event[time == step.after], events.event[time == step.before]) == (32, 33)
+
+
+def test_a_clock_that_is_slewed_is_followed() -> None:
+    events = shared_events(4)
+    slewed = np.clip((events.time - 8e9) / 4e9, 0, 1) * 2 * MS * (events.clock == 1)
+    found = find_steps(SharedEvents(events.event, events.clock, events.time + slewed.astype(np.int64)), 4)
+    jumps = [step for step in found[1] if step.is_jump]
+
+    assert list(found) == [1]
+    assert sum(step.size for step in jumps) == pytest.approx(2 * MS, rel=0.05)
+    assert (jumps[0].after, jumps[-1].before) == (pytest.approx(8e9, abs=6e8), pytest.approx(12e9, abs=6e8))
+    assert all(step.error < 0.25 * MS for step in jumps)
+
+
+def test_what_the_last_collective_alone_shows_is_doubted() -> None:
+    events = shared_events(4)
+    late = np.where((events.clock == 2) & (events.event == 79), MS, 0)
+    found = find_steps(SharedEvents(events.event, events.clock, events.time + late), 4)
+    (step,) = found[2]
+
+    assert list(found) == [2]
+    assert (step.size, step.error) == (0, pytest.approx(MS, abs=50_000))
+    assert step.before > events.time.max()
+
+
+def test_ends_that_agree_make_intervals_narrow_and_those_that_do_not_fit_widen_them_where_they_are() -> None:
+    events = shared_events(3)
+    off = np.where((events.clock == 1) & (events.event >= 40) & (events.event < 50), 3 * MS, 0)
+    drift = events.clock * 1e-5 * events.time / (1 + 1e-5 * events.clock)
+    end = (events.time - drift).astype(np.int64) - events.clock * 7 * MS + off
+    placed = pl.DataFrame({"event": events.event, "clock": events.clock, "start": end - 10 * MS, "end": end}).with_columns(
+        rule=pl.lit("all"), is_root=None, communicator=0, kind=pl.lit("nccl"), name=0, size=0
+    )
+    bounds = find_bounds(placed, [], 3, (0, float(end.max())))
+    found = clock_intervals(bounds, 0, float(end.max()), deviations(placed))
+    of_pair = found.half_widths[:, 0] + found.half_widths[:, 1]
+    before, during = (np.interp(end[events.event == event].mean(), found.times, of_pair) for event in (20, 45))
+
+    assert clock_intervals(bounds, 0, float(end.max())).half_widths.min() > 3 * MS
+    assert before < 40_000
+    assert 3 * MS < during < 3.1 * MS
+    assert (found.half_widths[:, 0] + found.half_widths[:, 2]).max() < 40_000
 
 
 def test_a_clock_that_only_drifts_has_no_steps() -> None:

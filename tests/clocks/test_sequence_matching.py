@@ -66,6 +66,16 @@ def test_a_clock_that_jumps_is_followed() -> None:
     assert len(found) > 190
 
 
+@pytest.mark.parametrize("place", [2, 20, 44, 58])
+def test_a_jump_leaves_no_collective_out_where_both_have_them_all(place: int) -> None:
+    first, second = Run(5, 2, count=60).sequences
+    jump = np.where(np.arange(60) >= place, 5 * MS, 0)
+    events = Matching([first, replace(second, start=second.start + jump, time=second.time + jump)]).events
+
+    assert events[0].tolist() == events[1].tolist()
+    assert (events[0] >= 0).all()
+
+
 def test_keys_decide_where_they_are_known() -> None:
     first, second = Run(3, 2).sequences
     keys = np.arange(1, 201)

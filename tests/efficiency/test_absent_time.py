@@ -18,7 +18,7 @@ from support.simulated_run.write import write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.intervals import Intervals, segments
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters import absent_pieces, gaps
+from nsys2prv.efficiency.meters import gaps
 from nsys2prv.efficiency.meters.absent_pieces import Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 
@@ -328,7 +328,6 @@ def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, 
     reports = write_reports(simulate(Cluster(gpus=2, iterations=2)), tmp_path)
     together = measure(reports, UTC).tables
     monkeypatch.setattr(gaps, "BLOCK_GAPS", 7)
-    monkeypatch.setattr(absent_pieces, "BLOCK_EVENTS", 11)
     in_blocks = measure(reports, UTC).tables
 
     assert together["absent_time"]["absent_ns"].min() > 0

@@ -132,6 +132,21 @@ def test_sessions_that_only_utc_ties_are_known_as_closely_as_it(tmp_path: Path) 
     ]  # fmt: skip
 
 
+def test_a_rank_that_ends_as_late_as_it_starts_is_not_told_as_late(tmp_path: Path) -> None:
+    """Its clock is ahead, whatever its interval says; ranks of one host are compared."""
+    paths = []
+    for rank, (host, ahead) in enumerate(zip(HOSTS, (0, 0, 5_000, 5_000), strict=True)):
+        report = ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank, host=host, utc_ns=UTC).gpu(rank % 2)
+        for turn in range(3):
+            begin = (10_000 * turn + ahead) * US
+            report.kernel(NCCL, begin + (30 * US if rank % 2 else 0), begin + 300 * US)
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    result = measured_with_clocks(paths, EXACT, OPTIONS)
+
+    assert result.nccl_collectives["last_task"].to_list() == [None] * 3
+    assert result.nccl_stragglers["waited_ns"].to_list() == [3 * 30 * US, 0, 3 * 30 * US, 0]
+
+
 def test_a_time_range_moves_the_intervals(tmp_path: Path) -> None:
     widths = known_to(None, 10_000, times=(1_900_000, 2_000_000))
     options = EfficiencyOptions(align="utc", time="1950us:")
@@ -176,7 +191,7 @@ def test_a_wait_counts_if_and_only_if_a_rank_is_surely_later(data: st.DataObject
     ]  # fmt: skip
     tasks = [TaskRows(f"Rank {rank}", "node", (), report[rank], errors[report[rank]]) for rank in range(count)]
     start = np.array([data.draw(_TIMES) for _ in range(count)])
-    end = start + np.array([data.draw(st.integers(1, 90)) for _ in range(count)])
+    end = np.full(count, start.max() + data.draw(st.integers(1, 90)))
     kernels = pl.DataFrame({"communicator": 1, "operation": "AllReduce", "turn": 0, "task": range(count),
                             "device": range(count), "start": start, "end": end, "complete": True})  # fmt: skip
     waits = waits_of_ranks(kernels, SimpleNamespace(clocks=TaskClocks(tasks))).sort("task")  # type: ignore[arg-type]

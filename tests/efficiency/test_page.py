@@ -506,8 +506,7 @@ def test_the_largest_size_leaves_room() -> None:
 
 
 def test_each_cause_of_the_bar_has_its_own_colour() -> None:
-    divided = [("starved_computing", STARVED), ("starved_off_cpu", STARVED)]
-    divided += [(f"undecided_{place}", UNDECIDED) for place in range(len(REASONS))]
+    divided = [(f"undecided_{place}", UNDECIDED) for place in range(len(REASONS))]
     of_hosts = [("cuda", STARVED), ("mpi", COMMUNICATION), ("os", STARVED), *((f"new_{place}", STARVED) for place in range(9))]
     shown = [("compute", "compute"), *((part.name, part.group) for part in PARTS), ("other", "other"), *divided, *of_hosts]
 

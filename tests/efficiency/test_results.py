@@ -17,7 +17,7 @@ from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.comparison_tables import TABLES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page.content import SECTIONS
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.errors import NotEfficiency
 
@@ -51,15 +51,10 @@ def test_what_a_table_shows_on_page_and_console_are_columns_of_it_and_places_the
             assert {table.console.longer_than} <= {"", *table_registry.BY_NAME}
 
 
-def test_tables_are_in_the_order_that_they_declare_and_new_ones_come_last_or_after_those_of_their_meter(
-    result: EfficiencyResult,
-) -> None:
+def test_tables_are_in_one_order_everywhere(result: EfficiencyResult) -> None:
     names = [table.name for table in table_registry.TABLES]
-    assert names[:7] == ["run", "tree", "findings", "finding_devices", "finding_numbers", "finding_checks", "nodes"]
+    assert names[:7] == ["run", "tree", "findings", "finding_checks", "finding_devices", "finding_numbers", "nodes"]
     assert names == list(result.as_json()["tables"])
-    first, second, new = (Table(name, "", "", (), order=order) for name, order in (("b", 20), ("c", 0), ("d", 0)))
-    before = Table("a", "", "", (), order=10)
-    assert table_registry.in_order([(new,), (first, second), (before,)]) == (before, first, second, new)
 
 
 def test_an_attribute_that_is_no_table_names_the_tables(result: EfficiencyResult) -> None:
@@ -134,7 +129,10 @@ def test_a_file_of_an_earlier_version_has_a_text_and_a_page_and_is_compared(tmp_
     result = measure([report.write(tmp_path / "rank0.sqlite")])
     file_of_the_first_version(result, tmp_path / "old.json")
     result.to_json(tmp_path / "new.json")
-    assert "devices are idle nearly all the time (not known how)" in read_efficiency(tmp_path / "old.json").as_text()
+    assert (
+        "devices are idle nearly all the time, on node01:D0 (rank 0) (not known how)"
+        in read_efficiency(tmp_path / "old.json").as_text()
+    )
     read_efficiency(tmp_path / "old.json").to_html(tmp_path / "page.html")
     compared = compare([tmp_path / "old.json", tmp_path / "new.json"])
     assert compared.runs["speedup"].to_list() == [1.0, 1.0]

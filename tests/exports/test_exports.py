@@ -31,7 +31,7 @@ from nsys2prv.errors import (
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text, pid_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.inspect import as_text, inspect, with_clocks
+from nsys2prv.run.inspect import as_text, inspect, inspect_run
 from nsys2prv.run.options import ReadOptions
 
 
@@ -288,7 +288,8 @@ def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_pa
         found[1]
     )
 
-    estimated = with_clocks(found, paths, ReadOptions())
+    of_run, estimated = inspect_run(paths, ReadOptions())
+    assert "  clocks: 2, synchronized by utc; not known" in of_run
     unknown = {"best": None, "worst": None, "times": [0], "half_widths": [None]}
     assert [(one["clock"]["start"], one["clock"]["host"], one["clock"]["of_report_ns"]) for one in estimated] == [
         ("monotonic", "node01", 0), ("utc", "node02", 0)

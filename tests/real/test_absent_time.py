@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from support.real_reports import REPORTS, RUNS
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
@@ -29,9 +30,9 @@ def check_parts(measured: EfficiencyResult) -> None:
         assert (inside["compute_ns"] + inside["absent_ns"] == inside["elapsed_ns"]).all()
     stretches = tables["absent_stretches"]
     assert (stretches.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == stretches["length_ns"]).all()
-    starved = absent.select(pl.col(f"starved_{kind}_ns").sum() for kind in (
-        "launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os", "host", "unified_memory"
-    )).sum_horizontal().item()  # fmt: skip
+    starved = absent.select(
+        pl.col(f"starved_{kind}_ns").sum() for kind in (*host_states.NAMES, "unified_memory")
+    ).sum_horizontal().item()  # fmt: skip
     if tables["absent_calls"].height < 500:
         assert tables["absent_calls"]["total_ns"].sum() == starved
 

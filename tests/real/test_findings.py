@@ -10,15 +10,17 @@ import pytest
 from support.real_reports import REPORTS, RUNS
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, WAITING
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.options import TimeRange
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
-    "gpu-metrics-a100": ["little-gpu-work", "start-up"],
-    "callchains": ["little-gpu-work", "start-up"],
-    "mpi-openacc-4gpu": ["little-gpu-work", "start-up", "allocations"],
+    "gpu-metrics-a100": ["little-gpu-work", "creating-context"],
+    "callchains": ["little-gpu-work", "start-up", "creating-context"],
+    "mpi-openacc-4gpu": ["little-gpu-work", "creating-context", "start-up", "allocations"],
     "cuda-graphs": ["little-gpu-work", "start-up"],
     "tensorrt-3.1": ["little-gpu-work", "shut-down"],
     # Nothing runs on any GPU for 5.8 s between two phases.
@@ -32,20 +34,40 @@ FOUND: dict[str, list[str]] = {
     # A wait for the device after every kernel, and copies of single values.
     "no-metadata-2020": ["synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
-    "one-process-4gpu": ["host-bound", "start-up", "pageable-copies"],
+    "one-process-4gpu": ["host-bound", "start-up", "host-waits", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
-    "pytorch-h100": ["start-up", "launch-stalls", "host-bound"],
+    "pytorch-h100": ["start-up", "launch-stalls", "idle-devices"],
     # One of two GPUs waits for its host.
     "pytorch-nccl-2gpu": ["host-bound"],
     # More goes back to the host than to the device.
     "pytorch-uvm": ["start-up", "unified-memory", "unfused-kernels"],
     "cloverleaf-3.13": ["start-up", "idle-devices", "pageable-copies"],
     # Halos of 16 KiB.
-    "openacc-mpas": ["start-up", "idle-devices", "small-copies"],
+    "openacc-mpas": ["start-up", "idle-devices", "host-waits", "small-copies"],
 }
 """What is found in the reports; in all others nothing is."""
 
+PARTS_OF_FINDING = {
+    "creating-communicators": [OF_STATES[COMMUNICATOR]],
+    "creating-context": [OF_STATES[CONTEXT]],
+    "host-waits": [OF_STATES[state] for state in WAITING],
+    "start-up": ["start_up"],
+    "shut-down": ["shut_down"],
+}
+"""Findings that are parts of the wall time by cause."""
+
 Measured = Callable[..., EfficiencyResult]
+
+
+def test_findings_and_the_wall_time_by_cause_say_the_same(name: str, efficiency: Measured) -> None:
+    tables = efficiency(name, "communication").tables
+    devices = tables["finding_devices"].join(tables["absent_time"], on="device")
+    for row in tables["findings"].iter_rows(named=True):
+        of_devices = devices.filter(kind=row["kind"])
+        if parts := PARTS_OF_FINDING.get(row["kind"]):
+            assert row["cost_ns"] == of_devices.select(pl.col(f"{part}_ns").sum() for part in parts).sum_horizontal().item()
+        elif "gaps" in row["seen"]:
+            assert row["cost_ns"] <= of_devices["absent_ns"].sum(), row["kind"]
 
 
 def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:

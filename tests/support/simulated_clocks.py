@@ -201,11 +201,11 @@ KINDS: Mapping[str, ClusterKind] = {
         width=10_000_000,
     ),
     "UTC seconds apart": ClusterKind(text="UTC of hosts differs by up to 8 s", nccl=2, utc_apart=4_000_000_000),
-    "jump": ClusterKind(text="the clock of one host jumps by 2 ms in the middle",
-        nccl=2, jump=(2_000_000, 2_000_000), width=5_000_000),
+    "jump": ClusterKind(
+        text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=(2_000_000,) * 2, width=100_000
+    ),
     "jump, messages": ClusterKind(
-        text="the same with messages of MPI and no collectives", mpi_messages=True,
-        jump=(2_000_000, 2_000_000), width=5_000_000,
+        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=(2_000_000,) * 2, width=5_000_000,
     ),
     "anchors at the start": ClusterKind(
         text="all collectives in the first 3 % (0.7 s) of the run, clocks drift", nccl=10, iteration=200_000_000,

@@ -6,7 +6,7 @@ waiting. Durations are of one clock each, so that errors of clocks don't matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -88,25 +88,21 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         return super().counts(loss, evidence) and is_exposed and loss.sums["events"] >= self.fewest_kernels.value
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        moving = Number("their time, waits for the last rank left out", losses.total("length"), "ns")
-        exposed = Number("part of it beside no other kernel", losses.cost / moving.value, "0 to 1")
-        text = (
-            f"NCCL kernels {losses} run {moving}, waits for the last rank left out, and in {exposed} of that no other kernel "
-            "runs"
-            + ("; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "")
-        )
+        moving = losses.total("length")
         of_last = losses.total("of_last")
         active = sum(map(evidence.active, losses.indices))
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= self.exposed_part.value * moving.value and of_last >= self.least.value * active
-        numbers = (
-            Number("NCCL kernels", losses.total("events")),
-            moving,
-            exposed,
-            Number("their waits for the last rank", losses.total("waits"), "ns"),
-            Number("of the exposed time, also exposed on the rank that arrives last", of_last, "ns"),
+        is_cause = of_last >= self.exposed_part.value * moving and of_last >= self.least.value * active
+        finding = self.finding(
+            losses,
+            kernels=losses.total("events"),
+            moving=moving,
+            exposed=losses.cost / moving,
+            waits=losses.total("waits"),
+            of_last=of_last,
+            alone="; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "",
         )
-        return Finding(text, losses, numbers, follows=None if is_cause else "straggler")
+        return replace(finding, follows=None if is_cause else "straggler")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Collectives take no time once all ranks are there."""
@@ -141,14 +137,8 @@ class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         kernels = _on_devices(self.kernels(evidence), losses)
         of_collectives, numbers = _by_collective(kernels, "nothing is launched beside it")
-        beside = Number("NCCL kernels run, and nothing computes", losses.total("exposed"), "ns")
-        part = Number("of it, nothing is launched", losses.cost / beside.value, "0 to 1")
-        text = (
-            f"NCCL kernels {losses} run for {beside} while nothing computes; for {time(losses.cost)} of it "
-            f"({part}) no kernel that could run beside them is launched, and the host does not wait for the "
-            f"device: {of_collectives}. A faster network would not win that"
-        )
-        return Finding(text, losses, (beside, part, *numbers))
+        beside, lost = losses.total("exposed"), time(losses.cost)
+        return self.finding(losses, numbers, beside=beside, lost=lost, part=losses.cost / beside, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time while devices are starved."""
@@ -171,12 +161,8 @@ class HiddenCommunication(FindingRule, kind="hidden-communication", needs=(rule.
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
-        lost = Number("launched kernels wait for hidden NCCL kernels", losses.cost, "ns")
-        text = (
-            f"{losses.occurrences:,} NCCL kernels {losses} run beside kernels that hide them, and others, which are "
-            f"launched, wait for them for {lost}: {of_collectives}. They could run beside what hides the collective"
-        )
-        return Finding(text, losses, (lost, *numbers))
+        kernels = f"{losses.occurrences:,}"
+        return self.finding(losses, numbers, kernels=kernels, lost=losses.cost, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """These collectives take no time once all ranks are there."""
@@ -290,18 +276,18 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         slowed = evidence.run.measured(NcclContention).slowed
         first = slowed.row(0, named=True)
-        name = evidence.kernel_name(event_types.KERNEL, first["value"])
         kernels = slowed["value"].n_unique()
-        alone = Number("mean duration alone, of the kernel that loses most", first["alone_mean"], "ns")
-        beside = Number("mean duration beside NCCL kernels", first["beside_mean"], "ns")
-        part = Number("part of its executions beside NCCL kernels", first["beside"] / first["executions"], "0 to 1")
-        text = (
-            f"{counted(kernels, 'kernel')} {losses}: {short(name)} takes {beside} when an NCCL "
-            f"kernel runs as it starts and {alone} otherwise ({part} of "
-            f"{first['executions']:,} executions are beside NCCL kernels)"
+        return self.finding(
+            losses,
+            which=counted(kernels, "kernel"),
+            kernels=kernels,
+            count=losses.occurrences,
+            name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
+            beside=first["beside_mean"],
+            alone=first["alone_mean"],
+            part=first["beside"] / first["executions"],
+            executions=f"{first['executions']:,}",
         )
-        numbers = (Number("kernels with a slowdown", kernels), Number("executions beside NCCL kernels", losses.occurrences))
-        return Finding(text, losses, (*numbers, alone, beside, part))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""

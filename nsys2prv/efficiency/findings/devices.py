@@ -1,21 +1,25 @@
-"""Rules about devices: slow ones, unequal work, imbalance, clocks, and tensor cores that are idle."""
+"""Rules about devices and their kernels: slow GPUs, unequal work, clocks, and kernels that could be faster or need not run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
 # -- a device against the others ------------------------------------------------------------------
@@ -131,11 +135,6 @@ class _Differing(FindingRule):
         if devices.is_empty():
             return None
         worst = devices.row(0, named=True)
-        ratio = Number("ratio of durations to the median of the others", worst["total"] / worst["usual"])
-        compared = Number("kernel time that was compared", worst["total"], "ns")
-        usual = Number("the same at the median of the others", worst["usual"], "ns")
-        text, (number, *numbers) = self.compared(worst, devices.height, evidence)
-        text = f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as {text}"
         # Kernels that run at the same time take their time once.
         running = evidence.tables["devices"]["kernels_ns"][worst["device"]]
         excess = round(min(worst["excess"], running * worst["excess"] / worst["total"]))
@@ -143,11 +142,23 @@ class _Differing(FindingRule):
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
         losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
-        return Finding(text, losses, (number, ratio, compared, usual, *numbers), wall=excess)
-
-    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        """Text after the ratio, and numbers, of which that of `devices` comes first: of the first row of `_differing`."""
-        raise NotImplementedError
+        values: dict[str, float | str | None] = {
+            "number": devices.height,
+            "name": evidence.name(worst["device"]),
+            "ratio": worst["total"] / worst["usual"],
+            "compared": worst["total"],
+            "usual": worst["usual"],
+            "slower": worst["slower"] / worst["total"],
+            "kernels": worst["alike_kernels"],
+            "kernel": short(evidence.kernel_name(worst["number"], worst["value"])),
+            "of_kernel": f"{worst['ratio']:.2f}",
+            "alike": worst["alike"] / worst["total"],
+            "agreeing": worst["agreeing"],
+            "clock": _clock_ratio(evidence, worst["device"]),
+        }
+        also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
+        clock = f"; its clock is {values['clock']:.2f} times theirs" if values["clock"] is not None else ""
+        return self.finding(losses, (), excess, **values, further=also + clock, times=f"{values['ratio']:.2f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Kernels of these devices take as long as at the median of the others."""
@@ -176,33 +187,10 @@ class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
     least = _LEAST_SLOWER
     is_slow = True
 
-    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        clock = _clock_ratio(evidence, worst["device"])
-        text = (
-            f"at the median of the other GPUs ({time(worst['usual'])})"
-            + (f"; {counted(devices - 1, 'other GPU')} also" if devices > 1 else "")
-            + (f"; its clock is {clock:.2f} times theirs" if clock is not None else "")
-        )
-        slower = Number("part of it in kernels that are slower there", worst["slower"] / worst["total"], "0 to 1")
-        alike = Number("different kernels that are slower by a like factor", worst["alike_kernels"])
-        of_clock = [Number("clock against the median of the others", clock)] if clock is not None else []
-        return text, [Number("slow GPUs", devices), slower, alike, *of_clock]
-
 
 class UnequalWork(_Differing, kind="unequal-work", needs=(rule.SEVERAL_DEVICES,)):
     slowdown, agreement, comparable, least = _SLOWDOWN, _AGREEMENT, _COMPARABLE, _LEAST_SLOWER
     is_slow = False
-
-    def compared(self, worst: Mapping[str, Any], devices: int, evidence: Evidence) -> tuple[str, Sequence[Number]]:
-        agreeing = Number("part of the other GPUs that agree with each other", worst["agreeing"], "0 to 1")
-        text = (
-            f"as many at the median of the other GPUs; {short(evidence.kernel_name(worst['number'], worst['value']))} takes "
-            f"{worst['ratio']:.2f} times as long. {agreeing} of the other GPUs agree with each other: so it is their work, and "
-            "not one slow GPU"
-        )
-        part = worst["alike"] / worst["total"]
-        alike = Number("part of it in kernels that are slower there by a like factor", part, "0 to 1")
-        return text, [Number("GPUs with more work", devices), alike, agreeing]
 
 
 class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
@@ -216,28 +204,23 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
         if len(useful) < 2 or not useful.max():
             return None
         largest = int(useful.argmax())
-        most, mean, least = (
-            Number(f"{which} useful time", value, "ns")
-            for which, value in (
-                ("largest", int(useful.max())),
-                ("mean", float(useful.mean())),
-                ("smallest", int(useful.min())),
-            )
-        )
         findings = [evidence.finding(kind) for kind in ("slow-device", "unequal-work")]
         # What all devices wait for costs the others as much as it is longer.
         explained = max((finding.wall or 0 for finding in findings if finding), default=0) * (len(useful) - 1)
         lost = int(useful.max()) * len(useful) - int(useful.sum()) - explained
         if lost < self.least.value * evidence.active_time * len(useful):
             return None
-        balance = Number("load balance", mean.value / most.value, "0 to 1")
-        text = (
-            f"{devices['device'][largest]} computes {most}, the {len(useful)} GPUs {mean} on average, and the one "
-            f"with least work {least}: load balance {balance}"
+        return self.finding(
+            Losses([evidence.of_device(largest, 1, lost)]),
+            wall=lost // len(useful),
+            name=devices["device"][largest],
+            number=str(len(useful)),
+            balance=float(useful.mean() / useful.max()),
+            most=int(useful.max()),
+            mean=float(useful.mean()),
+            least=int(useful.min()),
+            explained=explained,
         )
-        of_slow = Number("of it explained by slow GPUs and unequal work", explained, "ns")
-        losses = Losses([evidence.of_device(largest, 1, lost)])
-        return Finding(text, losses, (balance, most, mean, least, of_slow), wall=lost // len(useful))
 
 
 # -- clocks ---------------------------------------------------------------------------------------
@@ -290,21 +273,22 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         low = low.filter(is_slow).sort(ratio, maintain_order=True)
         first = low.row(0, named=True)
         unit = next((factor for name, factor in _TO_HERTZ.items() if name in first["metric"]), 1.0)
-        lowest = Number("lowest clock", first["mean"] * unit, "Hz")
-        normal = Number("usual clock of that GPU", first["usual"] * unit, "Hz")
-        text = (
-            f"in {low.height} of {busy.filter(is_slow).height} busy bins {losses} the clock is lower than usual, "
-            f"down to {lowest} from the usual {normal}"
-        )
-        against = Number("lowest clock against the usual one", first["mean"] / first["usual"])
-        numbers = [Number("bins with a low clock", low.height), lowest, normal, against]
         # All devices have to wait for the one that loses most at a time.
         wall = int(low.group_by("bin").agg(pl.col("cost").max())["cost"].sum())
-        if evidence.run.measured(Nccl).members.height:
-            numbers.append(Number("GPUs that wait in collectives", evidence.devices))
-            worst = losses.worst
-            losses = losses.with_costs(lambda loss: wall * evidence.devices if loss is worst else 0)
-        return Finding(text, losses, numbers, wall=wall)
+        finding = self.finding(
+            losses,
+            wall=wall,
+            low=low.height,
+            busy=f"{busy.filter(is_slow).height}",
+            lowest=first["mean"] * unit,
+            usual=first["usual"] * unit,
+            ratio=first["mean"] / first["usual"],
+            waiting=evidence.devices if (is_waited := evidence.run.measured(Nccl).members.height > 0) else None,
+        )
+        if is_waited:
+            of_worst = {losses.worst.index: wall * evidence.devices}
+            losses = Losses(replace(loss, cost=of_worst.get(loss.index, 0), costs={}) for loss in losses)
+        return replace(finding, losses=losses)
 
 
 _FAMILIES = r"(?i)gemm|gemv|matmul|attention|convolution|\bconv"
@@ -334,10 +318,159 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
         names = idle["name"].n_unique()
         mean = float((idle["mean"] * idle["time_ns"]).sum()) / max(int(idle["time_ns"].sum()), 1) / 100
-        active = Number("mean activity of tensor cores in them", mean, "0 to 1")
-        text = (
-            f"{counted(names, 'kernel')} of matrix multiplications, convolutions or attention take {time(losses.cost)} "
-            f"with tensor cores active in {active} of the time; most time of these takes {short(longest['name'])}"
+        return self.finding(
+            losses,
+            which=counted(names, "kernel"),
+            kernels=names,
+            spent=time(losses.cost),
+            active=mean,
+            name=short(longest["name"]),
+            longest=longest["time_ns"],
         )
-        of_longest = Number("time of the one that takes most", longest["time_ns"], "ns")
-        return Finding(text, losses, (Number("such kernels", names), active, of_longest))
+
+
+# -- kernels themselves ------------------------------------------------------------------------
+
+_COST = pl.col("cost").cast(pl.Float64).round().cast(pl.Int64)
+_LENGTH = pl.col("end") - pl.col("start")
+_BLOCKS, _THREADS = (
+    pl.reduce(operator.mul, [pl.col(f"{of}_{axis}").cast(pl.Float64) for axis in "xyz"]) for of in ("grid", "block")
+)
+_WARP = 32
+_REGISTERS_OF_WARP = 256
+"""Registers are given to warps in such portions."""
+_MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa]ttention)"
+_OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
+
+
+def _kernels(evidence: Evidence) -> pl.DataFrame:
+    """Kernels but NCCL's, in the order of time: columns of `MeasuredRun.operations`, and `device`."""
+    kernels = evidence.run.operations.filter(pl.col("number") == event_types.KERNEL)
+    return evidence.rows.located(kernels).filter(pl.col("device") >= 0)
+
+
+def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
+    """Values of kernels whose family matches a pattern, but those whose name matches another one."""
+    is_of_families = pl.col("family").str.contains(families) & ~pl.col("kernel").str.contains(but)
+    names = set(evidence.tables["kernels"].filter(is_of_families)["kernel"])
+    labels = evidence.run.events.types.get(event_types.KERNEL)
+    return [value for value, name in ((labels and labels.values) or {}).items() if name in names]
+
+
+class _KernelRule(FindingRule):
+    """A rule about some kernels."""
+
+    needs = (rule.ANY_WORK,)
+    view = "1-gpu-kernels/kernel_average"
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        """Columns of `_kernels` of those that cost something, and `cost`, ns."""
+        raise NotImplementedError
+
+    def losses(self, evidence: Evidence) -> Losses:
+        return Losses.of_events(evidence.run, self.kernels(evidence).with_columns(_COST))
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        by_kernel = _by_kernel(self.kernels(evidence), losses).sort("cost", *_KERNEL, descending=[True, False, False])
+        first = by_kernel.row(0, named=True)
+        return self.finding(
+            losses,
+            count=losses.occurrences,
+            executions=counted(losses.occurrences, "execution"),
+            kernels=by_kernel.height,
+            which=counted(by_kernel.height, "kernel"),
+            spent=int(by_kernel["length"].sum()),
+            lost=time(losses.cost),
+            name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
+            most=first["cost"],
+            sizes=self.sizes(first),
+        )
+
+    def sizes(self, _kernel: Mapping[str, Any]) -> str:
+        """How the kernel that loses most is launched, where that is what is wrong."""
+        return ""
+
+
+def _by_kernel(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
+    """On the devices of losses: `number`, `value`, sums of `cost` and `length`, ns, and sizes of the first launch."""
+    sums = _COST.sum(), _LENGTH.sum().alias("length")
+    sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
+    of_devices = kernels.filter(pl.col("device").is_in(losses.indices))
+    return of_devices.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
+
+
+class LayoutChanges(_KernelRule, kind="layout-changes"):
+    least = least_share(0.05, "some conversions are in every model")
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)")
+        return _kernels(evidence).filter(pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
+
+
+class FullPrecision(_KernelRule, kind="full-precision"):
+    tensor_part = Threshold(
+        "least part of the time of all these kernels in TF32 or half precision", 0.1, "else the program does not mean to use it"
+    )
+    least = least_share(0.05, "less is not worth another precision")
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)") for of in (_OF_TENSOR_CORES, "fp32"))
+        kernels = _kernels(evidence).filter(pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
+        is_full = pl.col("value").is_in(full)
+        of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
+        is_mixed = of_tensor_cores >= self.tensor_part.value * pl.col("cost").sum().over("device")
+        return kernels.filter(is_mixed).filter(is_full)
+
+
+class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
+    fewest = Threshold("fewest such kernels on a device, but the longest of each chain", 100, "fewer are chance", "")
+    least = least_share(0.05, "some neighbours are in every program")
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
+        is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
+        work = evidence.run.operations.with_columns(chain=pl.struct("row", is_element_wise).rle_id().over("row"))
+        kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)
+        is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
+        return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
+
+
+# -- kernels that use a part of the GPU -------------------------------------------------------------
+
+
+class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
+    largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
+    shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
+    least = least_share(0.05, "less is not worth another kernel")
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        run, sizes = evidence.run, evidence.run.events.gpu_sizes
+        # Of GPUs of several kinds the smallest: that is used best.
+        fewest = min(size.multiprocessors for size in sizes if size.multiprocessors)
+        part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
+        kernels = _kernels(evidence).filter(part <= self.largest_part.value, self.shortest.value <= _LENGTH)
+        device, start = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start"))
+        # Several such kernels at once may well use all of the GPU.
+        counts = run.on_devices.counts[KERNEL]
+        is_alone = pl.Series(counts[run.on_devices.place(device, start)] == 1)
+        return kernels.with_columns(cost=_LENGTH * (1 - part)).filter(is_alone)
+
+    def sizes(self, kernel: Mapping[str, Any]) -> str:
+        blocks, threads = int(kernel["blocks"]), int(kernel["threads"])
+        return f" with {counted(blocks, 'block')} of {counted(threads, 'thread')}"
+
+
+class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):
+    fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
+    least = least_share(0.1, "some are in every program, and less can't be avoided")
+
+    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+        (size,) = evidence.run.events.gpu_sizes
+        warps = (_THREADS / _WARP).ceil()
+        registers = (pl.col("registers") * _WARP / _REGISTERS_OF_WARP).ceil() * _REGISTERS_OF_WARP * warps
+        shared = pl.col("static_shared_memory") + pl.col("dynamic_shared_memory")
+        limits = (size.warps / warps, size.registers / registers, size.shared_memory / shared)
+        resident = pl.min_horizontal(*(limit.floor() for limit in limits), pl.lit(float(size.blocks))).clip(lower_bound=1)
+        waves = _BLOCKS / (resident * size.multiprocessors)
+        tail = _LENGTH * (1 - waves / waves.ceil())
+        return _kernels(evidence).with_columns(cost=pl.when(waves > 1).then(tail)).drop_nulls("cost")

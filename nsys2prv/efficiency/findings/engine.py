@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import communication, devices, hosts, idle, kernels, launches, memory, straggler
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
@@ -76,7 +76,6 @@ FINDINGS = Table(
         Column.text("advice", "what people do about it"),
     ),
     when="something that a rule of docs/reference/findings.md names",
-    order=30,
 )
 
 FINDING_DEVICES = Table(
@@ -123,7 +122,7 @@ FINDING_CHECKS = Table(
         Column.text("result", "`found`, `not found` or `not decidable`"),
         Column.text("reason", "why it is not decidable, found and not shown, or can't be seen; null otherwise"),
     ),
-    page=OnPage("overview", place=1),
+    page=OnPage("overview"),
 )
 
 # -- rules ----------------------------------------------------------------------------------------
@@ -157,11 +156,11 @@ RULES: tuple[FindingRule, ...] = (
     devices.Imbalance(),
     devices.ClockThrottling(),
     devices.IdleTensorCores(),
-    kernels.FullPrecision(),
-    kernels.FewBlocks(),
-    kernels.TailWaves(),
-    kernels.LayoutChanges(),
-    kernels.UnfusedKernels(),
+    devices.FullPrecision(),
+    devices.FewBlocks(),
+    devices.TailWaves(),
+    devices.LayoutChanges(),
+    devices.UnfusedKernels(),
     idle.LittleGpuWork(),
     idle.StartUp(),
     idle.ShutDown(),
@@ -173,6 +172,8 @@ this order."""
 HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
 """All rules for runs without a GPU."""
 
+_MOST_OCCURRENCES = 5_000_000
+"""Occurrences that a change of the graph takes away one by one."""
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
@@ -204,7 +205,11 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
     saved = _saved(findings, evidence)
-    shown = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
+    shown = {
+        rule: hosts.in_program(finding, run, rule.host_times(finding, evidence))
+        for rule, finding in findings.items()
+        if saved[rule].ns >= _least(evidence)
+    }
     # What follows from a finding that is not shown stands for itself.
     kinds = {rule.kind for rule in shown}
     follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}
@@ -303,7 +308,10 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
     if graph is None or not _is_explained(evidence, graph):
         return saved
     costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
-    changes = {rule: rule.without(finding, evidence, graph.built) for rule, finding in costly.items()}
+    changes = {
+        rule: rule.without(finding, evidence, graph.built) if finding.losses.occurrences <= _MOST_OCCURRENCES else None
+        for rule, finding in costly.items()
+    }
     steps = {rule: change.step for rule, change in changes.items() if change is not None}
     # What is less is not replayed.
     gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Intervals, segments
@@ -21,6 +20,8 @@ from nsys2prv.vocabulary.wording import quantity
 
 PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
+SHARE = "0 to 1"
+"""Unit of shares."""
 NONE = -1
 """No row, or no thread."""
 _OCCURRENCE = ("cost", "begin", "end", "row", "thread")
@@ -110,7 +111,7 @@ class Losses(tuple[Loss, ...]):
         placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
         placed = placed if "top_cost" in placed.columns else with_top(placed)
         losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
-        return losses.at_most(covered(run, occurrences))
+        return losses.within(occurrences)
 
     @classmethod
     def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
@@ -130,6 +131,11 @@ class Losses(tuple[Loss, ...]):
     def at_most(self, limits: Sequence[int] | pl.Series) -> Losses:
         """The same, where each device loses at most its limit, ns."""
         return Losses(loss.at_most(int(limits[loss.index])) for loss in self)
+
+    def within(self, occurrences: pl.DataFrame) -> Losses:
+        """The same, where each device loses no more than the time that occurrences take together."""
+        lengths = dict(together(occurrences).group_by("device").agg(pl.col("cost").sum()).iter_rows())
+        return Losses(loss.at_most(lengths.get(loss.index, 0)) for loss in self)
 
     def with_costs(self, cost: Callable[[Loss], int]) -> Losses:
         """The same with other costs, of which is not known in which parts of the run they are."""
@@ -163,17 +169,6 @@ class Losses(tuple[Loss, ...]):
     def total(self, name: str) -> int:
         """One of the further sums, over devices."""
         return sum(loss.sums[name] for loss in self)
-
-    def share(self, name: str, what: str) -> Number:
-        """One of the further sums against the cost."""
-        return Number(what, self.total(name) / self.cost, "0 to 1")
-
-    @property
-    def gaps(self) -> tuple[Number, Number, Number]:
-        """Number of gaps, their mean cost and the longest one."""
-        longest = max(loss.longest for loss in self)
-        mean = self.cost / self.occurrences
-        return Number("gaps", self.occurrences), Number("mean gap", mean, "ns"), Number("longest gap", longest, "ns")
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""
@@ -225,13 +220,11 @@ class Finding:
 # -- sums of occurrences --------------------------------------------------------------------------
 
 
-def covered(run: MeasuredRun, occurrences: pl.DataFrame) -> Sequence[int]:
-    """Time that occurrences (`device`, `begin`, `end`) take together on each device, ns: those that overlap share it."""
+def together(occurrences: pl.DataFrame) -> pl.DataFrame:
+    """Times that occurrences (`device`, `begin`, `end`) take together: the same columns, and their length as `cost`, ns."""
     times = segments(Intervals.of(*(occurrences[name].to_numpy() for name in ("device", "begin", "end"))))
     busy = times.where(times.counts[0] > 0)
-    # Sums in doubles are exact up to 2^53 ns.
-    lengths = np.bincount(busy.group, busy.end - busy.begin, minlength=len(run.events.rows.devices))
-    return list(map(int, lengths))
+    return pl.DataFrame({"device": busy.group, "begin": busy.begin, "end": busy.end, "cost": busy.end - busy.begin})
 
 
 def part_of(begin: pl.Expr, length: int) -> pl.Expr:

@@ -33,8 +33,6 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
-MOST_GAPS = 5_000_000
-"""Gaps that a change of the graph takes away one by one."""
 _GAP: dict[str, type[pl.DataType]] = {
     "cause": pl.Int8,
     "device": pl.Int32,
@@ -42,7 +40,6 @@ _GAP: dict[str, type[pl.DataType]] = {
     "begin": pl.Int64,
     "end": pl.Int64,
 }
-_KERNEL = dict.fromkeys(("device", "number", "value"), pl.Int64)
 _OCCURRENCE = (
     pl.col("start").alias("end"),
     pl.lit(1).alias("count"),
@@ -57,8 +54,8 @@ class GapCause:
     """The gaps that a rule counts: expressions over the columns of gaps, costs in ns.
 
     A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
-    others, but for those that it `dominates`: these are its own. With `counts_names` it counts the different kernels that
-    follow them. Without `needs_launch` it is known though nobody launches what follows. Columns are those of `idle_gaps`, and
+    others, but for those that it `dominates`: these are its own. Without `needs_launch` it is known though nobody launches what
+    follows. Columns are those of `idle_gaps`, and
 
     - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`,
       `before_page`: what follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the
@@ -73,7 +70,6 @@ class GapCause:
     sums: Mapping[str, pl.Expr] = field(default_factory=dict)
     is_exclusive: bool = True
     dominates: pl.Expr | None = None
-    counts_names: bool = False
     needs_launch: bool = True
 
 
@@ -94,8 +90,6 @@ class GapCauses(Measurement):
         AT_START), `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
     sums
         Of the gaps of each rule by device and part of the run.
-    kernels
-        Of a rule with `counts_names`: the different kernels (by device) that follow its gaps.
     gaps
         Each gap after the first activity: `cause`, `device`, `row` of the thread that launched what follows (-1: not known),
         `begin`, `end`.
@@ -107,7 +101,6 @@ class GapCauses(Measurement):
     causes: Mapping[str, GapCause]
     all_gaps: pl.DataFrame
     sums: Mapping[str, pl.DataFrame]
-    kernels: Mapping[str, pl.DataFrame]
     gaps: pl.DataFrame
 
     def tables(self) -> Filled:
@@ -156,23 +149,18 @@ class GapCauses(Measurement):
         """What the gaps of a rule cost on each device."""
         return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
 
-    def names(self, kind: str, devices: Sequence[int]) -> int:
-        """How many different kernels (by device) follow the gaps of a rule that has `counts_names`."""
-        return self.kernels[kind].filter(pl.col("device").is_in(devices)).height
-
-    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
-        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`. None: they are too many."""
+    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame:
+        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`."""
         is_asked = pl.lit(False)
         for cause, on in devices.items():
             is_asked |= (pl.col("cause") == cause) & pl.col("device").is_in(on)
-        gaps = self.gaps.filter(is_asked)
-        return gaps.select("device", "row", "begin", "end").cast(pl.Int64) if gaps.height <= MOST_GAPS else None
+        return self.gaps.filter(is_asked).select("device", "row", "begin", "end").cast(pl.Int64)
 
-    def of_kind(self, kind: str, devices: Sequence[int]) -> pl.DataFrame | None:
+    def of_kind(self, kind: str, devices: Sequence[int]) -> pl.DataFrame:
         """The gaps of a rule on some devices, as of `each`."""
         return self.each({self.kinds.index(kind): devices})
 
-    def of_all_kinds(self, devices: Sequence[int]) -> pl.DataFrame | None:
+    def of_all_kinds(self, devices: Sequence[int]) -> pl.DataFrame:
         """All gaps of some devices, as of `each`."""
         return self.each(dict.fromkeys((NO_CAUSE, UNKNOWN_LAUNCH, *range(len(self.causes))), devices))
 
@@ -189,7 +177,6 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
     count_all, count_of = ("count", *CAUSE_COLUMNS), {kind: ("count", *cause.sums) for kind, cause in causes.items()}
     gaps, all_gaps, by_class, longest = [pl.DataFrame(schema=_GAP)], [], [], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
-    kernels = {kind: [pl.DataFrame(schema=_KERNEL)] for kind, cause in causes.items() if cause.counts_names}
     for block in idle_gaps(run):
         by_class.append(_by_class(block))
         longest.append(longest_of(block, MOST_LONGEST))
@@ -204,8 +191,6 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
             matches = explained.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches.fill_null(False))
             occurrences = matches.select("device", "begin", *_OCCURRENCE, cost=cause.cost, **cause.sums)
             sums[kind].append(summed([over_parts(occurrences, count_of[kind], length)], by_part, ("cost", *count_of[kind])))
-            if cause.counts_names:
-                kernels[kind].append(matches.select(list(_KERNEL)).unique().cast(pl.Int64))
     return GapCauses(
         run,
         pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class"),
@@ -213,7 +198,6 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         causes,
         summed(all_gaps, ("cause", *by_part), ("cost", *count_all)),
         {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
-        {kind: pl.concat(blocks).unique() for kind, blocks in kernels.items()},
         pl.concat(gaps),
     )
 

@@ -1,25 +1,34 @@
-"""Rules about hosts: devices that wait for them, and in runs without GPUs processes that wait for each other."""
+"""Rules about hosts: devices that wait for them, processes of runs without GPUs that wait for each other; and where in the
+program host threads are: functions that were sampled most, the NVTX range, and MPI that was not recorded.
+"""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import mpi_phases
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
+from nsys2prv.sources.host import call_chains
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
 
-class HostBound(GapRule, kind="host-bound"):
+class HostBound(GapRule, kind="host-bound", of_host=True):
     host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
     fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
     least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
@@ -33,20 +42,12 @@ class HostBound(GapRule, kind="host-bound"):
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        computing = losses.share("computing", "part of the gaps in no call")
-        in_os = losses.share("in_os", "part of the gaps in OS calls")
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-            f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
-            + ("; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else "")
-        )
-        finding = Finding(text, losses, (gaps, mean, longest, computing, in_os))
-        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
+        return {"unknown": unknown}
 
 
-class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES)):
+class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):
     shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
@@ -66,17 +67,9 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        waiting = losses.share("waiting", "part of the gaps in which the thread sleeps or waits")
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
-            f"of new data to the device; meanwhile the launching thread is in no CUDA call"
-            + (f", and sleeps or waits for {waiting} of the time" if waiting.value else "")
-        )
-        in_os = losses.share("in_os", "part of the gaps in OS calls")
-        finding = Finding(text, losses, (gaps, mean, longest, in_os, waiting))
-        return in_program(finding, evidence.run, evidence.gaps.of_kind(self.kind, losses.indices))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        waiting = losses.total("waiting") / losses.cost
+        return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Batches are there at once, also where another thread loads them."""
@@ -102,16 +95,6 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         sums={"results": after_result.cast(pl.Int64)},
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        _, mean, _ = losses.gaps
-        stalls = Number("stalls", losses.occurrences)
-        results = Number("stalls after a small copy to the host", losses.total("results"))
-        text = (
-            f"{stalls} times {losses} the launching thread waits until the device has nothing left to do, "
-            f"{results} times for a small copy to the host, and only then launches the next work, {mean} later on average"
-        )
-        return Finding(text, losses, (stalls, results, mean))
-
 
 class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):
     mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
@@ -125,22 +108,17 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        in_mpi = losses.share("in_mpi", "part of the gaps in MPI calls")
-        calls = evidence.tables["mpi_calls"]
-        most = short(calls["call"][0]) if calls.height else "MPI"
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-            f"thread is in MPI calls ({in_mpi} of the gaps); most time of all MPI calls is in {most}"
-        )
+        finding = super().describe(losses, evidence)
         longer, device, kind = self.late_device(losses, evidence)
-        if is_explained := longer >= self.late_part.value * max(loss.cost for loss in losses):
-            text += (
-                f". {evidence.name(device)} does not wait: its gaps"
-                + (f" of the kind {kind}" if kind is not None else " of unknown cause")
-                + f" take {time(longer)} longer than those of the others"
-            )
-        return Finding(text, losses, (gaps, mean, longest, in_mpi), follows=kind if is_explained else None)
+        if longer < self.late_part.value * max(loss.cost for loss in losses):
+            return finding
+        cause = f"of the kind {kind}" if kind is not None else "of unknown cause"
+        late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
+        return replace(finding, text=finding.text + late, follows=kind)
+
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        calls = evidence.tables["mpi_calls"]
+        return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
     def late_device(self, waiting: Losses, evidence: Evidence) -> tuple[int, int, str | None]:
         """The device for which the others wait: it has the largest excess of gaps of another cause over the median of those
@@ -196,15 +174,9 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
     def judge(self, evidence: Evidence) -> Finding | None:
         """Processes start MPI at the same time: the one that takes longest counts."""
         times = _process_times(evidence).with_columns(both=pl.col("start_up") + pl.col("shut_down"))
-        longest = Number("longest time in both", int(times["both"].to_numpy().max(initial=0)), "ns")
-        if longest.value < max(self.shortest.value, self.least.value * evidence.length):
+        longest = int(times["both"].to_numpy().max(initial=0))
+        if longest < max(self.shortest.value, self.least.value * evidence.length):
             return None
-        start = Number("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()), "ns")
-        stop = Number("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()), "ns")
-        text = (
-            f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
-            f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
-        )
         phases = mpi_phases(evidence.run)
         begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
         calls = phases.sort(pl.col("start") - pl.col("end"), "start").unique("task", keep="first", maintain_order=True)
@@ -213,7 +185,8 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
             Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
             for task, lost in times.select("task", "both").iter_rows()
         )
-        return Finding(text, losses, (start, stop, longest))
+        start, stop = (float(times[name].to_numpy().mean()) for name in ("start_up", "shut_down"))
+        return self.finding(losses, start=start, stop=stop, longest=longest, share=percent(longest / evidence.length))
 
 
 _UNEQUAL = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES)
@@ -228,21 +201,25 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_process
         """With equal work the busiest process would be outside of MPI for as long as the mean; no wait is negative."""
         times = _process_times(evidence)
         outside, in_mpi = times["outside"].to_numpy(), times["mpi"].to_numpy()
-        most = Number("longest time outside of MPI", int(outside.max()), "ns")
-        mean = Number("mean time outside of MPI", float(outside.mean()), "ns")
-        saved = int(min(most.value - mean.value, in_mpi.mean()))
+        most, mean = int(outside.max()), float(outside.mean())
+        saved = int(min(most - mean, in_mpi.mean()))
         if saved < self.least.value * evidence.length:
             return None
         busiest = times.row(int(outside.argmax()), named=True)
         task, span = busiest["task"], (busiest["begin"], busiest["end"])
-        text = (
-            f"between MPI_Init and MPI_Finalize {evidence.name(task)} is outside of MPI calls for {most}, the mean of "
-            f"{len(outside)} processes is {mean} and the least {time(int(outside.min()))}; on average they are in MPI calls "
-            f"for {time(float(in_mpi.mean()))}"
-        )
-        balance = Number("mean over longest", mean.value / most.value if most.value else 1.0, "0 to 1")
         loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
-        return Finding(text, Losses([loss]), (most, mean, balance), wall=saved, is_bound=False)
+        finding = self.finding(
+            Losses([loss]),
+            wall=saved,
+            name=evidence.name(task),
+            most=most,
+            mean=mean,
+            processes=str(len(outside)),
+            least=time(int(outside.min())),
+            in_mpi=time(float(in_mpi.mean())),
+            balance=mean / most if most else 1.0,
+        )
+        return replace(finding, is_bound=False)
 
 
 class LateProcess(
@@ -256,28 +233,135 @@ class LateProcess(
         if late.waits.is_empty():
             return None
         worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
-        task, saved = worst["late"], Number("waits of the process that waits most", worst["waited"], "ns")
-        if saved.value < self.least.value * evidence.length:
+        task, saved = worst["late"], int(worst["waited"])
+        if saved < self.least.value * evidence.length:
             return None
         waits = late.waits.filter(pl.col("late") == task)
-        number = Number("waits", int(waits["count"].sum()))
-        spent = Number("sum of the waits of all processes", int(waits["waited"].sum()), "ns")
+        number, spent = int(waits["count"].sum()), int(waits["waited"].sum())
         waiting, begin, end = late.longest(task)
-        longest = Number("longest wait", end - begin, "ns")
-        undecided = Number("waits that are not decidable", late.undecided, "ns")
-        text = (
-            f"others wait {number} times in collectives and receives until {evidence.name(task)} calls, {spent} together; "
-            f"{evidence.name(worst['task'])} most, {saved}, and the longest wait is {longest}, of {evidence.name(waiting)}"
-            + (f"; of waits of {undecided} clocks leave open who was late" if undecided.value else "")
-        )
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
         first, last = int(waits["first"].to_numpy().min()), int(waits["last"].to_numpy().max())
-        loss = Loss(task, int(number.value), int(spent.value), first, last, (begin, end), _threads(evidence, task))
-        return Finding(
-            text,
+        loss = Loss(task, number, spent, first, last, (begin, end), _threads(evidence, task))
+        finding = self.finding(
             Losses([loss]),
-            (number, spent, saved, longest, undecided),
-            wall=int(saved.value),
-            follows="mpi-imbalance" if task in busiest.head(1) else None,
-            is_bound=False,
+            wall=saved,
+            number=number,
+            name=evidence.name(task),
+            spent=spent,
+            most=evidence.name(worst["task"]),
+            saved=saved,
+            longest=end - begin,
+            waiting=evidence.name(waiting),
+            undecided=late.undecided,
+            open=f"; of waits of {time(late.undecided)} clocks leave open who was late" if late.undecided else "",
         )
+        return replace(finding, follows="mpi-imbalance" if task in busiest.head(1) else None, is_bound=False)
+
+
+# -- where in the program ----------------------------------------------------------------------
+
+_MOST_FUNCTIONS = 3
+_FEWEST_SAMPLES = 10
+"""Samples from which on the functions that have most of them are named."""
+_LEAST_IN_RANGE = 0.5
+"""Least part of the time in an NVTX range that is named."""
+_LEAST_IN_MPI = 0.01
+_OF_MPI = r"(?i)(?:^|/)lib(?:mpi|pmpi|mpich|open-pal|open-rte|ucp|uct|ucs|ucm|psm2|fabric)[^/]*$|^P?MPI_|^(?:ucp|uct|ucs)_"
+"""Modules and functions of MPI and of the libraries below it."""
+
+
+def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -> Finding:
+    """A finding with the functions that were sampled most in some times of host threads, and with the shortest NVTX ranges
+    that hold most of them.
+
+    Parameters
+    ----------
+    times
+        `row` of the thread (-1: not known), `begin`, `end` (ns); None: they are not known.
+    """
+    if times is None or (times := times.filter(pl.col("row") >= 0).sort("row", "begin")).is_empty():
+        return finding
+    text, functions = finding.text, _most_sampled(run, times)
+    if functions:
+        text += f"; of CPU samples of these threads meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
+    ranges = _range_of(run, times)
+    if ranges:
+        text += f"; {ranges[0]} of the time is in the NVTX range {ranges[0].what}"
+    functions = [replace(number, what=f"CPU samples in {number.what}") for number in functions]
+    ranges = [replace(number, what=f"time in the NVTX range {number.what}") for number in ranges]
+    return replace(finding, text=text, numbers=[*finding.numbers, *functions, *ranges])
+
+
+def _samples(run: MeasuredRun) -> pl.DataFrame:
+    """CPU samples with call chains by thread and time: `row`, `start`, names of the innermost `function` and its `module`."""
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
+    names = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
+    return samples.select("row", "start").with_columns(
+        run.events.named(pl.repeat(int(number), samples.height, dtype=pl.Int64, eager=True), samples[name])
+        .fill_null("not known")
+        .alias(name)
+        for name, number in names.items()
+    )
+
+
+def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
+    """Functions with most samples in some times, with their part of these samples."""
+    samples = _samples(run)
+    row, time = (samples[name].to_numpy().astype(np.int64) for name in ("row", "start"))
+    of_row, begin, end = (times[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
+    first, last = (search(row, time, of_row, edge - 1) for edge in (begin, end))
+    inside = samples[np.unique(expanded(first + 1, last)[1])]
+    by_function = inside.group_by("function", "module").len()
+    top = by_function.sort("len", "function", "module", descending=[True, False, False]).head(_MOST_FUNCTIONS)
+    return [
+        Number(f"{short(function)} of {short(module)}", count / inside.height, "0 to 1")
+        for function, module, count in top.iter_rows()
+        if inside.height >= _FEWEST_SAMPLES
+    ]
+
+
+def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
+    """The NVTX range that holds most of some times, of several the shortest, with its part of them; none, or one."""
+    together = segments(Intervals.of(*(times[name].to_numpy() for name in ("row", "begin", "end"))))
+    is_inside = (together.counts[0] > 0).astype(np.int64)
+    ranges, total = run.frame(RANGES), int(together.length[is_inside > 0].sum())
+    if ranges.is_empty() or not total:
+        return []
+    edges = (ranges[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
+    inside = pl.Series(Elapsed(together, is_inside, 2).between(*edges)[:, 1])
+    by_name = ranges.with_columns(inside=inside).group_by("number", "value")
+    holding = by_name.agg(pl.col("inside").sum(), length=(pl.col("end") - pl.col("start")).mean())
+    holding = holding.filter(pl.col("inside") >= _LEAST_IN_RANGE * total).sort("length", "number", "value").head(1)
+    names = run.events.named(holding["number"], holding["value"])
+    # A range inside another one of its name holds the same time.
+    return [Number(short(names[0]), min(holding["inside"][0] / total, 1.0), "0 to 1")] if len(names) else []
+
+
+@dataclass(frozen=True)
+class UnrecordedMpi(Measurement):
+    """CPU samples in MPI, and in libraries below it, of a run whose MPI was not recorded: of all (`total`), and `by_module`."""
+
+    total: int
+    by_module: pl.DataFrame
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """That waits for other ranks look like work of hosts."""
+        in_mpi = int(self.by_module["count"].sum())
+        if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * self.total):
+            return []
+        modules = ", ".join(map(short, self.by_module["module"].head(_MOST_FUNCTIONS)))
+        return [
+            f"{percent(in_mpi / self.total)} of the CPU samples are in {modules}, and MPI was not recorded (--trace=mpi): "
+            "waits for other ranks count as work of hosts"
+        ]
+
+
+def unrecorded_mpi(run: MeasuredRun) -> UnrecordedMpi:
+    """Look for MPI in the CPU samples of a run without MPI calls."""
+    samples = _samples(run)
+    if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
+        samples = samples.clear()
+    is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
+    by_module = samples.filter(is_mpi)["module"].value_counts().sort("count", "module", descending=[True, False])
+    return UnrecordedMpi(samples.height, by_module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -18,7 +19,6 @@ from nsys2prv.efficiency.findings.finding import (
     rows_of_top,
 )
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.in_program import in_program
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -47,9 +47,9 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-def _callers(evidence: Evidence, begin: int, end: int) -> pl.DataFrame:
-    """A time of all host threads that call CUDA or MPI."""
-    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=begin, end=end)
+def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
+    """Host threads that call CUDA or MPI, from the start to a time."""
+    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
 
 
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
@@ -69,36 +69,35 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = max(losses, key=lambda loss: loss.longest)
-        longest = Number("longest gap", worst.longest, "ns")
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (at + evidence.run.events.offset for at in worst.worst)
         alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
-        text = (
-            f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
-            f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
-            + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
-            + f". The launching threads meanwhile: {doing}"
+        finding = self.finding(
+            losses,
+            [Number(what, spent, "ns") for what, spent in activities.items()],
+            gaps=losses.occurrences,
+            spent=time(losses.cost),
+            longest=worst.longest,
+            begin=f"{begin / 1e9:.3f}",
+            end=f"{end / 1e9:.3f}",
+            name=evidence.name(worst.index),
+            alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            doing=doing,
         )
-        numbers = [Number("gaps", losses.occurrences), longest]
-        numbers += [Number(what, spent, "ns") for what, spent in activities.items()]
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
         blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
         is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
-        finding = Finding(text, losses, numbers, follows="full-launch-queue" if is_late else None)
-        return in_program(finding, evidence.run, self.gaps(losses, evidence))
+        return replace(finding, follows="full-launch-queue" if is_late else None)
 
-    def gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame | None:
-        """These gaps of some devices, as of `GapCauses.each`."""
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(losses.indices))
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
         return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        gaps = self.gaps(finding.losses, evidence)
-        if gaps is None:
-            return None
+        gaps = self.host_times(finding, evidence)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
@@ -118,7 +117,6 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
         longest = max(costs, default=0)
         if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
-        before = Number("time before the first activity", first, "ns")
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
         losses = Losses(
@@ -127,13 +125,11 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
         )
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
-        text = (
-            f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
-            f"that launch the first work meanwhile: {doing}"
-        )
-        numbers = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        finding = Finding(text, losses, [before, *numbers], wall=longest)
-        return in_program(finding, evidence.run, _callers(evidence, 0, longest))
+        also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, finding.losses[0].end)
 
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
@@ -147,20 +143,16 @@ class StateRule(FindingRule):
     ----------
     states
         Places in `host_states.STATES`.
-    doing
-        What the threads do, for a sentence.
     """
 
     cost = "launch-starved time of devices in which their launching threads do this"
     states: Sequence[int]
-    doing: str
     shortest: Threshold | None = None
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
-        return evidence.run.measured(AbsentTime).of_hosts.filter(
-            pl.col("part").is_in([OF_STATES[state] for state in self.states])
-        )
+        parts = [OF_STATES[state] for state in self.states]
+        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
 
     def losses(self, evidence: Evidence) -> Losses:
         pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
@@ -174,34 +166,34 @@ class StateRule(FindingRule):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         longest = max(losses, key=lambda loss: loss.longest)
-        of_each = Number("time of a device, on average", losses.cost / len(losses), "ns")
-        at_most = Number("the longest without a break", longest.longest, "ns")
-        text = (
-            f"nothing runs {losses} for {of_each} on average, {percent(losses.cost / (evidence.length * evidence.devices))} of "
-            f"the time of all, while the launching thread {self.doing}; the longest without a break lasts {at_most}, on "
-            f"{evidence.name(longest.index)}"
+        return self.finding(
+            losses,
+            each=losses.cost / len(losses),
+            share=percent(losses.cost / (evidence.length * evidence.devices)),
+            longest=longest.longest,
+            name=evidence.name(longest.index),
         )
-        return Finding(text, losses, (of_each, at_most))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        pieces = self.pieces(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
 class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
     least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (COMMUNICATOR,)
-    doing = "creates NCCL communicators"
     gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
 
 
 class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
     least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (CONTEXT,)
-    doing = "creates the CUDA context of its process"
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
 
 
 class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
     least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
     states = WAITING
-    doing = "sleeps or waits"
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
@@ -240,11 +232,9 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
         lost, place = evidence.length - last, (last, evidence.length)
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        after = Number("time after the last activity", lost, "ns")
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
         losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
-        return Finding(text, losses, (after,), wall=lost)
+        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
 class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
@@ -257,12 +247,9 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
         running = table["active_ns"].to_list()
-        busiest = Number("time in which anything runs on it", max(running), "ns")
-        part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), "0 to 1")
-        if not busiest.value or part.value > self.largest.value:
+        busiest, part = max(running), max(running) / max(length, 1)
+        if not busiest or part > self.largest.value:
             return None
-        computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), "ns")
-        active = Number("time from the first to the last activity", evidence.active_time, "ns")
         places = [
             (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
         ]
@@ -270,10 +257,16 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             Loss(device, 1, length - busy, 0, length, place)
             for device, (busy, place) in enumerate(zip(running, places, strict=True))
         )
-        text = (
-            f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
-            f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "
-            f"activity it is {active}"
+        return self.finding(
+            losses,
+            wall=length - busiest,
+            part=part,
+            busiest=busiest,
+            length=time(length),
+            which=counted(evidence.devices, "GPU"),
+            computing=int(table["kernels_ns"].to_numpy().max()),
+            active=evidence.active_time,
         )
-        finding = Finding(text, losses, (part, busiest, computing, active), wall=length - max(running))
-        return in_program(finding, evidence.run, _callers(evidence, 0, length))
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return _callers(evidence, evidence.length)

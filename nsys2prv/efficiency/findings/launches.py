@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from nsys2prv.efficiency.findings.finding import (
     Losses,
     Number,
     Threshold,
-    covered,
     least_share,
     part_of,
 )
@@ -24,9 +23,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Wi
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.efficiency.run_events import STREAM, RunRows
 from nsys2prv.vocabulary import event_types, row_names
 
 # -- gaps before kernels --------------------------------------------------------------------------
@@ -62,23 +59,13 @@ class LaunchBound(GapRule, kind="launch-bound"):
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        kernel = Number("mean duration of the kernels behind them", losses.total("next_length") / gaps.value, "ns")
-        launching = losses.share("launching", "part of the gaps in launch calls")
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, before kernels of {kernel}: meanwhile the "
-            f"launching thread is in launch calls ({launching} of the gaps) or on the way to the next one"
-        )
-        return Finding(text, losses, (gaps, mean, kernel, launching))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        return {"kernel": losses.total("next_length") / losses.occurrences}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
-        gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
-        of_devices = evidence.gaps.of_all_kinds(finding.losses.indices)
-        if gaps is None or of_devices is None:
-            return None
-        in_gaps, in_launches = without_gaps(built, gaps), without_launches(built, of_devices)
+        in_gaps = without_gaps(built, evidence.gaps.of_kind(self.kind, finding.losses.indices))
+        in_launches = without_launches(built, evidence.gaps.of_all_kinds(finding.losses.indices))
         return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
 
 
@@ -101,16 +88,8 @@ class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHO
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        graph = Number("mean duration of the graphs behind them", losses.total("next_length") / gaps.value, "ns")
-        late = Number("gaps in which the launch comes too late", losses.total("late"))
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, before executions of CUDA graphs that take "
-            f"{graph}: in {late} of them the launch of the next graph comes too late, in the others it is what the device "
-            "takes from one graph to the next"
-        )
-        return Finding(text, losses, (gaps, late, mean, graph))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        return {"graph": losses.total("next_length") / losses.occurrences}
 
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
@@ -130,20 +109,15 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         & (pl.col("launch_ns") >= launch_part.value * pl.col("length"))
         & (pl.col("start") - pl.col("launched") <= ahead.value * pl.col("length")),
         sums={"launching": pl.col("launch_ns")},
-        counts_names=True,
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        launching = losses.share("launching", "part of the gaps in launch calls")
-        different = Number("different kernels after them", evidence.gaps.names(self.kind, losses.indices))
-        is_first = different.value >= self.first_launches.value * gaps.value
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
-            f"thread is in calls that launch ({launching} of the gaps); {different} different kernels follow"
-            + (": each is launched for the first time, and its code is loaded then" if is_first else "")
-        )
-        return Finding(text, losses, (gaps, mean, longest, launching, different))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        gaps = evidence.gaps.of_kind(self.kind, losses.indices)
+        following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
+        different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
+        is_first = different >= self.first_launches.value * losses.occurrences
+        first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
+        return {"different": different, "first": first}
 
 
 class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):
@@ -177,15 +151,10 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         return self.blocked(evidence).at_most([evidence.active(device) - busy[device] for device in range(evidence.devices)])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        calls = Number("blocked calls", losses.occurrences)
-        spent = Number("time in which they are blocked", self.blocked(evidence).cost, "ns")
-        pending = losses.total("pending") / calls.value
-        text = (
-            f"{calls} launch calls {losses} are blocked for {spent} together: {pending:,.0f} operations of "
-            f"their stream are launched and have not started. What the host does afterwards comes late, and devices are idle"
-        )
-        of_pending = Number("operations that are launched and have not started, on average", pending)
-        return Finding(text, losses, (calls, spent, of_pending))
+        pending = losses.total("pending") / losses.occurrences
+        also = [Number("operations that are launched and have not started, on average", pending)]
+        spent = self.blocked(evidence).cost
+        return self.finding(losses, also, calls=losses.occurrences, spent=spent, pending=f"{pending:,.0f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Queues have places enough."""
@@ -198,54 +167,15 @@ DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
 
 
-@dataclass(frozen=True)
-class DefaultStreamWaits(Measurement):
-    """Waits for the default stream on each device, with the sums `work`, operations on other streams, and `beside`, how many of
-    them start beside the default stream."""
-
-    losses: Losses
-
-
-def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
-    """Of work on other streams what was launched in time, and starts when the default stream ends."""
-    rows = run.events.rows
+def _default_streams(rows: RunRows) -> npt.NDArray[np.bool_]:
+    """Which rows are default streams."""
     streams = [row_names.parse_stream_name(name) for name in rows.names]
-    is_default = np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
-    # NO_LAUNCH is the last one.
-    launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
-    operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
-    operations = operations.filter(pl.col("device").is_in(_suitable_devices(run, is_default)))
-    operations = operations.with_columns(is_default=pl.Series(is_default[operations["row"].to_numpy()]))
-    on_default = pl.when("is_default").then("end").otherwise(0)
-    former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
-    operations = operations.sort("device", "start", "end", "row").with_columns(
-        default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
-        ready=pl.max_horizontal("launched", former_end),
-    )
-    work = operations.filter(~pl.col("is_default"))
-    start, default_end = pl.col("start"), pl.col("default_end")
-    waits = work.filter(
-        (start - default_end).is_between(0, DefaultStream.near.value)
-        & (pl.col("ready") <= default_end - DefaultStream.waiting.value)
-    ).select(
-        "device", "row", "start", "end",
-        part=part_of(start, run.events.length),
-        cost=pl.min_horizontal(start - pl.col("ready"), pl.col("end") - start),
-        begin="ready",
-    )  # fmt: skip
-    beside = (start < default_end).sum().alias("beside")
-    # Streams that wait at the same time could have run at the same time.
-    losses = Losses.of(run, waits).at_most(covered(run, waits.with_columns(end="start")))
-    return DefaultStreamWaits(losses.with_sums(work, pl.len().alias("work"), beside))
+    return np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
 
 
-def _suitable_devices(run: MeasuredRun, is_default: npt.NDArray[np.bool_]) -> list[int]:
-    """Devices of one process with work on the default stream and on others, which wait for nothing else."""
-    rows, names = run.events.rows, run.events.types.get(event_types.CUDA_CALL)
-    calls = (names.values or {}).values() if names is not None else ()
-    if any(call.startswith(("cudaStreamWaitEvent", "cuStreamWaitEvent")) for call in calls):
-        return []
-    is_stream = rows.of_kind(STREAM)
+def _suitable_devices(rows: RunRows) -> list[int]:
+    """Devices of one process with work on the default stream and on others."""
+    is_stream, is_default = rows.of_kind(STREAM), _default_streams(rows)
     with_default, with_streams = (set(rows.device[is_stream & which].tolist()) for which in (is_default, ~is_default))
     of_one_task = {device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1}
     return sorted(with_default & with_streams & of_one_task)
@@ -268,7 +198,29 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
     least = least_share(0.02, "less is not worth a change of the program")
 
     def losses(self, evidence: Evidence) -> Losses:
-        return evidence.run.measured(DefaultStreamWaits).losses
+        """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
+        operations on other streams, and `beside`, how many of them start beside the default stream."""
+        run, rows = evidence.run, evidence.rows
+        # NO_LAUNCH is the last one.
+        launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
+        operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
+        operations = operations.filter(pl.col("device").is_in(_suitable_devices(rows)))
+        operations = operations.with_columns(is_default=pl.Series(_default_streams(rows)[operations["row"].to_numpy()]))
+        on_default = pl.when("is_default").then("end").otherwise(0)
+        former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
+        operations = operations.sort("device", "start", "end", "row").with_columns(
+            default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
+            begin=pl.max_horizontal("launched", former_end),
+        )
+        work = operations.filter(~pl.col("is_default"))
+        start, default_end, ready = (pl.col(name) for name in ("start", "default_end", "begin"))
+        follows = (start - default_end).is_between(0, self.near.value)
+        waits = work.filter(follows, ready <= default_end - self.waiting.value).with_columns(
+            part=part_of(start, run.events.length), cost=pl.min_horizontal(start - ready, pl.col("end") - start)
+        )
+        # Streams that wait at the same time could have run at the same time.
+        losses = Losses.of(run, waits).within(waits.with_columns(end="start"))
+        return losses.with_sums(work, pl.len().alias("work"), (start < default_end).sum().alias("beside"))
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         work, beside = loss.sums["work"], loss.sums["beside"]
@@ -276,14 +228,13 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         return super().counts(loss, evidence) and is_serial
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        number = Number("waits", losses.occurrences)
-        work, beside = Number("work on other streams", losses.total("work")), losses.total("beside")
-        beside_part = Number("part of it that begins beside the default stream", beside / work.value, "0 to 1")
-        mean = Number("mean time that it could have run meanwhile", losses.cost / number.value, "ns")
-        text = (
-            f"{number} of {work} pieces of work {losses} on other streams are launched in time and start only when "
-            f"the default stream ends; {beside:,} start beside it ({beside_part}). They wait {mean} on "
-            f"average in which they could have run"
+        work, beside = losses.total("work"), losses.total("beside")
+        return self.finding(
+            losses,
+            waits=losses.occurrences,
+            work=work,
+            waiting=losses.occurrences / work,
+            beside=f"{beside:,}",
+            part=beside / work,
+            mean=losses.cost / losses.occurrences,
         )
-        waiting = Number("part of it that waits", number.value / work.value, "0 to 1")
-        return Finding(text, losses, (number, work, waiting, beside_part, mean))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -10,12 +11,11 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
@@ -104,14 +104,13 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
         )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        number = Number("copies", losses.occurrences)
-        mean = Number("mean size", losses.total("bytes") / losses.occurrences, "bytes")
-        between = Number("time in gaps between them", losses.total("between"), "ns")
-        text = (
-            f"{number} copies {losses} of {mean} on average take {time(losses.cost)} in which no kernel "
-            f"runs, {between} of it in gaps between two of them"
+        return self.finding(
+            losses,
+            copies=losses.occurrences,
+            mean=losses.total("bytes") / losses.occurrences,
+            spent=time(losses.cost),
+            between=losses.total("between"),
         )
-        return Finding(text, losses, (number, mean, between))
 
 
 class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
@@ -121,14 +120,6 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
     fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
     least = least_share(0.02, "less is not worth a prefetch")
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the migration of a page to the host: it "
-            "handles a fault, or works on the pages before the next one, and nothing runs"
-        )
-        return Finding(text, losses, (gaps, mean, longest))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """No launch ends these gaps: the graph does not know them."""
@@ -152,18 +143,10 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, _ = losses.gaps
-        copying = losses.share("copying", "part of the gaps in these calls")
-        calls = evidence.tables["cuda_calls"]
-        waiting = calls.filter((pl.col("category") == "memory") & ~pl.col("call").str.contains("Async"))
-        synchronous = Number("calls of synchronous functions", int(waiting["count"].sum()))
-        text = (
-            f"{gaps} gaps {losses}, {mean} on average, while the launching thread is in calls that "
-            f"copy or set memory ({copying} of the gaps); {synchronous} calls are of synchronous functions"
-        )
-        in_them = Number("time in them", int(waiting["total_ns"].sum()), "ns")
-        return Finding(text, losses, (gaps, mean, copying, synchronous, in_them))
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
+        calls = evidence.tables["cuda_calls"].filter(is_synchronous)
+        return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
 # -- copies during which nothing computes ---------------------------------------------------------
@@ -182,15 +165,12 @@ class _LargeCopies(FindingRule):
     ----------
     copies
         Which they are.
-    of_memory
-        The same for the text.
     can_be_faster
         Whether the memory makes them slow.
     """
 
     copies: pl.Expr
     can_be_faster = True
-    of_memory = ""
     recurring = or_large = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -198,27 +178,26 @@ class _LargeCopies(FindingRule):
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
-        copies = Number("copies", losses.occurrences)
-        mean = Number("mean size", moved / losses.occurrences, "bytes")
-        spent = Number("their time", length, "ns")
-        exposed = Number("part of it beside no kernel", losses.cost / length, "0 to 1")
-        text = (
-            f"{copies} copies {losses}{self.of_memory}, {mean} on average at {moved / length:.1f} GB/s, take {spent}, and "
-            f"during {exposed} of that no kernel runs"
-        )
-        numbers, factor = [copies, mean, spent, exposed], self.factor(evidence)
+        factor = self.factor(evidence)
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
         kernels = evidence.tables["devices"]["kernels_ns"]
         saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
-        if saved < Finding("", losses).saved:
-            hiding = Number("kernels that they can run beside", max(kernels[loss.index] for loss in losses), "ns")
-            text += f"; kernels run for {hiding}, and can hide no more of them"
-            numbers.append(hiding)
-        if factor is not None:
-            text += f"; pinned copies of this run take {factor:.2f} times as long for each byte"
-            numbers.append(Number("time of pinned copies of this run for each byte, against these", factor))
-        return Finding(text, losses, numbers, wall=saved)
+        hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
+        hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
+        pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
+        return self.finding(
+            losses,
+            wall=saved,
+            copies=losses.occurrences,
+            mean=moved / losses.occurrences,
+            speed=f"{moved / length:.1f}",
+            spent=length,
+            exposed=losses.cost / length,
+            hiding=hiding,
+            factor=factor,
+            further=hidden + pinned,
+        )
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
@@ -236,7 +215,6 @@ class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KI
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
-    of_memory = " between device and pageable memory"
 
     def factor(self, evidence: Evidence) -> float | None:
         """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
@@ -277,61 +255,10 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        gaps, mean, longest = losses.gaps
-        text = (
-            f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
-            f"{mean} on average and {longest} at most"
-        )
-        mean, longest = replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")
-        return Finding(text, losses, (gaps, mean, longest))
-
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
         return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
-
-
-@dataclass(frozen=True)
-class FaultTimes(Measurement):
-    """Times in which page faults of devices are handled, or pages migrate.
-
-    Attributes
-    ----------
-    faults
-        Of each device, faults that were recorded, in groups of neighbours.
-    handled
-        Of each device, ns: faults are handled.
-    waited
-        Of each part of the run (PARTS) and device, ns: that, or pages migrate.
-    """
-
-    faults: Numbers
-    handled: Numbers
-    waited: Numbers
-
-
-def fault_times(run: MeasuredRun) -> FaultTimes:
-    """Page faults and migrations of a run."""
-    rows, edges = run.events.rows, ("row", "start", "end")
-    labels = [event_types.COPY_KINDS[kind] for kind in OF_UNIFIED_MEMORY]
-    migrations = [value_of(run, event_types.MEMORY_OPERATION, label) for label in labels]
-    is_migration = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(migrations)
-    faults = run.frame(PAGE_FAULTS).select(pl.col(edges).cast(pl.Int64))
-    moved = run.operations.filter(is_migration).select(pl.col(edges).cast(pl.Int64))
-    of_faults, of_both = (rows.located(events).filter(pl.col("device") >= 0) for events in (faults, pl.concat([faults, moved])))
-    counts = np.bincount(of_faults["device"].to_numpy(), minlength=len(rows.devices))
-    return FaultTimes(counts, _covered(run, of_faults).sum(axis=0), _covered(run, of_both))
-
-
-def _covered(run: MeasuredRun, events: pl.DataFrame) -> Numbers:
-    """Time that events cover, by the part of the run that they begin in, and device, ns."""
-    open_times = segments(Intervals.of(*(events[name].to_numpy() for name in ("device", "start", "end"))))
-    is_open = open_times.counts[0] > 0
-    part = pl.select(part_of(pl.lit(pl.Series(open_times.begin[is_open])), run.events.length)).to_series().to_numpy()
-    covered: Numbers = np.zeros((PARTS, len(run.events.rows.devices)), dtype=np.int64)
-    np.add.at(covered, (part, open_times.group[is_open]), open_times.length[is_open])
-    return covered
 
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
@@ -354,28 +281,31 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         there, back = (
             self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
         )
-        moved = Number("bytes to the device", there.total("bytes"), "bytes")
-        returned = Number("bytes to the host", back.total("bytes"), "bytes")
-        to_device = Number("time of migrations to the device", there.cost, "ns")
-        to_host = Number("time of migrations to the host", back.cost, "ns")
-        total = moved.value + returned.value
-        less = Number(
-            "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(total, 1), "0 to 1"
+        moved, returned = there.total("bytes"), back.total("bytes")
+        fewer = min(moved, returned) / max(moved + returned, 1)
+        of_devices = pl.col("device").is_in(devices)
+        faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
+        faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
+        handled = int(together(faults)["cost"].sum())
+        finding = self.finding(
+            losses,
+            number=losses.occurrences,
+            moved=moved,
+            returned=returned,
+            fewer=fewer,
+            to_device=there.cost,
+            to_host=back.cost,
+            size=str(Number("", (moved + returned) / losses.occurrences, "bytes")),
+            turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
+            faults=faults.height,
+            handled=handled,
         )
-        number = Number("migrations", losses.occurrences)
-        text = (
-            f"{number} migrations {losses} bring {moved} of unified memory to the device in {to_device}, and {returned} to the "
-            f"host in {to_host}, {Number('', total / number.value, 'bytes')} each"
-            + (": pages migrate back and forth" if less.value >= self.both_ways.value else "")
-        )
-        waits = evidence.run.measured(FaultTimes)
-        faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
-        handled = Number("time in which these are handled", int(waits.handled[devices].sum()), "ns")
-        numbers = (number, moved, returned, less, to_device, to_host, faults, handled)
-        if not faults.value:
-            text += "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
-            return Finding(text, losses, numbers, is_bound=False)
-        waiting = losses.with_costs(lambda loss: int(waits.waited[:, loss.index].sum()))
-        # Devices that wait in the same part of the run wait together.
-        together = int(waits.waited[:, devices].max(axis=1).sum())
-        return Finding(f"{text}; page faults of kernels are handled for {handled}", waiting, numbers, wall=together)
+        if faults.is_empty():
+            unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+            return replace(finding, text=finding.text + unknown, is_bound=False)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(of_devices & pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        edges = pl.col(faults.columns).cast(pl.Int64)
+        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
+        waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
+        text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
+        return replace(finding, text=text, losses=waiting)

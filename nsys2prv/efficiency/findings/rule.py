@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold, Worst
+from nsys2prv.efficiency.findings.finding import PARTS, SHARE, Finding, Loss, Losses, Number, Threshold, Worst
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
@@ -297,10 +298,18 @@ NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def _read_texts() -> Mapping[str, Mapping[str, str]]:
+def _read_texts() -> Mapping[str, Mapping[str, Any]]:
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.read_string((resources.files(__package__) / "rules.ini").read_text(encoding="utf-8"))
-    return {kind: {name: " ".join(text.split()) for name, text in parser[kind].items()} for kind in parser.sections()}
+    return {
+        kind: {name: _numbers_of(text) if name == "numbers" else " ".join(text.split()) for name, text in parser[kind].items()}
+        for kind in parser.sections()
+    }
+
+
+def _numbers_of(text: str) -> Mapping[str, tuple[str, str]]:
+    """From lines `name: what it is [unit]`."""
+    return {name: (what, unit) for name, what, unit in re.findall(r"(\w+): (.*?)(?: \[(.*)\])?$", text, re.MULTILINE)}
 
 
 _TEXTS = _read_texts()
@@ -316,6 +325,8 @@ class FindingRule:
         Its name for programs and for people, and what it looks for.
     needs
         What must be recorded; without it the rule can't decide.
+    seen, numbers
+        The text of a finding, with names of values in braces; what the values are that it is based on, and their units.
     cost
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
@@ -335,6 +346,8 @@ class FindingRule:
     kind: str
     title: str
     sees: str
+    seen: str
+    numbers: Mapping[str, tuple[str, str]]
     needs: Sequence[Need]
     cost: str = "sum of the gaps, without the time in allocation calls"
     view: str
@@ -380,6 +393,21 @@ class FindingRule:
         """The finding of devices whose losses count."""
         raise NotImplementedError
 
+    def finding(
+        self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, **values: float | str | None
+    ) -> Finding:
+        """A finding with the text `seen` of the rule, into which values are filled, and with `numbers`, as far as there are
+        values for them, and `also` behind them."""
+        numbers = {
+            name: Number(what, value, unit)
+            for name, (what, unit) in self.numbers.items()
+            if (value := values.get(name)) is not None and not isinstance(value, str)
+        }
+        return Finding(self.seen.format(devices=losses, **{**values, **numbers}), losses, [*numbers.values(), *also], wall)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+        """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""
+
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """What the graph of the run is without the finding, for the time by which the run would be shorter; None: that is not
         known, and the critical path bounds it."""
@@ -392,6 +420,8 @@ class GapRule(FindingRule):
     ----------
     worst
         Which gaps to look at.
+    of_host
+        The launching thread does something of its own in the gaps: where in the program that is.
     removed
         The graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for devices
         that end in them; what the thread does after them stays.
@@ -399,13 +429,29 @@ class GapRule(FindingRule):
 
     needs = (CUDA_CALLS,)
     worst: Worst = "part"
+    of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
 
     def losses(self, evidence: Evidence) -> Losses:
         """What its gaps cost on each device."""
         return evidence.gaps.losses(self.kind, worst=self.worst)
 
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """The text with number, mean and longest of the gaps, with sums of its cause, and with `values`."""
+        gaps = {"gaps": losses.occurrences, "mean": losses.cost / losses.occurrences}
+        sums = {name: losses.total(name) for name in self.gap_cause.sums} if self.gap_cause else {}
+        shares = {name: total / losses.cost for name, total in sums.items() if self.numbers.get(name, ("", ""))[1] == SHARE}
+        values = {**gaps, "longest": max(loss.longest for loss in losses), **sums, **shares, **self.values(losses, evidence)}
+        return self.finding(losses, (), None, **values)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
+        """Its gaps, where the launching thread does something of its own."""
+        return evidence.gaps.of_kind(self.kind, finding.losses.indices) if self.of_host else None
+
+    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+        """Further numbers and texts that are filled into the text of the finding."""
+        return {}
+
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without the gaps of the devices of the finding."""
-        gaps = evidence.gaps.of_kind(self.kind, finding.losses.indices)
-        return None if gaps is None else Without(self.removed(built, gaps))
+        return Without(self.removed(built, evidence.gaps.of_kind(self.kind, finding.losses.indices)))

@@ -116,9 +116,8 @@ CRITICAL_PATH_TOTALS = Table(
         Column.count("segments", "its segments"),
     ),
     when="the critical path",
-    order=600,
     page=OnPage("path", cells=4_000),
-    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share"), place=80),
+    console=OnConsole(("by", ("name", "critical path"), "total_ns", "share")),
 )
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",
@@ -392,7 +391,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return replayed_length(built, replay(built.graph, ideal)), []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
     lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
-    between = f". With an ideal network the window takes {' to '.join(lengths)}" if lengths else ""
+    between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
 
 

@@ -140,7 +140,6 @@ ABSENT_TIME = Table(
     (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
      *_PARTS_OF_TIME,
      Column.ns("off_cpu_ns", "`starved_off_cpu_ns`; null where scheduling was not recorded")),
-    order=500,
     page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
         "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",
         "copy_ns", "queued_ns", "undecided_ns", "shut_down_ns"), worst_first="absent_ns"),
@@ -266,26 +265,25 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
         return dict(tables)
     changed = dict(tables)
     is_doubted = pl.col("device").is_in(list(devices))
-    undecided = "undecided_ns"
-    for table, total, columns, undivided in (
-        *((table, "absent_ns", PART_COLUMNS, undecided) for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
-        (ABSENT_STRETCHES, "length_ns", PART_COLUMNS, undecided),
-        (GAPS, "total_ns", CAUSE_COLUMNS, UNKNOWN_COLUMN),
-        (LONGEST_GAPS, "length_ns", CAUSE_COLUMNS, UNKNOWN_COLUMN),
+    for table, total in (
+        *((table, "absent_ns") for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
+        *((table, "length_ns") for table in (ABSENT_STRETCHES, LONGEST_GAPS)),
+        (GAPS, "total_ns"),
     ):
+        columns, undivided = (
+            (PART_COLUMNS, "undecided_ns") if "undecided_ns" in table.schema else (CAUSE_COLUMNS, UNKNOWN_COLUMN)
+        )
         # The total is in one of the columns.
         changed[table.name] = tables[table.name].with_columns(
             pl.when(is_doubted).then(pl.col(total) if name == undivided else 0).otherwise(name).alias(name) for name in columns
         )
-    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(
-        pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
-    )
+    off_cpu = pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
+    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(off_cpu)
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
-    of_parts = tables[ABSENT_PARTS.name]
     texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(CONTRADICTED)}
-    sums = (pl.col("count", "total_ns").sum(), pl.col("longest_ns").max())
-    doubted = of_parts.filter(is_doubted).group_by("device", maintain_order=True).agg(*sums).with_columns(**texts)
-    of_all = pl.concat([of_parts.filter(~is_doubted), doubted.select(of_parts.columns)])
-    changed[ABSENT_PARTS.name] = of_all.sort("total_ns", descending=True, maintain_order=True)
+    named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
+    sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
+    of_parts = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
+    changed[ABSENT_PARTS.name] = of_parts.sort("total_ns", descending=True, maintain_order=True)
     return changed

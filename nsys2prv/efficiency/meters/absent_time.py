@@ -18,7 +18,7 @@ from nsys2prv.efficiency.intervals import NONE, expanded, search
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.absent_pieces import PiecesOfGaps
+from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -38,12 +38,12 @@ _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (host_states.COMMUNICATOR, host_states.CONTEXT, *host_states.WAITING)]
-_IS_IDLE = (pl.col("nccl") == NONE) & (pl.col("copy") == NONE)
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
 _FUNCTION_KEY = ["thread", "part", "function", "module"]
+_TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtype=pl.String)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -92,7 +92,7 @@ class AbsentTime(Measurement):
             parts.ABSENT_REGIONS: self._longest_regions(),
             parts.ABSENT_ITERATIONS: self._of_windows(self.iterations.head(parts.MOST_ITERATION_ROWS)),
             parts.ABSENT_PARTS: self._details(),
-            parts.ABSENT_CALLS: self._host_rows("call", "part").with_columns(part=_titles("part")),
+            parts.ABSENT_CALLS: self._host_rows("call", "part").with_columns(part=_TITLE),
             parts.ABSENT_FUNCTIONS: self._functions(),
             parts.ABSENT_STRETCHES: self._longest_gaps(),
         }
@@ -103,15 +103,12 @@ class AbsentTime(Measurement):
     def _by_device(self) -> pl.DataFrame:
         """Columns of the table `absent_time`."""
         run, rows = self.run, self.run.events.rows
-        is_scheduled = np.isin(np.arange(len(rows.tasks)), rows.task[run.callers[run.is_scheduled]])
-        tasks = [list(rows.tasks_of_device.get(device, ())) for device in range(len(rows.devices))]
+        scheduled = np.unique(rows.task[run.callers[run.is_scheduled]])
+        users = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
         devices = pl.DataFrame(
-            {
-                "device": pl.Series(np.arange(len(tasks)), dtype=pl.Int32),
-                "elapsed": pl.Series(np.full(len(tasks), run.events.length), dtype=pl.Int64),
-                "is_scheduled": pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks], dtype=pl.Boolean),
-            }
-        )
+            {"device": range(len(users)), "is_scheduled": [bool(np.isin(scheduled, tasks).any()) for tasks in users]},
+            schema={"device": pl.Int32, "is_scheduled": pl.Boolean},
+        ).with_columns(elapsed=pl.lit(run.events.length, pl.Int64))
         frame = _with_totals(_by_columns(self.by_part, devices, "device"))
         off_cpu = pl.when("is_scheduled").then("starved_off_cpu_ns")
         return frame.with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
@@ -124,7 +121,7 @@ class AbsentTime(Measurement):
         by_slot = self.regions.group_by("slot").agg(pl.col("elapsed").sum())
         longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
         regions = self.regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
-        names = _named_ranges(self.run).names if regions.height else []
+        names = NamedRanges(self.run.events, self.run.options.regions or ()).names if regions.height else []
         texts = pl.DataFrame(names, schema={"region": pl.String, "domain": pl.String}, orient="row")
         return self._of_windows(regions).with_columns(texts[regions["slot"].to_numpy()])
 
@@ -147,7 +144,7 @@ class AbsentTime(Measurement):
             .group_by("device", "part", detail=text)
             .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
             .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
-            .with_columns(device=run.device_names(pl.col("device")), part=_titles("part"))
+            .with_columns(device=run.device_names(pl.col("device")), part=_TITLE)
         )
 
     def _host_rows(self, name: str, *key: str) -> pl.DataFrame:
@@ -173,7 +170,7 @@ class AbsentTime(Measurement):
             for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
         }
         share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_titles("part"), share=share)
+        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_TITLE, share=share)
 
     def _longest_gaps(self) -> pl.DataFrame:
         """Columns of the table `absent_stretches`."""
@@ -196,7 +193,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     computing = run.on_devices.where(run.on_devices.counts[KERNEL] > 0)
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy())
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
-    iterations, regions, samples = _iterations(run), _regions(run), _samples(run)
+    windows, samples = {"iterations": _iterations(run), "regions": _regions(run)}, _samples(run)
     sums: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
@@ -205,10 +202,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
             {
                 **_sums_of_pieces(run, ordered),
                 **_sums_of_threads(run, starved),
-                "by_function": _functions(samples, starved.filter(_IS_IDLE)),
+                "by_function": _functions(samples, starved.filter(IS_IDLE)),
                 "longest": _longest(block, pieces),
-                "iterations": _in_windows(ordered, iterations),
-                "regions": _in_windows(ordered, regions),
+                **{name: _in_windows(ordered, of_slots) for name, of_slots in windows.items()},
             }
         )
     frames = {name: pl.concat(block[name] for block in sums) for name in sums[0]}
@@ -218,9 +214,10 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
         "by_host": frames["by_host"].group_by(_HOST_KEY).sum(),
         "by_function": frames["by_function"].group_by(_FUNCTION_KEY).sum(),
         "longest": longest_of(frames["longest"], parts.MOST_STRETCHES),
-        "iterations": _by_slot(frames["iterations"], iterations),
-        "regions": _by_slot(frames["regions"], regions),
     }
+    for name, of_slots in windows.items():
+        lengths = of_slots.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
+        frames[name] = _by_columns(frames[name], lengths, "slot", "device").sort("slot", "device")
     starved = frames.pop("starved_beside_nccl")
     return AbsentTime(run=run, starved_beside_nccl=starved if starved.height <= MOST_STARVED else None, **frames)
 
@@ -251,7 +248,7 @@ def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """`by_host`, `of_hosts` and `starved_beside_nccl`, as of `AbsentTime`."""
     beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
-    starved = starved.filter(_IS_IDLE & (pl.col("part") != "start_up"))
+    starved = starved.filter(IS_IDLE & (pl.col("part") != "start_up"))
     names = [
         events.select(
             pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
@@ -311,12 +308,6 @@ def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return cut.group_by("slot", "device", "part").agg(pl.col("total").sum())
 
 
-def _by_slot(sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Sums of `_in_windows` as columns `slot`, `device`, `elapsed` (ns in windows), and PART_COLUMNS, sorted."""
-    lengths = windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
-    return _by_columns(sums, lengths, "slot", "device").sort("slot", "device")
-
-
 def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:
     """Rows with PART_COLUMNS from sums (`part`, `total`, ns), by a key."""
     of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in PARTS]
@@ -348,14 +339,11 @@ def _regions(run: MeasuredRun) -> pl.DataFrame:
     do not overlap."""
     if not run.options.regions:
         return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
-    ranges = run.frame(RANGES).join(_named_ranges(run).slots, on=["number", "value"], how="inner")
+    slots = NamedRanges(run.events, run.options.regions).slots
+    ranges = run.frame(RANGES).join(slots, on=["number", "value"], how="inner")
     task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
     of_tasks = ranges.select("slot", "end", task=task, begin="start")
     return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
-
-
-def _named_ranges(run: MeasuredRun) -> NamedRanges:
-    return NamedRanges(run.events, run.options.regions or ())
 
 
 def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -372,7 +360,3 @@ def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
     totals = sums.with_columns(elapsed_ns=pl.col("elapsed"), absent_ns=pl.sum_horizontal(PART_COLUMNS))
     share = pl.when(pl.col("elapsed_ns") > 0).then(pl.col("absent_ns") / pl.col("elapsed_ns"))
     return totals.with_columns(compute_ns=pl.col("elapsed_ns") - pl.col("absent_ns"), absent_share=share)
-
-
-def _titles(part: str) -> pl.Expr:
-    return pl.col(part).cast(pl.String).replace_strict(parts.TITLES, return_dtype=pl.String)

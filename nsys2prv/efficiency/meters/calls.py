@@ -33,7 +33,6 @@ MEMORY_OPERATIONS = Table(
         Column.rate("bandwidth", "bytes / sum of durations"),
     ),
     when="copies or memsets",
-    order=650,
     page=OnPage("memory", worst_first="total_ns"),
     console=OnConsole(("operation", ("source", "from"), ("destination", "to"), ("from_bytes", "sizes from"), "count",
         ("bytes", "sum"), "total_ns", "bandwidth"), spare=("destination", "count", "bytes")),
@@ -56,9 +55,8 @@ CUDA_CALLS = Table(
         *_DURATIONS,
     ),
     when="CUDA API calls",
-    order=660,
     page=OnPage("gaps"),
-    console=OnConsole((("call", "CUDA call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
+    console=OnConsole((("call", "CUDA call"), "count", "total_ns", "mean_ns", ("max_ns", "longest"))),
 )
 MPI_CALLS = Table(
     "mpi_calls",
@@ -78,7 +76,7 @@ MPI_CALLS = Table(
     when="MPI calls",
     page=OnPage("communication", columns=("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns",
         "maximum_task")),
-    console=OnConsole((("call", "MPI call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
+    console=OnConsole((("call", "MPI call"), "count", "total_ns", "mean_ns", ("max_ns", "longest"))),
 )  # fmt: skip
 OS_CALLS = Table(
     "os_calls",
@@ -96,7 +94,7 @@ OS_CALLS = Table(
     when="calls of the OS runtime (`nsys profile --trace=osrt`)",
     is_later=True,
     page=OnPage("gaps"),
-    console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70,
+    console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")),
         of_hosts=True),
 )  # fmt: skip
 

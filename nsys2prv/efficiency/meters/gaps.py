@@ -48,7 +48,6 @@ GAPS = Table(
         Column.ns("total_ns", "sum of lengths"),
         *_CAUSES,
     ),
-    order=550,
     page=OnPage("gaps", columns=("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "computing_ns", "off_cpu_ns",
         "launch_ns", "synchronization_ns", "mpi_ns", "unknown_ns"), worst_first="total_ns", cells=8_000),
 )  # fmt: skip
@@ -69,7 +68,7 @@ LONGEST_GAPS = Table(
     ),
     page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "computing_ns",
         "off_cpu_ns", "synchronization_ns", "mpi_ns")),
-    console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until")), place=90),
+    console=OnConsole((("device", "gap on"), ("begin_ns", "at"), "length_ns", ("after", "until"))),
 )  # fmt: skip
 
 
@@ -106,7 +105,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
         return -threads_that_launched(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
 
     following = _operation_at(run, "start", group, end, order, can_end)
-    launch = np.where(following == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[following])
+    launch = np.append(run.launch_of, NO_LAUNCH)[following]
     return pl.DataFrame(
         {
             "device": group.astype(np.int32),
@@ -121,8 +120,10 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
 
 def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
     """Places of the callers that launched operations; UNKNOWN, also for the place NONE."""
-    launch = np.where(places == NONE, NO_LAUNCH, np.append(run.launch_of, NO_LAUNCH)[places])
-    return np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)[launch]
+    # NONE and NO_LAUNCH are the last place.
+    callers: Numbers = np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)
+    launch: Numbers = np.append(run.launch_of, NO_LAUNCH)[places]
+    return callers[launch]
 
 
 def _places(places: Numbers) -> pl.Series:

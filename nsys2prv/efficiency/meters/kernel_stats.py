@@ -43,8 +43,7 @@ FAMILIES = Table(
         Column.share("share", "of the sum of durations of all kernels"),
     ),
     when="kernels",
-    order=310,
-    page=OnPage("kernels", place=2),
+    page=OnPage("kernels"),
     console=OnConsole((("family", "kernels"), "count", "total_ns", "mean_ns", "share"), spare=("count",)),
 )
 KERNELS = Table(
@@ -69,8 +68,7 @@ KERNELS = Table(
         Column.share("avg_max", "mean over devices of their mean duration / the largest of these; null on one device"),
     ),
     when="kernels",
-    order=320,
-    page=OnPage("kernels", place=1, columns=("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns",
+    page=OnPage("kernels", columns=("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns",
         "max_ns", "modes", "avg_max")),
     console=OnConsole(("kernel", "count", "total_ns", "median_ns", "p95_ns", "modes", "share"), spare=("modes", "median_ns")),
 )  # fmt: skip
@@ -87,7 +85,6 @@ KERNEL_DEVICES = Table(
         Column.ns("median_ns", "median"),
     ),
     when="kernels",
-    order=330,
     page=OnPage("kernels", cells=8_000),
 )
 KERNEL_HISTOGRAMS = Table(
@@ -118,7 +115,7 @@ KERNEL_MODES = Table(
         Column.share("share", "of all executions of the kernel"),
     ),
     when="a kernel with two modes or more",
-    page=OnPage("kernels", place=3),
+    page=OnPage("kernels"),
 )
 
 TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)

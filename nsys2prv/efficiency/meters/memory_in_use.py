@@ -44,7 +44,6 @@ MEMORY_IN_USE = Table(
     ),
     when="`nsys profile --cuda-memory-usage=true`",
     is_later=True,
-    order=450,
     page=OnPage("memory", worst_first="peak_bytes"),
 )  # fmt: skip
 MEMORY_BINS = Table(

@@ -55,10 +55,9 @@ NCCL_EXPOSURE = Table(
     ),
     when="NCCL kernels",
     is_later=True,
-    order=710,
-    page=OnPage("communication", place=1, worst_first="exposed_ns"),
+    page=OnPage("communication", worst_first="exposed_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
-        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")), place=60,
+        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")),
         spare=("overlapped_blocking_ns", "placement", "blocking_ns")),
 )  # fmt: skip
 

@@ -6,7 +6,8 @@ from the name of the kernel.
 
 A difference of times of two ranks counts only where it is larger than their clocks can be wrong against each other; the rest is
 not decidable. Durations are of one clock each. They split the residence of a rank in a collective into transfer, which is the
-duration of the rank that was in it for the shortest time, and waiting, which is the rest.
+duration of the rank that was in it for the shortest time, and waiting, which is the rest. A rank that is late by its start has
+to be in the collective for a shorter time than those that wait for it: where it ends as late as it starts, its clock is wrong.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _OPERATIONS = (
 )
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
+_LEAST_BY_RESIDENCE = 0.5
+"""Part of the waits by starts that durations have to show too; else a clock is wrong."""
 
 # Bytes that a rank moves over its links for each byte of the message, as in nccl-tests, for n ranks. The size that NCCL
 # reports for a gather or a scatter of all ranks is that of one rank's part: n - 1 such parts are moved.
@@ -72,10 +75,9 @@ NCCL_OPERATIONS = Table(
         Column.rate("bus_bandwidth", "best bandwidth x the factor of nccl-tests for the operation; null without size or ranks"),
     ),
     when="NCCL kernels",
-    order=700,
-    page=OnPage("communication", place=2, worst_first="total_ns"),
+    page=OnPage("communication", worst_first="total_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth", "bus_bandwidth"),
-        place=60, spare=("bandwidth", "count")),
+        spare=("bandwidth", "count")),
 )  # fmt: skip
 
 MOST_COLLECTIVES = 200
@@ -108,10 +110,9 @@ NCCL_WAITS = Table(
         Column.mean_ns("margin_ns", "how far starts of two ranks can be wrong against each other, median; null when not known"),
     ),
     when="NCCL collectives of two devices or more",
-    order=720,
-    page=OnPage("communication", place=5),
+    page=OnPage("communication"),
     console=OnConsole(("communicator", "collectives", ("residence_ns", "time in them"), "transfer_ns", ("waiting_ns", "rest"),
-        "waited_ns", ("undecided_ns", "not decidable")), place=60, spare=("waiting_ns", "collectives")),
+        "waited_ns", ("undecided_ns", "not decidable")), spare=("waiting_ns", "collectives")),
 )  # fmt: skip
 NCCL_STRAGGLERS = Table(
     "nccl_stragglers",
@@ -131,11 +132,12 @@ NCCL_STRAGGLERS = Table(
         *_RESIDENCE,
         Column.ns("late_start_ns", "start skew: sum of how much later than the first rank it starts, likewise"),
         Column.ns("late_end_ns", "late completion: sum of how much later than the first rank it ends, likewise"),
+        Column.count("rank", "rank of the task; null when it has none"),
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=6, worst_first="caused_ns"),
+    page=OnPage("communication", worst_first="caused_ns"),
     console=OnConsole(("task", "collectives", "decided", "last", "waited_ns", ("caused_ns", "others waited"),
-        ("undecided_ns", "not decidable")), place=60, spare=("decided", "waited_ns")),
+        ("undecided_ns", "not decidable")), spare=("decided", "waited_ns")),
 )  # fmt: skip
 NCCL_COLLECTIVES = Table(
     "nccl_collectives",
@@ -157,7 +159,7 @@ NCCL_COLLECTIVES = Table(
         *_RESIDENCE,
     ),
     when="NCCL collectives of two devices or more",
-    page=OnPage("communication", place=7),
+    page=OnPage("communication"),
 )
 
 TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
@@ -213,10 +215,12 @@ class Nccl(Measurement):
         waits, communicator = self.waits, pl.col("communicator_name")
         device = self.run.device_names(pl.col("device"))
         task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
+        ranks = {number: of_task.rank for number, of_task in enumerate(self.run.events.rows.tasks)}
+        rank = pl.col("task").replace_strict(ranks, return_dtype=pl.Int64)
         return {
             NCCL_OPERATIONS: _by_size(self.kernels),
             NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device),
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device, rank=rank),
             NCCL_COLLECTIVES: _longest_waits(waits).with_columns(communicator=communicator, last_task=last_task, device=device),
         }
 
@@ -277,7 +281,8 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     `arrived`: the last start of the collective;
     `residence`, `transfer`, `waiting`: duration, the shortest one of the collective, and the rest, ns;
     `is_decided`: whether it is known who arrived last, `is_last`: whether this rank did;
-    `waited`: to the start of a later rank, 0 where none is surely later, ns;
+    `waited`: to the start of a later rank, 0 where none is surely later, ns; where durations contradict it, of ranks of one
+    clock only;
     `undecided`: by how much longer it may have waited, ns;
     `late_start`, `late_end`: from the start, and the end, of an earlier rank, 0 where none is surely earlier, ns;
     `margin`: the largest error of a difference of two starts of the collective, ns; infinite: not known.
@@ -290,10 +295,16 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     frame = run.clocks.with_margins(frame, "arrived").with_columns(
         transfer=pl.col("residence").min().over(_ID),
         waited=_known_distance(pl.col("start")),
+        waited_on_clock=_known_distance(pl.col("start"), between_clocks=False),
         late_start=_known_distance(-pl.col("start")),
         late_end=_known_distance(-pl.col("end")),
         margin=margin_of_group([_ID]),
     )
+    # Those that wait for the last rank are in the collective for longer than it, by about as much.
+    shortest = pl.col("residence").filter(pl.col("waited") == 0).min()
+    by_residence = (pl.col("residence") - shortest).sum().over(_ID)
+    is_contradicted = by_residence < _LEAST_BY_RESIDENCE * pl.col("waited").sum().over(_ID)
+    frame = frame.with_columns(waited=pl.when(is_contradicted).then("waited_on_clock").otherwise("waited"))
     # To be surely later is transitive: a rank is last if it is the only one that no rank is surely later than.
     # Where ranks are not in the run, all may have waited for them.
     may_be_last = pl.col("waited") == 0
@@ -307,7 +318,7 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     return frame.with_columns(undecided=pl.when("is_decided").then(0).otherwise(undecided.clip(lower_bound=0)))
 
 
-def _known_distance(time: pl.Expr) -> pl.Expr:
+def _known_distance(time: pl.Expr, *, between_clocks: bool = True) -> pl.Expr:
     """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
 
     Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it
@@ -315,7 +326,8 @@ def _known_distance(time: pl.Expr) -> pl.Expr:
     """
     distance = (time.max().over(_ID, GROUP, CLOCK, REPORT) - time).cast(pl.Float64)
     of_report, of_clock = pl.col(OF_REPORT), pl.col(OF_REPORT) + pl.col(OF_CLOCK)
-    for error, key in ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP])):
+    steps = ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP]))
+    for error, key in steps if between_clocks else steps[:1]:
         surely = (time - error).max().over(key)
         latest = pl.when(time - error == surely).then(time).max().over(key)
         distance = pl.when(surely > time + error).then(pl.max_horizontal(distance, latest - time)).otherwise(distance)

@@ -43,9 +43,8 @@ REGIONS = Table(
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
     by_nccl_policy=True,
-    order=220,
-    page=OnPage("regions", place=5, columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
-    console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), place=30, spare=("count",)),
+    page=OnPage("regions", columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
+    console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), spare=("count",)),
 )
 ITERATIONS = Table(
     "iterations",
@@ -70,10 +69,9 @@ ITERATIONS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-    order=240,
-    page=OnPage("regions", place=1, columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
+    page=OnPage("regions", columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
         worst_first="longest_ns", cells=20_000),
-    console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS), place=32,
+    console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS),
         spare=("begin_ns",)),
 )  # fmt: skip
 TASK_ITERATIONS = Table(
@@ -90,8 +88,7 @@ TASK_ITERATIONS = Table(
         Column.number("ratio", "length / median over tasks"),
     ),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
-    order=250,
-    page=OnPage("regions", place=3, worst_first="length_ns", cells=4_000),
+    page=OnPage("regions", worst_first="length_ns", cells=4_000),
 )
 NVTX_TREE = Table(
     "nvtx_tree",
@@ -109,8 +106,7 @@ NVTX_TREE = Table(
     ),
     when="NVTX push/pop ranges",
     is_later=True,
-    order=230,
-    page=OnPage("regions", place=4),
+    page=OnPage("regions"),
 )
 
 

@@ -37,14 +37,13 @@ from nsys2prv.efficiency.result_tables import (
 )
 from nsys2prv.efficiency.run_events import STREAM
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True, order=10)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
 
 NODES = Table(
     "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True,
-    order=100,
-    page=OnPage("devices-and-hosts", place=1, columns=("node", "devices", EFFICIENCY_COLUMNS),
+    page=OnPage("devices-and-hosts", columns=("node", "devices", EFFICIENCY_COLUMNS),
         worst_first="device_parallel_efficiency", lowest_first=True),
-    console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency"), place=20),
+    console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency")),
 )  # fmt: skip
 
 DEVICES = Table(
@@ -78,9 +77,9 @@ DEVICES = Table(
         Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
     by_nccl_policy=True,
-    page=OnPage("devices-and-hosts", place=2, columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
+    page=OnPage("devices-and-hosts", columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
         "useful_share", "active_share", "nccl_alone_ns", "memory_alone_ns"), worst_first="useful_ns", lowest_first=True),
-    console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share"), place=20),
+    console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share")),
 )  # fmt: skip
 
 TASKS = Table(
@@ -107,7 +106,7 @@ TASKS = Table(
     page=OnPage("devices-and-hosts", columns=("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns",
         "mpi_ns"), worst_first="useful_ns", lowest_first=True),
     console=OnConsole((("task", "process"), "threads", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
-        ("os_ns", "OS calls")), place=10, of_hosts=True),
+        ("os_ns", "OS calls")), of_hosts=True),
 )  # fmt: skip
 
 USEFUL_TIME = Table(
@@ -126,7 +125,7 @@ USEFUL_TIME = Table(
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
     by_nccl_policy=True,
-    page=OnPage("devices-and-hosts", place=3),
+    page=OnPage("devices-and-hosts"),
 )
 
 THREADS = Table(
@@ -143,7 +142,7 @@ THREADS = Table(
     ),
     page=OnPage("devices-and-hosts", cells=8_000),
     console=OnConsole((("task", "process"), "thread", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
-        ("os_ns", "OS calls")), place=10, of_hosts=True, longer_than="tasks"),
+        ("os_ns", "OS calls")), of_hosts=True, longer_than="tasks"),
 )  # fmt: skip
 
 OVERLAP = Table(
@@ -158,8 +157,7 @@ OVERLAP = Table(
         Column.share("of_trace", "share of the window"),
     ),
     when="NCCL kernels",
-    order=300,
-    page=OnPage("communication", place=4, cells=8_000),
+    page=OnPage("communication", cells=8_000),
 )
 _SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
 
@@ -169,7 +167,7 @@ OVERLAP_SUMMARY = Table(
     "one number of kernels at once, and one base",
     (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
     when="NCCL kernels",
-    page=OnPage("communication", place=3),
+    page=OnPage("communication"),
     console=OnConsole((("kernels", "kernels at once"), ("base", "of"), "average", "maximum", "minimum", "deviation"),
         spare=("deviation", "minimum")),
 )  # fmt: skip
@@ -186,7 +184,6 @@ BINS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-    order=210,
     page=OnPage("regions", columns=("bin", "begin_ns", "end_ns", EFFICIENCY_COLUMNS)),
 )
 
@@ -224,10 +221,9 @@ WINDOWS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-    order=200,
-    page=OnPage("regions", place=2, columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
+    page=OnPage("regions", columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
     console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
-        EFFICIENCY_COLUMNS), place=31, spare=("share",)),
+        EFFICIENCY_COLUMNS), spare=("share",)),
 )  # fmt: skip
 
 

@@ -36,7 +36,6 @@ SAMPLED_KERNELS = Table(
         Column.ns("time_ns", "sum of durations of its executions"),
     ),
     when="sampled GPU metrics",
-    order=400,
     page=OnPage("metrics", cells=8_000),
 )
 SAMPLED_SUMMARY = Table(
@@ -53,7 +52,7 @@ SAMPLED_SUMMARY = Table(
         *SPREAD,
     ),
     when="sampled GPU metrics",
-    page=OnPage("metrics", place=1, columns=("metric", "level", "name", "samples", "weighted", "maximum", "minimum",
+    page=OnPage("metrics", columns=("metric", "level", "name", "samples", "weighted", "maximum", "minimum",
         "avg_max")),
 )  # fmt: skip
 SAMPLED_BINS = Table(

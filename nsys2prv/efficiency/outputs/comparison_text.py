@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -37,7 +37,7 @@ class Section:
     """A table of texts, with headings, where letters of runs have their labels behind them.
 
     The first columns, as many as `names`, are words, the others numbers; the last of the words may be foreign, which are names
-    from the reports. A detail is long and can be folded. `narrower` is the same with less in it, for a narrow terminal.
+    from the reports. A detail is long and can be folded. A narrow terminal shows as many columns as `least`; 0: all.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Section:
     names: int = 1
     is_foreign: bool = False
     is_detail: bool = False
-    narrower: Section | None = None
+    least: int = 0
 
 
 def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> Iterator[Section]:
@@ -54,8 +54,10 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
     headings = [f"{run['run']} {short(run['label'], _LONGEST_HEADING)}" for run in head["runs"]]
-    yield Section("", ["", *headings], [*_sizes(runs), *_trees(tables["metrics"], names), *_scaling(runs)])
-    yield from _wall_time(tables["wall_time"], names, f"Wall time by cause, {wall_time_title(runs)}")
+    yield Section("", ["", *headings], [*size_cells(runs), *_trees(tables["metrics"], names), *scaling_cells(runs)])
+    if cells := _wall_time(tables["wall_time"]):
+        columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
+        yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
         changes = tables["changes"].filter(pl.col("run") == run).head(rows)
         cells = [
@@ -67,10 +69,8 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
         if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
-            columns = ["mean duration", *names]
-            means = Section(title, columns, [row[: len(columns)] for row in cells], is_foreign=True, is_detail=True)
-            scalability = [f"scalability {run}" for run in names[1:]]
-            yield replace(means, columns=[*columns, *scalability], rows=cells, narrower=means)
+            columns = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
+            yield Section(title, columns, cells, is_foreign=True, is_detail=True, least=1 + len(names))
 
 
 def named(run: Mapping[str, Any]) -> str:
@@ -126,19 +126,13 @@ def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
     return wall.filter(pl.col("value_ns").max().over("part") > _LEAST_SHARE * total.max())
 
 
-def _wall_time(wall: pl.DataFrame, names: Sequence[str], title: str) -> Iterator[Section]:
+def _wall_time(wall: pl.DataFrame) -> list[list[str]]:
     """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
-    columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
-    cells, with_shares = [], []
+    cells = []
     for (cause, _), rows in shown_wall_time(wall).partition_by("title", "part", maintain_order=True, as_dict=True).items():
-        values, differences = list(map(time, rows["value_ns"])), list(map(signed_time, rows["difference_ns"][1:]))
-        shares = [f"{value} {percent(share):>7}" for value, share in zip(values, rows["share"], strict=True)]
-        cells.append([str(cause), *values, *differences])
-        with_shares.append([str(cause), *shares, *differences])
-    if cells:
-        size = 1 + len(names)
-        narrowest = Section(title, columns[:size], [row[:size] for row in cells])
-        yield Section(title, columns, with_shares, narrower=Section(title, columns, cells, narrower=narrowest))
+        shares = [f"{time(value)} {percent(share):>7}" for value, share in rows.select("value_ns", "share").iter_rows()]
+        cells.append([str(cause), *shares, *map(signed_time, rows["difference_ns"][1:])])
+    return cells
 
 
 def signed_time(nanoseconds: float) -> str:
@@ -150,26 +144,18 @@ def signed_time(nanoseconds: float) -> str:
     return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
 
 
-def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
-    """Rows of sizes and times: their titles, columns of `runs` and forms."""
-    gpus = {"GPUs": ("devices", "{:,}".format)}
+def size_cells(runs: pl.DataFrame) -> list[list[str]]:
+    """Rows of devices or processes, times and iterations: a title, and a text for each run."""
+    rows: dict[str, tuple[str, Callable[[float], str]]] = {"time": ("elapsed_ns", time)}
     if runs["per"][0] == GPU:
-        return {**gpus, "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
-    outside = {"time outside of MPI": ("host_useful_ns", time)}
-    return {
-        **(gpus if (runs["devices"] > 0).any() else {}),
-        "processes": ("processes", "{:,}".format),
-        "host threads": ("threads", "{:,}".format),
-        "time": ("elapsed_ns", time),
-        **(outside if runs["mpi_parallel_efficiency"].null_count() == 0 else {}),
-    }
-
-
-def _sizes(runs: pl.DataFrame) -> list[list[str]]:
-    """Devices or processes, times and iterations of each run."""
-    rows = size_rows(runs)
-    if runs["iteration_ns"].count() and runs["per"][0] == GPU:
-        rows |= {"iterations": ("iterations", "{:,}".format), "  mean length": ("iteration_ns", time)}
+        rows = {"GPUs": ("devices", "{:,}".format), **rows, "useful time": ("useful_ns", time)}
+        if runs["iteration_ns"].count():
+            rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
+    else:
+        counts = {"processes": ("processes", "{:,}".format), "host threads": ("threads", "{:,}".format)}
+        rows = {**({"GPUs": ("devices", "{:,}".format)} if (runs["devices"] > 0).any() else {}), **counts, **rows}
+        if runs["mpi_parallel_efficiency"].null_count() == 0:
+            rows["time outside of MPI"] = ("host_useful_ns", time)
     return [
         [title, *("-" if value is None else form(value) for value in runs[column])] for title, (column, form) in rows.items()
     ]
@@ -183,33 +169,28 @@ def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
     return body
 
 
-def scaling_rows(runs: pl.DataFrame) -> dict[str, str]:
-    """Columns of `runs` that say how the runs scale, and their titles: those that have a meaning for this kind of scaling."""
-    per = ", per iteration" if "iteration" in runs["basis"] else ""
-    speedup = {"speedup": f"speedup{per}"}
-    if not runs["useful_scalability"].count():
-        return speedup
-    if runs["size"].n_unique() == 1:
-        # Not of several sizes: both kinds of scaling are the same.
-        return {**speedup, "scalability": "change of useful time (A / run)", "global_efficiency": "global efficiency"}
-    if ScalingKind.WEAK.value in runs["scaling"]:
-        return {
+def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
+    """Rows that say how runs scale, those with a meaning for this kind of scaling: a title, and a text for each run."""
+    per, size = ", per iteration" if "iteration" in runs["basis"] else "", runs["per"][0]
+    rows = {"speedup": f"speedup{per}"}
+    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    if is_scaled and ScalingKind.WEAK.value in runs["scaling"]:
+        rows = {
             "scaling_efficiency": f"weak scaling efficiency (time of A / time{per})",
-            "scalability": f"  scalability of useful time per {'device' if runs['per'][0] == GPU else PROCESS}",
+            "scalability": f"  scalability of useful time per {'device' if size == GPU else PROCESS}",
             "global_efficiency_per_device": "  global efficiency",
         }
-    return {
-        **speedup,
-        "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(runs['per'][0])})",
-        "scalability": "  scalability of useful time",
-        "global_efficiency": "  global efficiency",
-    }
-
-
-def _scaling(runs: pl.DataFrame) -> list[list[str]]:
-    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    elif is_scaled:
+        rows |= {
+            "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(size)})",
+            "scalability": "  scalability of useful time",
+            "global_efficiency": "  global efficiency",
+        }
+    elif runs["useful_scalability"].count():
+        # Not of several sizes: both kinds of scaling are the same.
+        rows |= {"scalability": "change of useful time (A / run)", "global_efficiency": "global efficiency"}
     kinds = [["scaling", *runs["scaling"]]] if is_scaled else []
-    return [*kinds, *([title, *map(_factor, runs[column])] for column, title in scaling_rows(runs).items())]
+    return [*kinds, *([title, *map(_factor, runs[column])] for column, title in rows.items())]
 
 
 def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
@@ -247,9 +228,10 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
         lines += ["", *wrapped_lines([head["not_compared"]], width)]
     for section in comparison_sections(head, tables, rows):
         words = frozenset(range(section.names))
-        while section.narrower is not None and is_too_wide(section.columns, section.rows, words, width):
-            section = section.narrower
-        lines += ["", *([section.title] if section.title else []), *grid(section.columns, section.rows, words, width)]
+        is_narrow = section.least and is_too_wide(section.columns, section.rows, words, width)
+        shown = slice(section.least if is_narrow else None)
+        cells = [row[shown] for row in section.rows]
+        lines += ["", *([section.title] if section.title else []), *grid(section.columns[shown], cells, words, width)]
     if tables["gate"].height:
         results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
         lines += ["", "Gate", *wrapped_lines(results, width)]

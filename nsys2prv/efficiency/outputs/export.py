@@ -27,7 +27,7 @@ _TALP = re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL)
 """How earlier outputs begin."""
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
-_PLACE = "another place"
+_PLACE, _NO_PERMISSION = "another place", "there is no permission to write in {}"
 _DLB_VERSION = "3.6.0"
 """Version of the format of TALP."""
 _OF_RUN = "Global"
@@ -43,14 +43,12 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, str | None]:
     """Each table that has rows as `TABLE.csv` of a folder; None for the others, so that tables of earlier runs are removed."""
-    files: dict[Path, str | None] = {}
-    for name, table in tables.items():
-        path = folder / f"{name}.csv"
-        if table.height:
-            files[path] = table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv()
-        elif _starts(path, _table(table.columns)):
-            files[path] = None
-    return files
+    return {
+        path: table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv() if table.height else None
+        for name, table in tables.items()
+        for path in [folder / f"{name}.csv"]
+        if table.height or _starts(path, _table(table.columns))
+    }
 
 
 def spreadsheet_cells(texts: pl.Series) -> pl.Series:
@@ -99,10 +97,9 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
 def _region(
     row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
 ) -> dict[str, Any]:
-    has_mpi, threads = row["mpi_parallel_efficiency"] is not None, row["threads"]
+    has_mpi, threads, least = row["mpi_parallel_efficiency"] is not None, row["threads"], row["min_mpi_ns"] or 0.0
     mean_elapsed = (row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]) / threads if threads else 0.0
-    least = row["min_mpi_ns"] or 0.0
-    of_node = smallest_node if smallest_node is not None else least
+    of_node = least if smallest_node is None else smallest_node
     inside = (mean_elapsed - of_node) / (mean_elapsed - least) if has_mpi and mean_elapsed > least else 1.0
     balance = row["mpi_load_balance"] if has_mpi else 1.0
     return {
@@ -111,19 +108,15 @@ def _region(
         "numNodes": nodes,
         "avgCpus": float(threads),
         "numGpus": row["devices"],
-        "cycles": 0,
-        "instructions": 0,
+        **dict.fromkeys(("cycles", "instructions"), 0),
         "numMeasurements": count,
         "numMpiCalls": calls[0],
-        "numOmpParallels": 0,
-        "numOmpTasks": 0,
+        **dict.fromkeys(("numOmpParallels", "numOmpTasks"), 0),
         "numGpuRuntimeCalls": calls[1],
         "elapsedTime": row["elapsed_ns"],
         "usefulTime": row["host_useful_ns"],
         "mpiTime": row["mpi_ns"],
-        "ompLoadImbalanceTime": 0,
-        "ompSchedulingTime": 0,
-        "ompSerializationTime": 0,
+        **dict.fromkeys(("ompLoadImbalanceTime", "ompSchedulingTime", "ompSerializationTime"), 0),
         "gpuRuntimeTime": row["cuda_ns"],
         "minMpiNormdProc": round(least),
         "minMpiNormdNode": round(of_node),
@@ -140,10 +133,10 @@ def _region(
         },
         "mpiLoadBalanceIn": inside,
         "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
-        "ompParallelEfficiency": 1.0,
-        "ompLoadBalance": 1.0,
-        "ompSchedulingEfficiency": 1.0,
-        "ompSerializationEfficiency": 1.0,
+        **{
+            f"omp{name}": 1.0
+            for name in ("ParallelEfficiency", "LoadBalance", "SchedulingEfficiency", "SerializationEfficiency")
+        },
     }
 
 
@@ -219,23 +212,21 @@ def _check_files(files: Sequence[Path]) -> None:
             problems = {
                 "this is the name of a folder": not path.name or path.is_dir(),
                 f"there is no folder {path.parent}": not path.parent.is_dir(),
-                f"there is no permission to write in {path.parent}": not os.access(path.parent, os.W_OK | os.X_OK),
+                _NO_PERMISSION.format(path.parent): not os.access(path.parent, os.W_OK | os.X_OK),
                 "two results would have this name": path.absolute() in map(Path.absolute, files[:place]),
             }
             elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
-        for why, is_so in problems.items():
-            if is_so:
-                raise OutputError.not_writable(path, why, elsewhere)
+        for why in (why for why, is_so in problems.items() if is_so):
+            raise OutputError.not_writable(path, why, elsewhere)
 
 
 def _check_csv_folder(folder: Path) -> None:
     with output_errors(folder, _PLACE):
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        is_folder = there.is_dir()
-    if not is_folder:
-        raise OutputError.not_writable(folder, f"{there} is a file", _PLACE)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
+        problem = "" if os.access(there, os.W_OK | os.X_OK) else _NO_PERMISSION.format(there)
+        problem = problem if there.is_dir() else f"{there} is a file"
+    if problem:
+        raise OutputError.not_writable(folder, problem, _PLACE)
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:
@@ -248,21 +239,16 @@ def write_files(files: Mapping[Path, str | None]) -> None:
     OutputError
         When one can't be written.
     """
+    folders: dict[Path, Path] = {}
+    staged: dict[Path, dict[str, str | None]] = {}
     with contextlib.ExitStack() as stack:
-        folders: dict[Path, Path] = {}
-        names: dict[Path, dict[str, str | None]] = {}
         for number, (path, text) in enumerate(files.items()):
-            parent = path.parent.absolute()
-            try:
+            parent, name = path.parent.absolute(), f"result{number}"
+            with output_errors(path, _PLACE):
                 if parent not in folders:
                     folders[parent] = stack.enter_context(temporary_folder(parent, path.name, with_parents=True))
-                staged = None if text is None else f"result{number}"
                 if text is not None:
-                    (folders[parent] / f"result{number}").write_text(
-                        text, encoding="utf-8", errors="backslashreplace", newline="\n"
-                    )
-            except OSError as error:
-                raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
-            names.setdefault(parent, {})[path.name] = staged
-        if names:
-            publish({folder: names[parent] for parent, folder in folders.items()}, place=_PLACE)
+                    (folders[parent] / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+            staged.setdefault(folders[parent], {})[path.name] = None if text is None else name
+        if staged:
+            publish(staged, place=_PLACE)

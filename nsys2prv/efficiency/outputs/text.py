@@ -62,8 +62,7 @@ def efficiency_as_text(
         *tree_lines(tables["tree"]),
     ]
     lines = wrapped_lines(prose, width)
-    placed = sorted((table.console.place, place) for place, table in enumerate(table_registry.TABLES) if table.console)
-    shown = [table for _, place in placed if _is_shown(table := table_registry.TABLES[place], tables)]
+    shown = [table for table in table_registry.TABLES if _is_shown(table, tables)]
     if shown and not verbose:
         lines += [
             "",
@@ -143,8 +142,8 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
 def finding_lines(
     head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool = False
 ) -> list[Line]:
-    """Each finding: how much shorter the run would be, its title, who it is, when, and what was seen. What was looked for in
-    vain is counted; with `verbose` it is listed, and findings have what to do."""
+    """Each finding: how much shorter the run would be, its title with who it is, what was seen, and where. What was looked
+    for in vain is counted; with `verbose` it is listed, and findings have what to do."""
     lines: list[Line] = []
     if findings.height:
         lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
@@ -159,22 +158,9 @@ def finding_lines(
         what = "time of processes" if row["device"] is None else "device time"
         cost = f"{time(row['cost_ns'])} of {what} ({percent(row['share'])})"
         look = f"look at {_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
-        seen = (f"{who(row)}: {cost}; {look}", row["seen"], *([row["advice"]] if verbose else []))
+        seen = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
         lines += [[(f"       {text}", FAINT)] for text in seen]
     return [*lines, *_check_lines(checks, verbose=verbose)]
-
-
-def who(finding: Mapping[str, Any]) -> str:
-    """The devices of a row of `findings`, with their ranks, or its processes where it is about none.
-
-    >>> who({"devices": 2, "device": "n1:D0", "ranks": "0-1"})
-    '2 GPUs, most on n1:D0 (ranks 0-1)'
-    """
-    if finding["device"] is None:
-        return str(finding["tasks"])
-    where = finding["device"] if finding["devices"] == 1 else f"{finding['devices']} GPUs, most on {finding['device']}"
-    ranks = finding["ranks"]
-    return f"{where} ({'rank' if ranks.isdigit() else 'ranks'} {ranks})" if ranks else where
 
 
 def _check_lines(checks: pl.DataFrame, *, verbose: bool) -> list[Line]:
@@ -319,17 +305,17 @@ def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
     """Means of sampled metrics over the window: of percentages and clocks, those of devices that were sampled."""
     if bins.is_empty():
         return []
-    counted_samples = pl.col("samples").cast(pl.Float64)
-    means = bins.filter(pl.col("samples") > 0).group_by("metric", maintain_order=True).agg(
-        mean=(pl.col("mean") * counted_samples).sum() / counted_samples.sum(),
-        smallest=pl.col("minimum").min(),
-        largest=pl.col("maximum").max(),
-        samples=pl.col("samples").sum(),
-        devices=pl.col("device").n_unique(),
+    samples = pl.col("samples")
+    means = bins.filter(samples > 0).group_by("metric", maintain_order=True).agg(
+        (pl.col("mean") * samples).sum() / samples.sum(),
+        pl.col("minimum").min(),
+        pl.col("maximum").max(),
+        samples.sum(),
+        pl.col("device").n_unique(),
     )  # fmt: skip
     cells = [
-        [short(metric), *(metric_value(metric, value) for value in (mean, smallest, largest)), f"{samples:,}", f"{devices}"]
-        for metric, mean, smallest, largest, samples, devices in means.head(most).iter_rows()
+        [short(metric), *(metric_value(metric, value) for value in values), f"{count:,}", f"{devices}"]
+        for metric, *values, count, devices in means.head(most).iter_rows()
     ]
     title = f"GPU metrics: {int(means['samples'].sum()):,} samples of {counted(means.height, 'metric')}"
     more = f" ({means.height - most} more metrics)" if means.height > most else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,11 @@ from nsys2prv.efficiency.outputs.page.plot import (
     WALL_PARTS,
     BarRow,
     Figure,
+    Legend,
     Piece,
     Plot,
     PlotAxis,
+    coloured,
     round_numbers,
     time_axis,
     unit,
@@ -95,13 +96,14 @@ def families(frames: Frames) -> Figure | None:
         return _simple_row(name, spent / total, widest, number, f"{count:,} kernels", tuple(below))
 
     rows = []
-    for (kind,), of_kind in list(kinds.partition_by("kind", as_dict=True, maintain_order=True).items())[:MOST_ROWS]:
+    for of_kind in kinds.partition_by("kind", maintain_order=True)[:MOST_ROWS]:
         below = []
         for family, spent, count in of_kind.head(_MOST_BELOW).select("family", "total_ns", "count").iter_rows():
             kernels = frames["kernels"].filter(pl.col("family") == family).head(_MOST_BELOW)
             below.append(bar(family, spent, count, map(bar, *kernels.select("kernel", "total_ns", "count"))))
+        kind, spent = of_kind.select("kind", "time").row(0)
         is_single = len(below) == 1 and below[0].name == kind
-        rows.append(bar(str(kind), of_kind["time"][0], int(of_kind["count"].sum()), below[0].below if is_single else below))
+        rows.append(bar(kind, spent, int(of_kind["count"].sum()), below[0].below if is_single else below))
     return Figure(rows=rows)
 
 
@@ -118,23 +120,16 @@ def kinds_of_families(names: Iterable[str]) -> dict[str, str]:
 def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     """Tensor and DRAM activity by kernel family, from `sampled_summary`: families with most time first, a row per metric."""
     sampled = frames["sampled_summary"].filter(pl.col("level") == "family", pl.col("weighted").is_not_null())
-    metrics = []
+    rows: dict[str, list[BarRow]] = {}
     for title, pattern, colour in _BUSY_METRICS:
         of_metric = sampled.filter(pl.col("metric").str.contains(pattern)).filter(pl.col("metric") == pl.col("metric").first())
-        if of_metric.height and unit_of_metric(of_metric["metric"][0]) == "%":
-            metrics.append((title, colour, {row["name"]: row for row in of_metric.iter_rows(named=True)}))
-    by_family = []
-    for family in frames["families"]["family"].head(_MOST_BELOW):
-        rows = []
-        for title, colour, row in (
-            (title, colour, of_metric[family]) for title, colour, of_metric in metrics if family in of_metric
-        ):
-            share, samples = f"{row['weighted']:.1f} %", f"{row['samples']:,} samples"
-            piece = Piece(row["weighted"] / 100, colour, f"{family}: {title} {share} ({samples})")
-            rows.append(BarRow(title, (piece,), share, samples))
-        if rows:
-            by_family.append((family, rows))
-    return by_family
+        if of_metric.is_empty() or unit_of_metric(of_metric["metric"][0]) != "%":
+            continue
+        for family, weighted, count in of_metric.select("name", "weighted", "samples").iter_rows():
+            share, samples = f"{weighted:.1f} %", f"{count:,} samples"
+            piece = Piece(weighted / 100, colour, f"{family}: {title} {share} ({samples})")
+            rows.setdefault(family, []).append(BarRow(title, (piece,), share, samples))
+    return [(family, rows[family]) for family in frames["families"]["family"].head(_MOST_BELOW) if family in rows]
 
 
 # -- iterations, devices, clocks ------------------------------------------------------------------------------------------
@@ -170,10 +165,7 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
         .sort("iteration", "task", "device")
     )
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), middle=length).sort("iteration")
-    ranks = [
-        (f"{task}, {device}", of_rank, of_rank.select(length).item())
-        for (task, device), of_rank in lengths.partition_by("task", "device", maintain_order=True, as_dict=True).items()
-    ]
+    ranks = [(name, of_rank, of_rank.select(length).item()) for name, _, of_rank in coloured(lengths, "task", "device")]
     medians = [median for *_, median in ranks]
     differing = outliers(medians)
     far = differing[:_OUTLIERS]
@@ -184,15 +176,11 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
     x = PlotAxis(first, max(last, first + 1), "iteration", named=ticks)
     plot = Plot("Length of each iteration on each rank", x, time_axis(0, longest * 1.05, "length"), 180)
     plot.band(over["iteration"], over["low"], over["high"], LINES[0])
-    plot.line(over["iteration"], over["middle"], LINES[0], 2, "median over ranks")
-    legend = [("", "median and range over ranks", LINES[0])]
+    plot.line(over["iteration"], over["middle"], LINES[0], 2, "median and range over ranks")
     for place in far if len(ranks) > _MOST_LINES else range(len(ranks)):
         name, of_rank, _ = ranks[place]
-        colour, width, opacity = LINES[0], 1, 0.45
-        if place in far:
-            colour, width, opacity = LINES[1 + far.index(place) % (len(LINES) - 1)], 2, 1
-            legend.append(("", name, colour))
-        plot.line(of_rank["iteration"], of_rank["length_ns"], colour, width, name, opacity)
+        look = (LINES[1 + far.index(place) % (len(LINES) - 1)], 2, name, 1) if place in far else (LINES[0], 1, name, 0.45)
+        plot.line(of_rank["iteration"], of_rank["length_ns"], *look)
     highest = dict(over.select("iteration", "high").iter_rows())
     for iteration, (target, what) in (links or {}).items():
         at = iteration // merged * merged
@@ -200,7 +188,7 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
 
     usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
     names = [f"{ranks[place][0].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
-    return Figure(plot, legend=legend, notes=[usual, *names, *_uncounted(differing, "ranks")])
+    return Figure(plot, notes=[usual, *names, *_uncounted(differing, "ranks")])
 
 
 def _uncounted(places: Sequence[int], what: str) -> list[str]:
@@ -219,17 +207,17 @@ def devices(frames: Frames) -> Figure | None:
     y = PlotAxis(0, max(shares) * 1.15 or 1, "useful, % of the time", divisor=0.01)
     plot = Plot("Useful time of each device", x, y, 140)
     titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
+    named = far[:_OUTLIERS]
     if len(names) <= _MOST_BARS:
         places = np.arange(len(names))
         colours = [_SECOND_BAR if place in far else _BAR for place in places]
         plot.bars(places - 0.4, places + 0.4, places * 0, shares, colours, titles)
     else:
         usual = sorted(set(range(len(names))) - set(far))
-        plot.dots(usual, [shares[place] for place in usual], _BAR)
-        plot.dots(far[_OUTLIERS:], [shares[place] for place in far[_OUTLIERS:]], _SECOND_BAR)
-        named = far[:_OUTLIERS]
+        for places_of_colour, colour in ((usual, _BAR), (far[_OUTLIERS:], _SECOND_BAR)):
+            plot.points(places_of_colour, [shares[place] for place in places_of_colour], colour, width=4)
         plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
-    return Figure(plot, notes=[*(titles[place] for place in far[:_OUTLIERS]), *_uncounted(far, "devices")])
+    return Figure(plot, notes=[*(titles[place] for place in named), *_uncounted(far, "devices")])
 
 
 def clocks(frames: Frames) -> Figure:
@@ -242,14 +230,10 @@ def clocks(frames: Frames) -> Figure:
     x = PlotAxis(0, 1, "time, from the first collective to the last", named=QUARTERS)
     plot = Plot("Remaining error of clocks over time", x, time_axis(-largest, largest, "remaining error"), 180)
     is_few = rows["host"].n_unique() <= len(LINES)
-    width, opacity = (2, 1) if is_few else (1, 0.35)
-    legend = []
-    for ((host,), bins), colour in zip(
-        rows.partition_by("host", maintain_order=True, as_dict=True).items(), LINES if is_few else repeat(_BAR), strict=False
-    ):
-        plot.line((bins["bin"] + 0.5) / (max(rows["bin"]) + 1), bins["error_ns"], colour, width, short(str(host)), opacity)
-        legend.append(("", str(host), colour))
-    return Figure(plot, legend=legend if is_few else [], notes=notes)
+    for host, colour, bins in coloured(rows, "host"):
+        look = (colour, 2, host, 1) if is_few else (_BAR, 1, short(host), 0.35)
+        plot.line((bins["bin"] + 0.5) / (max(rows["bin"]) + 1), bins["error_ns"], *look)
+    return Figure(plot, notes=notes)
 
 
 # -- NCCL -----------------------------------------------------------------------------------------------------------------
@@ -270,16 +254,15 @@ def bandwidth(frames: Frames) -> Figure | None:
     x = PlotAxis(low, high, "size of a message", is_log=True, named=ticks)
     y = PlotAxis(bottom, float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
     plot = Plot("NCCL bus bandwidth over message size", x, y, 200)
-    operations = rows.partition_by("operation", maintain_order=True, as_dict=True)
-    legend = [("", str(operation), colour) for (operation,), colour in zip(operations, cycle(LINES), strict=False)]
-    for (_, operation, colour), of_operation in zip(legend, operations.values(), strict=True):
+    for operation, colour, of_operation in coloured(rows, "operation"):
         titles = [
             f"{operation}, {size(row['size_bytes'])}, {row['communicator']}: {rate(row['bus_bandwidth'])} on the bus, "
             f"{row['count']:,} kernels, mean {time(row['mean_ns'])}"
             for row in of_operation.iter_rows(named=True)
         ]
         plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
-    return Figure(plot, legend=legend)
+        plot.colours[operation] = colour
+    return Figure(plot)
 
 
 # -- sums as rows of bars -------------------------------------------------------------------------------------------------
@@ -291,15 +274,12 @@ def _simple_row(name: str, share: float, widest: float, number: str, note: str =
     return BarRow(name, (piece,), number, note, below)
 
 
-def _stacked(
-    name: str, row: Mapping[str, float], longest: float, kinds: Sequence[tuple[str, str, str]], number: str, note: str = ""
-) -> BarRow:
+def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Legend, number: str, note: str = "") -> BarRow:
     """A row with a piece for each kind of time: column, title, colour."""
-    shares = [(row[column] / (longest or 1), row[column], title, colour) for column, title, colour in kinds]
     pieces = tuple(
-        Piece(share, colour, f"{name}: {title} {time(spent)} ({percent(share)})")
-        for share, spent, title, colour in shares
-        if spent > _LEAST_SHARE * longest
+        Piece(share, colour, f"{name}: {title} {time(row[column])} ({percent(share)})")
+        for column, title, colour in kinds
+        if (share := (row[column] or 0) / (longest or 1)) > _LEAST_SHARE
     )
     return BarRow(name, pieces, number, note)
 
@@ -309,7 +289,7 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
     parts, columns = frames["absent_time"], [column for column, *_ in WALL_PARTS]
     if parts.is_empty():
         return None
-    rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64))
+    rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64).fill_null(0))
     if rows.height > 1:
         mean = rows.select(pl.lit(f"mean of {rows.height:,}").alias("device"), pl.exclude("device").mean())
         rows = pl.concat([mean, rows.head(most)])
@@ -317,7 +297,7 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         _stacked(row["device"], row, row["elapsed_ns"], WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, legend=[part for part in WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, colours=[part for part in WALL_PARTS if parts[part[0]].sum()])
 
 
 def idle(frames: Frames) -> Figure | None:
@@ -331,7 +311,7 @@ def idle(frames: Frames) -> Figure | None:
         _stacked(_class(row["from_ns"], row["to_ns"]), row, longest, CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps")
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, legend=[cause for cause in CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, colours=[cause for cause in CAUSES if classes[cause[0]].sum()])
 
 
 def _class(begin: int, end: int | None) -> str:

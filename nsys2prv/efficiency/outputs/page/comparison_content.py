@@ -16,15 +16,26 @@ from nsys2prv.efficiency.outputs.comparison_text import (
     comparison_sentences,
     named,
     plural,
-    scaling_rows,
+    scaling_cells,
     shown_wall_time,
     signed_time,
-    size_rows,
+    size_cells,
     time_of_changes,
     time_span,
     wall_time_title,
 )
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Piece, Plot, PlotAxis, colours_of_parts, time_axis
+from nsys2prv.efficiency.outputs.page.plot import (
+    GREY,
+    LINES,
+    BarRow,
+    Figure,
+    Piece,
+    Plot,
+    PlotAxis,
+    coloured,
+    colours_of_parts,
+    time_axis,
+)
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
@@ -105,14 +116,8 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
 
 def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of the small table: a title and a text for each run."""
-    rows = dict(size_rows(runs))
-    if runs["iterations"].count() and runs["per"][0] == GPU:
-        rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
-    rows |= {title.strip(): (column, "{:.3f}".format) for column, title in scaling_rows(runs).items()}
-    return [
-        {"title": title[0].upper() + title[1:], "values": ["–" if value is None else form(value) for value in runs[column]]}
-        for title, (column, form) in rows.items()
-    ]
+    rows = ((title.strip(), values) for title, *values in (*size_cells(runs), *scaling_cells(runs)))
+    return [{"title": title[0].upper() + title[1:], "values": values} for title, values in rows]
 
 
 def _tree(metrics: pl.DataFrame, runs: Sequence[str]) -> list[dict[str, Any]]:
@@ -140,7 +145,7 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
             pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
         rows.append(BarRow(named(run), tuple(pieces), time(totals.get(run["run"], 0))))
     entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
-    return Figure(rows=rows, legend=[(part, title, colours[part]) for part, title in entries])
+    return Figure(rows=rows, colours=[(part, title, colours[part]) for part, title in entries])
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
@@ -172,17 +177,15 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure 
     longest = max(lengths["length_ns"].drop_nulls(), default=1)
     axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, longest, "length")
     plot = Plot("Length of each iteration of the runs", *axes, 200)
-    legend, numbers = [], []
-    for run, colour in zip(head["runs"], cycle(LINES), strict=False):
-        of_run = lengths.filter(pl.col("run") == run["run"])
-        if of_run.height:
-            plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, named(run))
-            legend.append((run["run"], named(run), colour))
+    labels = {run["run"]: named(run) for run in head["runs"]}
+    numbers = []
+    for run, colour, of_run in coloured(lengths, "run"):
+        plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, labels[run])
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
-            median, p95, largest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
-            numbers.append({"run": run, "count": usual.len(), "median": median, "p95": p95, "longest": largest})
-    return Figure(plot, legend=legend), numbers
+            median, p95, longest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
+            numbers.append({"run": labels[run], "count": usual.len(), "median": median, "p95": p95, "longest": longest})
+    return Figure(plot), numbers
 
 
 def _scaling(runs: pl.DataFrame) -> list[Figure]:
@@ -206,12 +209,11 @@ def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> Fig
     x = PlotAxis(sizes[0], sizes[-1], plural(per), is_log=True, named=ticks)
     y = PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
     plot = Plot(f"{title} over the number of {plural(per)}", x, y, 220)
-    legend = []
     for (name, values), line in zip(lines.items(), cycle(LINES), strict=False):
-        colour = "#8c8c8c" if name == "ideal" else line
+        colour = GREY if name == "ideal" else line
         plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
-        points = [(at, value) for at, value in zip(sizes, values, strict=True) if value is not None and name != "ideal"]
-        titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in points]
-        plot.points([at for at, _ in points], [value for _, value in points], colour, titles)
-        legend.append((name, name, colour))
-    return Figure(plot, legend=legend, title=title)
+        shown = pl.DataFrame({"at": sizes, "value": values}).drop_nulls().head(0 if name == "ideal" else sizes.len())
+        titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
+        if titles:
+            plot.points(shown["at"], shown["value"], colour, titles)
+    return Figure(plot, title=title)

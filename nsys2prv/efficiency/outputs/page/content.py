@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from nsys2prv.efficiency import table_registry
@@ -22,7 +21,14 @@ from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
-from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts, closeup_figures, closeup_links, iteration_links
+from nsys2prv.efficiency.outputs.page.time_charts import (
+    Activity,
+    TimeCharts,
+    closeup_figures,
+    closeup_links,
+    iteration_links,
+    mark,
+)
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
@@ -113,9 +119,9 @@ def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
 
 def small_activity(frames: Frames) -> Activity:
     """Activity of devices, or of nodes where there are many devices of several nodes."""
-    of_devices, nodes = Activity.of(frames), frames["devices"]["node"]
+    nodes = frames["devices"]["node"]
     is_large = nodes.len() > DEVICES_IN_ONE_MAP and 1 < nodes.n_unique() < nodes.len()
-    return of_devices.by_node(nodes.to_list()) if is_large else of_devices
+    return Activity.of(frames, "node" if is_large else "device")
 
 
 def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame, *, linked: bool) -> Markup:
@@ -125,7 +131,7 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     plot.attributes["data-map"] = "small"
     if linked:
         marked = findings.head(_MARKED).drop_nulls(_PLACE)
-        over_time.mark(plot, marked.select("place", "title", *_PLACE).rows())
+        mark(plot, marked.select("place", "title", *_PLACE).rows())
     return plot.html()
 
 
@@ -155,9 +161,8 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
             for key, title, defined in SECTIONS
             if key in of_sections
         ]
-        styles = ("first_screen.css", "rows.css", "page.css")
         shown = {**content, "head": head, "tables": of_sections, "groups": groups}
-        return rendered_page("page.html.j2", styles, shown, data, packed)
+        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
 
     least = _fitting(frames, 0)
     without_tables = len(rendered(least).encode()) - sum(map(_size, least.values()))
@@ -190,14 +195,16 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
 def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
     """Tables by the ids of their sections, in their order."""
     of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
-    places = [(shown.table.page, shown) for shown in packed.values() if shown.table.page is not None]
-    for place, shown in sorted(places, key=lambda pair: pair[0].place):
-        of_sections.setdefault(place.section, []).append(shown)
+    for shown in packed.values():
+        if shown.table.page is not None:
+            of_sections.setdefault(shown.table.page.section, []).append(shown)
     return of_sections
 
 
 def definitions() -> tuple[Markup, list[str]]:
     """DEFINITIONS of docs/ as HTML, and the ids of their headings; links to other pages become plain text."""
+    from markdown_it import MarkdownIt
+
     docs = Path(__file__).resolve().parents[4] / "docs"
     sources = (
         next(path for path in (Path(__file__).with_name(Path(page).name), docs / page) if path.is_file())
@@ -231,7 +238,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "facts": _facts(head, frames),
         "trees": _trees(frames["tree"], has_devices=frames["devices"].height > 0),
         "time": over_time and {"begin": over_time.axis.low, "end": over_time.axis.high},
-        "timeline": [over_time.activity(frames), over_time.efficiencies()] if over_time else [],
+        "timeline": [over_time.activity(), over_time.efficiencies()] if over_time else [],
         "maps": _maps(over_time, frames) if over_time else [],
         "wall": charts.wall_time(frames, _MOST_BARS),
         "idle": charts.idle(frames),
@@ -245,8 +252,8 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "families": charts.families(frames),
         "unit_activity": charts.unit_activity(frames),
         "path": charts.critical_path(frames),
-        "sampled": over_time.sampled(frames) if over_time else [],
-        "memory": over_time.memory(frames) if over_time else [],
+        "sampled": over_time.sampled() if over_time else [],
+        "memory": over_time.memory() if over_time else [],
         "histograms": _histograms(frames),
         "all_kernels": frames["kernels"].height,
         "clocks": charts.clocks(frames),
@@ -258,17 +265,12 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
 
 
 def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]]]:
-    run = frames["run"].row(0, named=True)
+    run, window = frames["run"].row(0, named=True), head["window"]
     hosts = frames["nodes"]["node"].to_list()
-    numbers = [rank for rank in frames["tasks"]["rank"].unique().sort() if rank is not None]
-    window = head["window"]
-    time = wording.time(window["length_ns"])
+    numbers = frames["tasks"]["rank"].drop_nulls().unique().sort().to_list()
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
-    if least != most:
-        time += f" (clocks allow {wording.time(least)} to {'more' if most is None else wording.time(most)})"
-    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
-    measured = f"{WINDOW_TITLES[window['name']]}, {wording.time(begin)} to {wording.time(end)} of the trace"
-    versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
+    allowed = dict.fromkeys((wording.time(least), "more" if most is None else wording.time(most)))
+    edges = [wording.time(at) for at in (window["offset_ns"], window["offset_ns"] + window["length_ns"])]
     options = {
         name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
         for name, value in head["options"].items()
@@ -279,12 +281,12 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("devices", [f"{run['devices']:,}", *_some(head.get("gpus", ()))]),
         ("processes that use a GPU" if run["devices"] else "processes", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI" if run["devices"] else "their threads", [f"{run['threads']:,}"]),
-        ("time", [time]),
-        ("measured", [measured]),
+        ("time", [wording.time(window["length_ns"]) + (f" (clocks allow {' to '.join(allowed)})" if len(allowed) > 1 else "")]),
+        ("measured", [f"{WINDOW_TITLES[window['name']]}, {' to '.join(edges)} of the trace"]),
         ("iterations", [iterations_line(head, frames["iterations"])]),
         # A trace has it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
-        ("versions", versions),
+        ("versions", [*(f"nsys {version}" for version in head.get("recorders", ())), f"nsys2prv {head['nsys2prv']}"]),
         ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
         ("options", [f"{name}: {value}" for name, value in options.items()]),
         (head["input_kind"], _some(head["inputs"])),
@@ -373,13 +375,13 @@ class Drawing:
 
 
 _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames, TimeCharts | None], Figure | None]]] = {
-    "activity": ("What devices do over time", lambda frames, over_time: over_time.activity(frames) if over_time else None),
+    "activity": ("What devices do over time", lambda frames, over_time: over_time.activity() if over_time else None),
     "efficiencies": ("Efficiencies over time", lambda _, over_time: over_time.efficiencies() if over_time else None),
     "wall_time": ("What the time of the devices went to", lambda frames, _: charts.wall_time(frames)),
     "iterations": ("Iteration time per rank", lambda frames, _: charts.iterations(frames)),
     "devices": ("Useful time of each device", lambda frames, _: charts.devices(frames)),
     "families": ("Kernel families", lambda frames, _: charts.families(frames)),
-    "memory": ("GPU memory in use", lambda frames, over_time: next(iter(over_time.memory(frames) if over_time else ()), None)),
+    "memory": ("GPU memory in use", lambda frames, over_time: next(iter(over_time.memory() if over_time else ()), None)),
     "bandwidth": ("NCCL bus bandwidth over message size", lambda frames, _: charts.bandwidth(frames)),
 }
 NAMES = tuple(_DRAWINGS)

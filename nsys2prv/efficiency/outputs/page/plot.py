@@ -14,7 +14,6 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -115,7 +114,8 @@ class Plot:
     """A drawing: shapes are added, and `html` is what the page contains.
 
     It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
-    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element.
+    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element. `colours` are
+    those of its lines and points by their names, for the legend.
     """
 
     title: str
@@ -126,6 +126,7 @@ class Plot:
     role: str = "img"
     attributes: dict[str, str] = field(default_factory=dict)
     shapes: list[str] = field(default_factory=list)
+    colours: dict[str, str] = field(default_factory=dict)
 
     def bars(
         self, begin: Iterable[float], end: Iterable[float], low: Iterable[float], high: Iterable[float],
@@ -152,30 +153,29 @@ class Plot:
     def line(
         self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 1.5, title: str = "", opacity: float = 1
     ) -> None:
-        """A line, interrupted where a value is None or NaN."""
+        """A line, interrupted where a value is None or NaN; one that is not pale is in the legend."""
         stroke = f'stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}"'
-        inner = f"<title>{text(title)}</title>" if title else ""
-        self.shapes.append(f'<path class="line" d="{_path(self.x.at(x), SIDE - self.y.at(y))}" {stroke}>{inner}</path>')
+        self._add(_path(self.x.at(x), SIDE - self.y.at(y)), stroke, title)
+        if title and opacity == 1:
+            self.colours[title] = colour
 
-    def points(self, x: Iterable[float], y: Iterable[float], colour: str, titles: Sequence[str], width: float = 8) -> None:
-        """Round points: lines without a length keep their form in a stretched box."""
+    def points(self, x: Iterable[float], y: Iterable[float], colour: str, titles: Sequence[str] = (), width: float = 8) -> None:
+        """Round points: lines without a length keep their form in a stretched box. Without texts they are one shape."""
         stroke = f'stroke="{colour}" stroke-width="{width}" stroke-linecap="round"'
-        for place, title in zip(self._places(x, y), titles, strict=True):
-            self.shapes.append(f'<path class="line" d="{place}" {stroke}><title>{text(title)}</title></path>')
+        places = [f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True)]
+        for place, title in zip(places, titles, strict=True) if titles else [("".join(places), "")]:
+            self._add(place, stroke, title)
 
-    def dots(self, x: Iterable[float], y: Iterable[float], colour: str) -> None:
-        """Small round points without texts."""
-        stroke = f'stroke="{colour}" stroke-width="4" stroke-linecap="round"'
-        self.shapes.append(f'<path class="line" d="{"".join(self._places(x, y))}" {stroke}/>')
+    def _add(self, path: str, stroke: str, title: str) -> None:
+        inner = f"<title>{text(title)}</title>" if title else ""
+        self.shapes.append(f'<path class="line" d="{path}" {stroke}>{inner}</path>')
 
     def link(self, x: float, y: float, target: str, title: str) -> None:
         """A round point that leads to the place of the page with an id."""
         self.role = "group"
-        point = f'<path class="line link" d="{self._places([x], [y])[0]}"><title>{text(title)}</title></path>'
+        place = f"M{_n(self.x.at([x])[0])} {_n(SIDE - self.y.at([y])[0])}h0"
+        point = f'<path class="line link" d="{place}"><title>{text(title)}</title></path>'
         self.shapes.append(f'<a href="#{escape(target)}" aria-label="{text(title)}">{point}</a>')
-
-    def _places(self, x: Iterable[float], y: Iterable[float]) -> list[str]:
-        return [f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True)]
 
     def rules(self, x: Iterable[float], kind: str) -> None:
         """Vertical lines through the box, of a class of the style."""
@@ -265,14 +265,18 @@ class BarRow:
     below: tuple[BarRow, ...] = ()
 
 
+Legend = Sequence[tuple[str, str, str]]
+"""Entries such as those of ACTIVITIES, CAUSES or WALL_PARTS: the name and the colour come last."""
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as the page and notebooks show it: a plot or rows of bars; its legend, entries such as those of ACTIVITIES,
-    CAUSES or WALL_PARTS; what it is called, what it shows, and what is worth to be said about it."""
+    """A drawing as the page and notebooks show it: a plot or rows of bars; what its colours mean beside those of the plot; what
+    it is called, what it shows, and what is worth to be said about it."""
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()
-    legend: Sequence[Sequence[Any]] = ()
+    colours: Legend = ()
     title: str = ""
     reading: str = ""
     notes: Sequence[str] = ()
@@ -281,6 +285,11 @@ class Figure:
     def drawn(self) -> Markup | None:
         """The plot for the page."""
         return None if self.plot is None else self.plot.html()
+
+    @property
+    def legend(self) -> Legend:
+        """What colours mean."""
+        return [*self.colours, *(("", name, colour) for name, colour in (self.plot.colours if self.plot else {}).items())]
 
 
 # -- colours --------------------------------------------------------------------------------------------------------------
@@ -296,16 +305,14 @@ ACTIVITIES: tuple[tuple[str, str, str], ...] = (
 LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
 """Colours of lines; of more lines than colours all have the first one."""
 
-CAUSES = tuple(
-    (name, title, colour) for (name, title), colour in zip(CAUSE_TITLES.items(), itertools.cycle(("#8c8c8c", *LINES)))
-)
-"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
+GREY = "#8c8c8c"
+"""The colour of what is left."""
 
 _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "compute": (ACTIVITIES[0][2],),
     parts.START_UP: ("#b9bec6", "#d4b106", "#7a5c00"),
     parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#f0b6c8",
-                    "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1"),
+                    "#6b2737", "#d8cba8", "#efb8ff", "#274e13", "#ff8fb1", "#c2185b", "#ffb4a2", "#4a148c", "#bc8f4f"),
     parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
     parts.COPIES: ("#12a37f", "#7cc9b3"),
     parts.OTHER_KERNELS: ("#0f8ea8",),
@@ -328,6 +335,10 @@ def _shades(colours: Sequence[str]) -> Iterator[str]:
             yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
 
 
+CAUSES = tuple((*named, colour) for named, colour in zip(CAUSE_TITLES.items(), _shades(("#8c8c8c", *LINES)), strict=False))
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
+
+
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
     parts_shown = list(shown)
@@ -342,6 +353,17 @@ WALL_PARTS = tuple(
     for (name, title, _), colour in zip(_PARTS, colours_of_parts((name, group) for name, _, group in _PARTS), strict=True)
 )
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
+
+_CAUSE_COLOURS = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
+CAUSES = tuple((column, title, colour) for (column, title), colour in zip(CAUSE_TITLES.items(), _CAUSE_COLOURS, strict=True))
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
+
+
+def coloured(frame: pl.DataFrame, *columns: str) -> Iterator[tuple[str, str, pl.DataFrame]]:
+    """The rows of a frame by the names in some columns: name, colour, rows."""
+    parts_of_frame = frame.partition_by(columns, maintain_order=True, as_dict=True)
+    for (key, part), colour in zip(parts_of_frame.items(), itertools.cycle(LINES), strict=False):
+        yield ", ".join(map(str, key)), colour, part
 
 
 def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:

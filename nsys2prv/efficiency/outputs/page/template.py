@@ -8,24 +8,25 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS, who
+from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.printable import printable, safe_json
+
+if TYPE_CHECKING:
+    import jinja2
 
 _OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "deviation"})
 """Columns in the unit of the metric."""
@@ -41,6 +42,9 @@ _SCOPE = ".nsys2prv"
 @functools.cache
 def environment() -> jinja2.Environment:
     """The templates of this folder."""
+    # Other outputs do not need it.
+    import jinja2
+
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -50,7 +54,7 @@ def environment() -> jinja2.Environment:
         # Of all that is put into the page; what the page itself is made of is `Markup`.
         finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    filters = (wording.short, wording.time, wording.percent, wording.ranked_warnings, level, who, worded)
+    filters = (wording.short, wording.time, wording.percent, wording.ranked_warnings, level, worded)
     templates.filters.update({function.__name__: function for function in filters})
     return templates
 
@@ -62,22 +66,7 @@ def part(name: str) -> str:
 
 def notebook_style(*names: str) -> Markup:
     """Files of this folder as a style that touches nothing outside of `.nsys2prv`."""
-    return Markup("".join(map(_scoped, map(part, names))))
-
-
-def _scoped(style: str) -> str:
-    """A style sheet whose rules are for what is inside of `.nsys2prv`; rules for that itself stay.
-
-    >>> _scoped("@media print { .a, b { c: d; } }/* x, */ .nsys2prv { e: f; }")
-    '@media print { .nsys2prv .a, .nsys2prv b { c: d; } } .nsys2prv { e: f; }'
-    """
-
-    def scoped(rule: re.Match[str]) -> str:
-        selectors = [selector.strip() for selector in rule["selectors"].split(",")]
-        return rule["space"] + ", ".join(name if name.startswith(_SCOPE) else f"{_SCOPE} {name}" for name in selectors) + " {"
-
-    plain = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
-    return re.sub(r"(?P<space>(?:^|(?<=[{}]))\s*)(?P<selectors>[^{}@;\s][^{}@;]*)\{", scoped, plain)
+    return Markup(f"{_SCOPE} {{ {''.join(map(part, names)).replace(_SCOPE, '&')} }}")
 
 
 def rendered_page(

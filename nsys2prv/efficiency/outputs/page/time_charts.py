@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,17 @@ from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page.charts import kinds_of_families
 from nsys2prv.efficiency.outputs.page.plot import (
     ACTIVITIES,
+    GREY,
     LINES,
     QUARTERS,
     SIDE,
     SIZES,
     Figure,
+    Legend,
     Plot,
     PlotAxis,
     activities_of,
+    coloured,
     text,
     time_axis,
     unit,
@@ -33,11 +37,6 @@ from nsys2prv.errors import counted
 from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, short, size, time
 
-EFFICIENCY_LINES = tuple(
-    (efficiency.name, efficiency.title, LINES[place % len(LINES)], 1.2 if efficiency.parent else 2.5)
-    for place, efficiency in enumerate(DEVICE_TREE.of_parts)
-)
-"""Lines over time: column of `bins`, name, colour, width."""
 MOST_CELLS = 80_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
 _FEWEST_BINS = 24
@@ -53,7 +52,6 @@ _MOST_SAMPLED = 24
 """Sampled metrics with a chart."""
 _LEAST_VISIBLE = 0.25
 _LONGEST_LABEL = 22
-_GREY = "#8c8c8c"
 _MEMORY = {
     "device": ("GPU memory in use", "Memory on the device that is allocated"),
     "managed": ("Managed memory", "Managed (unified) memory that is allocated; it may be on the host"),
@@ -75,30 +73,20 @@ class Activity:
     shares: NDArray[np.float64]
 
     @classmethod
-    def of(cls, frames: Frames) -> Activity:
-        """Activity of each device."""
-        bins, device_bins, devices = (frames[name] for name in ("bins", "device_bins", "devices"))
-        names = devices["device"].to_list()
-        place = {name: number for number, name in enumerate(names)}
-        lengths = (bins["end_ns"] - bins["begin_ns"]).to_numpy()
-        device = device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
-        bin_number = device_bins["bin"].to_numpy()
-        shares = np.zeros((len(names), bins.height, len(ACTIVITIES)))
-        for number, (column, *_) in enumerate(ACTIVITIES):
-            shares[device, bin_number, number] = device_bins[column].to_numpy() / np.maximum(lengths[bin_number], 1)
-        nodes = devices["node"].to_list()
-        groups = [(number, node) for number, node in enumerate(nodes) if number == 0 or node != nodes[number - 1]]
+    def of(cls, frames: Frames, by: str = "device") -> Activity:
+        """Activity of each device; by `node`, as a mean over the devices of each."""
+        bins, devices, activity = frames["bins"], frames["devices"], frames["device_bins"]
+        names = devices[by].unique(maintain_order=True)
+        place = devices[by].replace_strict(names, range(names.len()), return_dtype=pl.Int64)
+        row = activity["device"].replace_strict(devices["device"], place, return_dtype=pl.Int64).to_numpy()
+        bin_number, lengths = activity["bin"].to_numpy(), np.maximum((bins["end_ns"] - bins["begin_ns"]).to_numpy(), 1)
+        times = activity.select(column for column, *_ in ACTIVITIES).to_numpy()
+        shares = np.zeros((names.len(), bins.height, len(ACTIVITIES)))
+        np.add.at(shares, (row, bin_number), times / lengths[bin_number, None])
+        nodes = devices.with_row_index().unique("node", keep="first", maintain_order=True).select("index", "node").rows()
         edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
-        return cls(names, groups if len(groups) > 1 else [], edges, shares)
-
-    def by_node(self, nodes: Sequence[str]) -> Activity:
-        """Means over the devices of each node; `nodes`: that of each device."""
-        names = list(dict.fromkeys(nodes))
-        place = {name: number for number, name in enumerate(names)}
-        of_node = np.array([place[node] for node in nodes])
-        sums = np.zeros((len(names), *self.shares.shape[1:]))
-        np.add.at(sums, of_node, self.shares)
-        return Activity(names, [], self.edges, sums / np.bincount(of_node)[:, None, None])
+        groups = nodes if len(nodes) > 1 and by == "device" else []
+        return cls(names.to_list(), groups, edges, shares / np.bincount(place)[:, None, None])
 
     def narrowed(self) -> Activity:
         """With so few bins that it has at most MOST_CELLS cells."""
@@ -137,7 +125,7 @@ class TimeCharts:
     """Drawings over time, of the tables of a run with a GPU."""
 
     def __init__(self, frames: Frames) -> None:
-        self._bins = frames["bins"]
+        self._frames, self._bins = frames, frames["bins"]
         self._edges = np.append(self._bins["begin_ns"].to_numpy(), self._bins["end_ns"][-1])
         self._middles = (self._edges[:-1] + self._edges[1:]) / 2
         self.axis = time_axis(float(self._edges[0]), float(self._edges[-1]), "time")
@@ -153,31 +141,32 @@ class TimeCharts:
     def _plot(self, title: str, y: PlotAxis, height: int) -> Plot:
         return Plot(title, self.axis, y, height, is_over_time=True)
 
-    def activity(self, frames: Frames) -> Figure:
+    def activity(self) -> Figure:
         """Mean activity of devices."""
-        shares = Activity.of(frames).shares.mean(axis=0)
+        shares = Activity.of(self._frames).shares.mean(axis=0)
         plot = self._plot("Device activity over time", PlotAxis(0, 1.02, "share of devices", named=QUARTERS), 150)
         tops = np.cumsum(shares, axis=1)
-        for number, (*_, colour) in enumerate(ACTIVITIES):
-            plot.steps(self._edges, tops[:, number - 1] if number else tops[:, 0] * 0, tops[:, number], colour)
+        for low, high, (*_, colour) in zip((tops - shares).T, tops.T, ACTIVITIES, strict=True):
+            plot.steps(self._edges, low, high, colour)
         plot.rules(self._iterations, "iteration")
         self._tips(plot, [name for _, name, _ in ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
-        return Figure(plot, legend=activities_of(frames["device_bins"]), title="Device activity", reading=reading)
+        return Figure(plot, colours=activities_of(self._frames["device_bins"]), title="Device activity", reading=reading)
 
     def efficiencies(self) -> Figure:
         """The tree of the devices, a line per efficiency."""
         plot = self._plot("Efficiencies over time", PlotAxis(0, 1.02, "efficiency", named=QUARTERS), 200)
-        for name, title, colour, width in EFFICIENCY_LINES:
-            plot.line(self._middles, self._bins[name], colour, width, title)
+        for efficiency, colour in zip(DEVICE_TREE.of_parts, cycle(LINES), strict=False):
+            width = 1.2 if efficiency.parent else 2.5
+            plot.line(self._middles, self._bins[efficiency.name], colour, width, efficiency.title)
         plot.rules(self._iterations, "iteration")
-        rows = self._bins.select(name for name, *_ in EFFICIENCY_LINES).rows()
-        self._tips(plot, [title for _, title, *_ in EFFICIENCY_LINES], rows)
+        rows = self._bins.select(efficiency.name for efficiency in DEVICE_TREE.of_parts).rows()
+        self._tips(plot, [efficiency.title for efficiency in DEVICE_TREE.of_parts], rows)
         reading = (
             "Each line is an efficiency of the device tree in each bin; where the first one drops, the factor that drops too "
             "is the cause."
         )
-        return Figure(plot, legend=EFFICIENCY_LINES, title="Efficiencies", reading=reading)
+        return Figure(plot, title="Efficiencies", reading=reading)
 
     def heat_map(self, drawn: Activity, title: str, height: int) -> Plot:
         """A row per device or node; `page.js` reads out the cells."""
@@ -190,33 +179,16 @@ class TimeCharts:
         plot.rules(self._iterations, "iteration")
         return plot
 
-    def mark(self, plot: Plot, places: Sequence[tuple[int, str, int, int]]) -> None:
-        """Mark places of findings (number, title, begin and end), links to them."""
-        for number, title, begin, end in places:
-            plot.role = "group"
-            x0, x1 = np.clip(self.axis.at([begin, end]), 0, SIDE)
-            plot.shapes.append(
-                f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
-                f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
-                f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
-            )
-
-    def sampled(self, frames: Frames) -> list[Figure]:
+    def sampled(self) -> list[Figure]:
         """Sampled metrics: the mean over devices, and from the lowest to the highest."""
+        samples = pl.col("samples")
+        over = self._frames["sampled_bins"].filter(samples > 0).group_by("metric", "bin").agg(
+            mean=(pl.col("mean") * samples).sum() / samples.sum(), lowest=pl.col("mean").min(), highest=pl.col("mean").max()
+        )  # fmt: skip
+        over = over.join(self._bins.select("bin", at=pl.Series(self._middles)), on="bin").sort("at")
         figures = []
-        by_metric = frames["sampled_bins"].filter(pl.col("samples") > 0)
-        for metric in frames["sampled_bins"]["metric"].unique(maintain_order=True).head(_MOST_SAMPLED):
-            rows = (
-                by_metric.filter(pl.col("metric") == metric)
-                .group_by("bin")
-                .agg(
-                    mean=(pl.col("mean") * pl.col("samples")).sum() / pl.col("samples").sum(),
-                    lowest=pl.col("mean").min(),
-                    highest=pl.col("mean").max(),
-                )
-                .join(pl.DataFrame({"bin": self._bins["bin"], "at": self._middles}), on="bin")
-                .sort("at")
-            )
+        for metric in self._frames["sampled_bins"]["metric"].unique(maintain_order=True).head(_MOST_SAMPLED):
+            rows = over.filter(pl.col("metric") == metric)
             axis = _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0))
             plot = self._plot(f"{short(metric)} over time", axis, 110)
             plot.band(rows["at"], rows["lowest"], rows["highest"], LINES[0])
@@ -224,9 +196,9 @@ class TimeCharts:
             figures.append(Figure(plot, title=metric))
         return figures
 
-    def memory(self, frames: Frames) -> list[Figure]:
+    def memory(self) -> list[Figure]:
         """Memory in use, of the kinds of memory that change over time and whose peak is not small beside others."""
-        peaks, bins = frames["memory_in_use"], frames["memory_bins"]
+        peaks, bins = self._frames["memory_in_use"], self._frames["memory_bins"]
         least = _LEAST_MEMORY * max(peaks["peak_bytes"].drop_nulls(), default=0)
         figures = []
         for kind, (title, reading) in _MEMORY.items():
@@ -240,31 +212,27 @@ class TimeCharts:
             allocated = "What was allocated before the recording is not known."
             if before:
                 allocated = f"Of this at least {size(before)} were allocated before the recording."
+            plot = self._memory(title, over, device, peak)
+            plot.points([at], [peak], plot.colours[device], [f"{device}: {size(peak)} at {time(at)}"])
             reading = f"{reading}. The peak is {size(peak)}, on {device} at {time(at)}. {allocated}"
-            plot, legend = self._memory(title, over, device, peak)
-            colour = next(colour for _, name, colour in legend if name == device)
-            plot.points([at], [peak], colour, [f"{device}: {size(peak)} at {time(at)}"])
-            figures.append(Figure(plot, legend=legend, title=title, reading=reading))
+            figures.append(Figure(plot, title=title, reading=reading))
         return figures
 
-    def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> tuple[Plot, list[tuple[str, str, str]]]:
+    def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> Plot:
         """A line per device, or where there are many, their range and the device with the highest peak."""
         divisor, name = unit(peak, SIZES)
         plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, name, divisor=divisor), 150)
-        legend = []
         if bins["device"].n_unique() > len(LINES):
             over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
-            plot.steps(self._edges, over["low"].to_numpy(), over["high"].to_numpy(), _GREY, 0.3)
-            legend.append(("", "from the lowest to the highest device", _GREY))
+            plot.steps(self._edges, over["low"].to_numpy(), over["high"].to_numpy(), GREY, 0.3)
+            plot.colours["from the lowest to the highest device"] = GREY
             bins = bins.filter(pl.col("device") == highest)
         # Start and end of each bin.
         steps = np.repeat(self._edges, 2)[1:-1]
-        of_devices = bins.partition_by("device", as_dict=True, maintain_order=True)
-        for ((device,), of_device), colour in zip(of_devices.items(), LINES, strict=False):
-            plot.line(steps, of_device["peak_bytes"].to_numpy().repeat(2), colour, 2, str(device))
-            legend.append(("", str(device), colour))
+        for device, colour, of_device in coloured(bins, "device"):
+            plot.line(steps, of_device["peak_bytes"].to_numpy().repeat(2), colour, 2, device)
         plot.rules(self._iterations, "iteration")
-        return plot, legend
+        return plot
 
     def _tips(self, plot: Plot, names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
         """Numbers of each bin, shown under the pointer."""
@@ -275,6 +243,18 @@ class TimeCharts:
                 for begin, end, row in zip(edges[:-1], edges[1:], rows, strict=True)
             ]
             plot.bars(edges[:-1], edges[1:], [0] * len(rows), [1.02] * len(rows), "transparent", titles)
+
+
+def mark(plot: Plot, places: Iterable[tuple[int, str, int, int]]) -> None:
+    """Mark places of findings (number, title, begin and end) in a plot over time, links to them."""
+    for number, title, begin, end in places:
+        plot.role = "group"
+        x0, x1 = np.clip(plot.x.at([begin, end]), 0, SIDE)
+        plot.shapes.append(
+            f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
+            f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
+            f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
+        )
 
 
 def _metric_axis(metric: str, largest: float) -> PlotAxis:
@@ -298,7 +278,7 @@ _LONGEST_NAME = 44
 
 def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
     """Close-ups by their ids, and the legend that they share."""
-    bars, legend = _coloured(frames["closeup_bars"])
+    bars, legend = _with_colours(frames["closeup_bars"])
     titles = dict(frames["findings"].select("place", "title").iter_rows())
     figures = {}
     for row in frames["closeups"].iter_rows(named=True):
@@ -307,19 +287,19 @@ def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
             title = f"Finding {row['place']}, {titles[row['place']]}"
         shown = bars.filter(pl.col("closeup") == row["closeup"])
         figures[_id(row)] = Figure(_closeup_plot(row, shown, title), title=title, reading=_reading(row, shown))
-    return figures, Figure(legend=legend)
+    return figures, Figure(colours=legend)
 
 
-def _coloured(bars: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str, str]]]:
+def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, Legend]:
     """Bars with their colour `fill`, and the legend: the kinds of kernels that take most time have one each."""
     kinds = kinds_of_families(bars["family"].drop_nulls().unique())
     kind = pl.col("family").replace_strict(kinds, default="without a name", return_dtype=pl.String)
     of_kernels = pl.col("activity") == closeups.ACTIVITIES[0]
     times = bars.filter(of_kernels).group_by(kind=kind).agg(pl.col("busy_ns").sum())
     colours = dict(zip(times.sort("busy_ns", "kind", descending=[True, False])["kind"], _OF_FAMILIES, strict=False))
-    fill = pl.when(of_kernels).then(kind.replace_strict(colours, default=_GREY, return_dtype=pl.String))
+    fill = pl.when(of_kernels).then(kind.replace_strict(colours, default=GREY, return_dtype=pl.String))
     bars = bars.with_columns(fill=fill.otherwise(pl.col("activity").replace_strict(_OF_ACTIVITY, return_dtype=pl.String)))
-    entries = [*(("", name, colour) for name, colour in colours.items()), ("", "other kernels", _GREY), *ACTIVITIES[1:]]
+    entries = [*(("", name, colour) for name, colour in colours.items()), ("", "other kernels", GREY), *ACTIVITIES[1:]]
     return bars, [entry for entry in entries if entry[2] in bars["fill"]]
 
 

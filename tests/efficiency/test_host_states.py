@@ -1,0 +1,152 @@
+"""What hosts do while devices wait: what is created once, sleeps and waits; in the wall time, in findings and in the tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, NcclPolicy
+from nsys2prv.efficiency.host_states import creates_communicators, creates_context, os_states
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import verdict
+from nsys2prv.vocabulary import event_types
+
+MS = 1_000_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+
+
+def measured(folder: Path, *reports: ReportBuilder, **options: Any) -> EfficiencyResult:
+    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
+    return measure(paths, EfficiencyOptions(align="utc", progress=False, **options))
+
+
+def bar_of(result: EfficiencyResult) -> dict[str, float]:
+    return {part.name: round(part.value / MS) for part in verdict(result.head, result.tables).bar}
+
+
+def finding(result: EfficiencyResult, kind: str) -> dict[str, Any]:
+    return result.tables["findings"].row(by_predicate=pl.col("kind") == kind, named=True)
+
+
+def test_contexts_and_communicators_that_are_created_are_no_start_up_and_no_allocation(tmp_path: Path) -> None:
+    """The context before the first work, the communicator after it: 300 and 400 of 1,000 ms."""
+    report = ReportBuilder().gpu(0)
+    report.api_call("cudaGetDeviceCount_v3020", 0, MS)
+    report.api_call("cudaFree_v3020", MS, 301 * MS)
+    report.kernel("first", 350 * MS, 400 * MS, launch=(349 * MS, 350 * MS))
+    report.nvtx_range("ncclCommInitRank", 420 * MS, 820 * MS, domain="NCCL")
+    report.api_call("cudaMalloc_v3020", 430 * MS, 530 * MS)
+    report.kernel("second", 900 * MS, 1_000 * MS, launch=(899 * MS, 900 * MS))
+    found = measured(tmp_path, report)
+
+    assert bar_of(found) == {
+        "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99, "queued": 1
+    }  # fmt: skip
+    for kind, cost in (("creating-communicators", 400), ("creating-context", 300)):
+        assert (finding(found, kind)["cost_ns"], finding(found, kind)["share"]) == (cost * MS, cost / 1_000)
+    kinds = set(found.tables["findings"]["kind"])
+    assert not kinds & {"start-up", "idle-devices", "allocations", "host-bound"}
+
+
+def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 10 * MS, 20 * MS, launch=(0, MS))
+    report.api_call("cudaMalloc_v3020", 30 * MS, 130 * MS)
+    report.kernel("second", 150 * MS, 200 * MS, launch=(140 * MS, 141 * MS))
+
+    assert bar_of(measured(tmp_path, report))["starved_allocation"] == 100
+
+
+@pytest.mark.parametrize(
+    ("calls", "created"),
+    [
+        ([("cudaFree", 0, 200), ("cudaMalloc", 210, 300)], [0]),
+        # What may be long for other reasons counts where it is the first.
+        ([("cudaMallocHost", 0, 200), ("cudaMalloc", 210, 211)], [0]),
+        ([("cudaMalloc", 0, 1), ("cudaMallocHost", 10, 200)], []),
+        # Later calls of the name take as long.
+        ([("cudaMalloc", 0, 100), ("cudaMalloc", 600, 690)], []),
+        # Another thread waits for the same context; a third call begins when it is there.
+        ([("cudaFree", 0, 200), ("cudaMalloc", 100, 210), ("cudaMalloc", 250, 350)], [0, 100]),
+        ([("cudaGetDeviceCount", 0, 200)], []),
+    ],
+)
+def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], created: list[int]) -> None:
+    names = dict(enumerate(sorted({name for name, _, _ in calls}), start=1))
+    values = {name: value for value, name in names.items()}
+    rows = [(0, values[name], start * MS, end * MS) for name, start, end in calls]
+    frame = pl.DataFrame(rows, schema=["task", "value", "start", "end"], orient="row")
+    devices = pl.DataFrame({"task": [0], "devices": [1], "until": [500 * MS]})
+
+    assert creates_context(frame, devices, names)["start"].to_list() == [start * MS for start in created]
+
+
+def test_a_group_of_calls_creates_communicators_where_it_ends() -> None:
+    names = ["ncclGroupStart", "ncclCommInitRank", "ncclGroupEnd", "ncclGroupStart", "ncclAllReduce", "ncclGroupEnd"]
+
+    frame = pl.DataFrame({"row": [0] * 6, "name": names, "start": range(6)})
+    assert creates_communicators(frame)["start"].to_list() == [1, 2]
+
+
+def test_calls_of_the_os_by_what_they_wait_for(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 10 * MS, 20 * MS, launch=(0, MS))
+    names = ("usleep", "epoll_wait", "pthread_cond_timedwait", "read", "ioctl")
+    for place, name in enumerate(names):
+        report.os_call(name, (20 + 10 * place) * MS, (29 + 10 * place) * MS)
+    report.kernel("second", 80 * MS, 100 * MS, launch=(79 * MS, 80 * MS))
+    found = measured(tmp_path, report)
+
+    row = found.tables["absent_time"].row(0, named=True)
+    states = ("asleep", "polling", "locked", "io", "os", "host")
+    assert [row[f"starved_{name}_ns"] // MS for name in states] == [9, 9, 9, 9, 9, 14]
+    assert finding(found, "host-waits")["cost_ns"] == 36 * MS
+    assert finding(found, "host-waits")["share"] == 0.36
+    others = pl.Series(["nanosleep", "clock_nanosleep", "pselect", "sem_timedwait", "recvmsg", "pthread_create"])
+    assert os_states(others, event_types.OS_CALL).to_list() == [8, 8, 9, 10, 11, 12]
+
+
+def sleeping() -> ReportBuilder:
+    """The launching thread is off its CPU for 600 of 1,000 ms."""
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100 * MS, 200 * MS, launch=(0, MS))
+    report.on_cpu(0, 250 * MS).on_cpu(850 * MS, 1_000 * MS)
+    report.kernel("second", 900 * MS, 1_000 * MS, launch=(899 * MS, 900 * MS))
+    return report
+
+
+def test_a_thread_that_sleeps_does_not_compute(tmp_path: Path) -> None:
+    found = measured(tmp_path, sleeping())
+
+    waits, run = finding(found, "host-waits"), found.tables["run"].row(0, named=True)
+    assert (waits["cost_ns"], waits["share"], waits["saved_ns"]) == (600 * MS, 0.6, 600 * MS)
+    assert "host off its CPU 100.0 % (half of it 600.000 ms or more at a time)" in waits["seen"]
+    assert "what it waits for was not recorded" in waits["seen"]
+    assert not {"host-bound", "idle-devices"} & set(found.tables["findings"]["kind"])
+    assert run["host_waiting_ns"] == 600 * MS
+    assert run["host_computing_efficiency"] == pytest.approx((998 - 600) / 1_000)
+    assert run["host_parallel_efficiency"] == pytest.approx(0.998)
+    assert found.tables["tree"].filter(metric="host_computing_efficiency")["value"].to_list() == [pytest.approx(0.398)]
+
+
+def test_without_transfers_the_network_is_not_known(tmp_path: Path) -> None:
+    tree = measured(tmp_path, sleeping()).tables["tree"]
+
+    assert tree.filter(metric="transfer_efficiency")["value"].to_list() == [None]
+    assert "between ranks that were recorded" in tree.filter(metric="serialization_efficiency")["reason"].item()
+
+
+def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel(NCCL, 100 * MS, 400 * MS, launch=(0, MS))
+    report.api_call("cudaDeviceSynchronize_v3020", MS, 1_000 * MS)
+    found = measured(tmp_path, report, nccl=NcclPolicy.USEFUL)
+
+    sentence = verdict(found.head, found.tables).sentence
+    assert sentence.startswith("1 GPU computed or ran NCCL kernels 30.0 % of 1.000 s")
+    assert sentence.endswith("largest loss: shut-down, 60.0 %")
