@@ -82,12 +82,6 @@ def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path:
     assert not rows_queried
 
 
-
-
-
-
-
-
 def answer(tables: SqliteTables) -> list[tuple[Any, ...]] | str:
     """Rows with all columns, or the error."""
     try:
