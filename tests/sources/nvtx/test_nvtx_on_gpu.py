@@ -214,10 +214,7 @@ def test_the_ledger_has_no_rows_of_projections_and_they_can_be_left_out(tmp_path
     assert {source["source"]: source["rows"] for table in inspected["tables"] for source in table["sources"]} == {
         "kernels": 1, "cuda-api": 1, "nvtx": 1,
     }  # fmt: skip
-    assert (
-        on_gpu(open_whole(translate([path], tmp_path / "without", TranslateOptions(skip=("nvtx-gpu",))).prv))
-        == []
-    )
+    assert on_gpu(open_whole(translate([path], tmp_path / "without", TranslateOptions(skip=("nvtx-gpu",))).prv)) == []
     alone = open_whole(translate([path], tmp_path / "alone", TranslateOptions(only=("nvtx-gpu",), no_views=True)).prv)
     assert [found.name for found in on_gpu(alone)] == ["r"]
 
