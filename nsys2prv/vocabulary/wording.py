@@ -135,8 +135,8 @@ def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     """Warnings for people: each once, those first that make numbers wrong or unknown, then how much was recorded, and what nsys
     said in one, by its first sentences. Reports have names in place of paths where no two have the same.
 
-    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "rank 1 (/x/a.sqlite) is left out"])
-    ['rank 1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
+    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "it (/x/a.sqlite) is left out"])
+    ['it (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
     """
     unique, said = dict.fromkeys(warnings), dict[str, list[str]]()
     for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):

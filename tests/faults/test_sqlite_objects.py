@@ -1,4 +1,4 @@
-"""What an SQLite export can be besides complete tables: nothing in it is run or goes on without end, and no rows are missing."""
+"""What an SQLite export can be besides complete tables: nothing in it is run or goes on without end, and no rows are lost."""
 
 from __future__ import annotations
 
