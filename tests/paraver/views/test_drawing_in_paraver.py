@@ -57,6 +57,7 @@ def compare_table(trace: WholeTrace, semantics: Semantics, printed: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_drawn_view_shows_what_paraver_shows(tmp_path: Path, paramedir: Paramedir) -> None:
     summary = translate(write_reports(tmp_path / "reports", SMALL), tmp_path / "small")
     assert compared_views(paramedir, summary.prv) > 100
