@@ -36,7 +36,7 @@ STATES: tuple[tuple[str, str, str], ...] = (
 """States of host threads: name, title, meaning. Where several hold, the first counts."""
 NAMES = tuple(name for name, _, _ in STATES)
 COMMUNICATOR, CONTEXT, FIRST_CALL = range(3)
-"""Places of what is created, and of the first state that a call alone tells."""
+"""Places of what is created, and of the first state that a call alone shows."""
 ASLEEP, POLLING, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(8, 16)
 WAITING = (ASLEEP, POLLING, LOCKED, IN_IO, OFF_CPU)
 """States in which a thread sleeps or waits, and neither computes nor is in CUDA or MPI."""

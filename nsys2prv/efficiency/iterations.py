@@ -64,7 +64,7 @@ _FINER, _INTERRUPTED = 0.02, 0.75
 """Share of work that a shorter period may leave out and still count more than a longer one, unless that share of the segments
 of the longer one has equally many of its segments that are unlike."""
 _MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
-"""Segments after which times repeat at most; how many must differ from the next one, so that it can be told; and which share
+"""Segments after which times repeat at most; how many must differ from the next one, so that it can be seen; and which share
 of that may differ from the n-th next."""
 _SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("group", "number", "begin", "end"), pl.Int64),

@@ -36,7 +36,7 @@ from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")
 _NEAR = 0.1
-"""Part of what was measured, at most, by which bounds differ if one number is told beside them."""
+"""Part of what was measured, at most, by which bounds differ where one number is given beside them."""
 _REPLAYED = Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured")
 _BOUNDS = (
     Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null: nothing is known"),

@@ -402,7 +402,7 @@ def _wait_for_lock(number: int, folder: Path) -> None:
 
 
 def _holder(number: int) -> str:
-    """Who has locked an open file, as far as the system tells."""
+    """Who has locked an open file, as far as the system says."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         inode = str(os.fstat(number).st_ino)
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

@@ -280,7 +280,7 @@ def end_local_workers() -> None:
 
 
 def _is_stopped(process: int | None) -> bool:
-    """Whether a signal stopped a process, as far as the system tells."""
+    """Whether a signal stopped a process, as far as the system says."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
     return False

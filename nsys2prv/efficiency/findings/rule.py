@@ -421,7 +421,7 @@ class GapRule(FindingRule):
     worst
         Which gaps to look at.
     of_host
-        The launching thread does something of its own in the gaps: where in the program that is.
+        The launching thread works for the program in the gaps: the finding says where in it.
     removed
         The graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for devices
         that end in them; what the thread does after them stays.
@@ -445,7 +445,7 @@ class GapRule(FindingRule):
         return self.finding(losses, (), None, **values)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
-        """Its gaps, where the launching thread does something of its own."""
+        """Its gaps, where the launching thread works for the program."""
         return evidence.gaps.of_kind(self.kind, finding.losses.indices) if self.of_host else None
 
     def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:

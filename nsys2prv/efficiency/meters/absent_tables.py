@@ -59,7 +59,7 @@ STARVED, COMMUNICATION, COPIES, OTHER_KERNELS, QUEUED, START_UP, SHUT_DOWN, UNDE
 
 
 def _part_of_state(name: str, title: str, meaning: str) -> Part:
-    """What is created once is a part of its own, also before the first work of any device."""
+    """What is created once is a separate part, also before the first work of any device."""
     is_creation = name in host_states.NAMES[: host_states.FIRST_CALL]
     group, of_group = (START_UP, title) if is_creation else (STARVED, f"{STARVED}: {title}")
     before = "nothing runs on the device, the next kernel was not launched yet, and its thread was "
