@@ -6,13 +6,14 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 from support.report_builder import ReportBuilder
 
-from nsys2prv.run.session import ReportGroup
+from nsys2prv.timeline.reader import EventReader
 
 BAD_REPORT, LEFT_OUT = 3, 10
 INSERT = "insert into CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId) values (?, ?, 0, 7)"
@@ -81,9 +82,8 @@ def test_a_report_that_changes_while_it_is_read_is_an_error(
     other.kernel("gemm", 10, 20, launch=(0, 5))
     other.write(command_line.folder / "rank1.sqlite")
     changed = report if form == ".sqlite" else next(report.glob("CUPTI_ACTIVITY_KIND_KERNEL.*"))
-    own_folder = ReportGroup.own_folder
 
-    def change_first(group: ReportGroup) -> Path:
+    def change_first(*arguments: Any) -> EventReader:
         if changed.exists():
             status = changed.stat()
             if change == "written":
@@ -93,9 +93,9 @@ def test_a_report_that_changes_while_it_is_read_is_an_error(
                 os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
             else:
                 changed.unlink()
-        return own_folder(group)
+        return EventReader(*arguments)
 
-    monkeypatch.setattr(ReportGroup, "own_folder", change_first)
+    monkeypatch.setattr("nsys2prv.run.collect.EventReader", change_first)
     done = command_line.run("translate", report, "-o", "OUT")
 
     sentence(done, BAD_REPORT, report.name)
