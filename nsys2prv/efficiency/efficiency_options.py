@@ -13,7 +13,6 @@ from nsys2prv.vocabulary.wording import short
 BINS = 100
 """Bins of the tables over time."""
 
-
 ALL, STEADY, CHOSEN = "all", "steady", "chosen"
 """Windows of a run: the whole program, its iterations without those of the warm-up, and one given by its times."""
 

@@ -19,7 +19,6 @@ from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     MPI_COLLECTIVES,
-    NO_VALUE,
     ON_HOSTS,
     RANGES,
     Collection,
@@ -29,13 +28,13 @@ from nsys2prv.efficiency.run_events import (
     TaskRows,
     TypeNames,
     base_types,
-    new_collections,
 )
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import distinct
 from nsys2prv.execution.workers import Shared, workers
+from nsys2prv.exports.identity import SLICE_OF_GPU
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
@@ -163,12 +162,13 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         for task in plan.timeline.rows.tasks
     ]
     rows = RunRows(tasks)
+    first, count = plan.reports[0].report.path, len(plan.reports)
     identities = [opened.identity for opened in plan.reports]
     starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
-        title=_title(plan.reports),
+        title=first.name if count == 1 else f"{first.parent.name or first.name} ({count} reports)",
         rows=rows,
         begin=selection.origin,
         length=selection.length,
@@ -178,12 +178,17 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         callers=rows.using_gpus(read.callers),
         messages=messages if messages.rows else None,
         ranks_of_run=plan.run.size,
-        began=_utc(min(starts)) if starts else None,
+        began=datetime.fromtimestamp(min(starts) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if starts else None,
         clocks=clocks,
         report_clocks=plan.alignment,
         recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
         gpus=tuple(sorted({gpu.name for identity in identities for gpu in identity.gpus if gpu.name})),
-        gpu_sizes=frozenset(GpuSize(*gpu.sizes) for identity in identities for gpu in identity.gpus),
+        # Of slices of a GPU (MIG) it is not known how large they are.
+        gpu_sizes=frozenset(
+            GpuSize() if gpu.uuid.startswith(SLICE_OF_GPU) else GpuSize(*gpu.sizes)
+            for identity in identities
+            for gpu in identity.gpus
+        ),
         warnings=session.warnings,
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
@@ -207,7 +212,7 @@ class _CollectionRows:
         columns = {name: placed[name] for name in self.collection.schema if name not in self.collection.attributes}
         for name, types in self.collection.attributes.items():
             of_types = [placed[str(number)] for number in types if str(number) in placed.columns]
-            columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, placed.height)
+            columns[name] = of_types[0] if of_types else pl.repeat(None, placed.height, dtype=pl.Int64, eager=True)
             for of_type in of_types[1:]:
                 columns[name] = columns[name].zip_with(columns[name].is_not_null(), of_type)
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
@@ -238,8 +243,11 @@ class EventColumns(Collected[_CollectionRows]):
     has_launches = True
 
     def __init__(self, collections: tuple[Collection, ...], folder: Path, _reports: Sequence[OpenedReport]) -> None:
-        launches = ExternalSort(["to_time"], folder / _LAUNCHES)
-        super().__init__(folder, {**new_collections(folder, collections), _LAUNCHES: launches})
+        sorts = {_LAUNCHES: ExternalSort(["to_time"], folder / _LAUNCHES)}
+        for collection in collections:
+            until = None if collection.samples else "end"
+            sorts[collection.name] = ExternalSort(["start"], folder / collection.name, until=until)
+        super().__init__(folder, sorts)
         self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
         self.callers: set[int] = set()
         self._collections = collections
@@ -303,12 +311,3 @@ def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
     """A survey without the texts of attributes that a collection does not have."""
     not_needed = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
     return replace(survey, groups=survey.groups.drop(not_needed))
-
-
-def _utc(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _title(reports: Sequence[OpenedReport]) -> str:
-    first = reports[0].report.path
-    return first.name if len(reports) == 1 else f"{first.parent.name or first.name} ({len(reports)} reports)"

@@ -4,18 +4,16 @@
 nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
 inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
 
-**Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders,
-run ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a
-mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth; where their
-times repeat only after several of them, so many are one. Of all marks the one counts whose like segments hold most of the time
-of the work; of nearly equal ones that with the shortest period. A longer one counts more where each of its segments has equally
-many of the segments of the shorter one that are unlike: layers repeat inside of a step. If no mark holds much more than half,
-every second, third, ... execution is tried as well: time steps may begin in turn with either direction. An iteration begins at
-the operation that the device is idle longest before.
+**Period.** Looked at is the stream of a task and device with most time in kernels: others, such as those of data loaders, run
+ahead of it and behind. Each operation that is executed some times over the time of the work is tried as a mark. Segments
+between two of its executions are alike where their histograms of names are; where their times repeat only after several of
+them, so many are one. Of all marks the one counts whose like segments hold most of the time of the work; of nearly equal ones
+that with the shortest period, unless each segment of a longer one has equally many that are unlike: layers repeat inside of a
+step. If no mark holds much more than half, every n-th execution is tried: time steps may begin in turn with either direction.
+An iteration begins at the operation that the device is idle longest before.
 
-**Numbers.** Iterations of several tasks that belong together have one number. Which do is known from collectives that end
-together, from counts where recordings of both begin before their first iteration, or from times where those are near. Else it
-is not decidable.
+**Numbers.** Which iterations of several tasks are the same ones is known from collectives that end together, from counts where
+recordings of both begin before their first iteration, or from times that are near. Else it is not decidable.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
+from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.row_order import distinct, in_content_order
@@ -44,41 +42,30 @@ _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
 _NEARLY_ALL = 0.9
 """Share of tasks, iterations, collectives and operations for which something has to be true."""
-_MOST_NAMES = 24
-"""Names that are tried: of ranges those with most time, of operations of a device those with fewest executions."""
-
-_SAMPLED_LAUNCHES = 100_000
-_LEAST_LAUNCHED, _LEAST_BY_THREAD = 0.6, 0.2
-"""Shares of launches that must be inside the ranges of a name, and be made there by the thread of the range: ranges of data
-loaders go on beside the work of others."""
-_NEARLY_MOST = 0.95
-"""Of ranges inside each other the shortest counts whose share is at least so much of the largest share."""
+_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
+"""Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
+_LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
+"""Shares of launches: inside the ranges of a name; by the thread of the range, as ranges of data loaders go on beside the work
+of others; and relative to the largest share, as of ranges inside each other the shortest count."""
 _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-
-_LEAST_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.9
-"""Share of the time of work that must be in like segments; of every n-th execution more, as these are so by chance, too."""
-_HARDLY_COVERED = 0.6
-"""Share up to which every n-th execution is tried: parts of two kinds that take turns have half each."""
+_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.6, 0.9
+"""Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
+kinds that take turns have half each; and that these must have, as they are alike by chance, too."""
+_MOST_EXECUTIONS = 12
+"""Executions of a name in one iteration, where none recurs once in each."""
 _LIKE = 0.1
 """Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same."""
-_FINER = 0.02
-"""Share of work that a shorter period may leave out and still count more than a longer one."""
-_INTERRUPTED = 0.75
-"""Share of the segments of a longer period that has equally many unlike segments of a shorter one."""
+_HISTOGRAM_NAMES = 64
+"""Columns of a histogram: names with most executions; the last one is for all others."""
+_FINER, _INTERRUPTED = 0.02, 0.75
+"""Share of work that a shorter period may leave out and still count more than a longer one, unless that share of the segments
+of the longer one has equally many of its segments that are unlike."""
 _MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
 """Segments after which times repeat at most; how many must differ from the next one, so that it can be told; and which share
 of that may differ from the n-th next."""
-_MOST_EXECUTIONS = 12
-"""Executions of a name in one iteration, where none recurs once in each."""
-_MOST_MARKS = 100_000
-"""Executions of a name that is tried as a mark."""
-_HISTOGRAM_NAMES = 64
-"""Columns of a histogram: names with most executions; the last one is for all others."""
-_SAMPLED_ITERATIONS = 40
-"""Iterations in which the operation is looked for that begins them."""
 _SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("group", "number", "begin", "end"), pl.Int64),
     "is_cut": pl.Boolean,
@@ -144,17 +131,16 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
         names = names.with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
         names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
     else:
-        slots = NamedRanges(run.events, [requested]).slots
-        names = names.join(slots, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
+        called = named_ranges(run.events, [requested])
+        names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
-    ranges = _outermost(_repeated(ranges) if requested is None else ranges)
-    launches = run.launches.select(
-        "time", "row", "to_time", pl.Series("group", group_of_row[run.launches["to_row"].to_numpy()])
-    )
-    launches = rows.located(launches)
+    group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
+    launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
     if requested is None:
-        ranges = ranges.join(_most_likely(ranges, launches), on="name", how="semi", maintain_order="left")
+        ranges = _most_likely(_outermost(_repeated(ranges)), launches)
+    else:
+        ranges = _outermost(ranges)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
@@ -187,7 +173,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """The name whose ranges are iterations, by what is launched in them and by their rhythm: a row, or none."""
+    """The ranges of the name whose ranges are iterations, by what is launched in them and by their rhythm, or none."""
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
     by_thread, distance, start = pl.col("is_by_thread"), pl.col("distance"), pl.col("start")
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
@@ -206,7 +192,8 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
         (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
     )
     likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
-    return likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
+    likely = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
+    return ranges.join(likely.head(1), on="name", how="semi", maintain_order="left")
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -263,9 +250,9 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, group_of_row)
     if not any(_tried(work) for work in works.values()):
-        times = f"{_LEAST_ITERATIONS + 1} times or more over the time of the work"
-        raise _NoIterations(f"no kernel, copy or collective is executed {times}")
-    bounded = [pl.DataFrame(schema=_SCHEMA)]
+        times = _LEAST_ITERATIONS + 1
+        raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
+    bounded: list[pl.DataFrame] = []
     remaining = sorted(works, key=lambda group: (-works[group].height, group))
     while remaining:
         # The period of one group is looked for, and counts for all that have it, too.
@@ -273,15 +260,14 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
         if (period := _best_period(works[sampled])) is not None:
             begin = _first_operation(works[sampled], period)
             periods = {group: _period(works[group], period.key, period.stride, period.together) for group in remaining}
-            bounded += [
-                _bounded_by_period(works[group], group, of_group, *begin) for group, of_group in periods.items() if of_group
-            ]
-            unmarked = [group for group, of_group in periods.items() if of_group is None]
+            marked = {group: of_group for group, of_group in periods.items() if of_group is not None}
+            bounded += [_bounded_by_period(works[group], group, marked[group], *begin) for group in marked]
+            unmarked = [group for group in remaining if group not in marked]
         remaining = unmarked
-    if len(bounded) == 1:
-        is_alone = all(work["key"].n_unique() == 1 for work in works.values())
-        no_period = "the sequence of kernels, copies and collectives has no period"
-        raise _NoIterations("one kernel repeats alone" if is_alone else no_period)
+    if not bounded:
+        if all(work["key"].n_unique() == 1 for work in works.values()):
+            raise _NoIterations("one kernel repeats alone")
+        raise _NoIterations("the sequence of kernels, copies and collectives has no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
@@ -376,13 +362,11 @@ def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Pe
 
 def _names_before(key: Numbers, marks: Numbers) -> Numbers:
     """For each mark a row: how often each name was executed between the first mark and this one."""
-    often = np.argsort(-np.bincount(key), kind="stable")
-    column = np.minimum(np.argsort(often), _HISTOGRAM_NAMES - 1)
-    columns = min(len(often), _HISTOGRAM_NAMES)
+    turn = np.argsort(np.argsort(-np.bincount(key), kind="stable"))
+    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
     segment = np.repeat(np.arange(1, len(marks)), np.diff(marks))
     places = segment * columns + column[key[marks[0] : marks[-1]]]
-    counts = np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns)
-    return np.cumsum(counts, axis=0)
+    return np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
 
 
 def _is_interrupted(period: _Period, longer: _Period) -> bool:
@@ -472,16 +456,17 @@ def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> p
 def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[int, Numbers]) -> int | None:
     """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
-    near = _TOGETHER * float(np.median(np.diff(of_reference)))
+    period = max(float(np.median(np.diff(of_reference))), 1.0)
     ends, ends_of_reference = (collectives.get(frame["group"][0], begins[:0]) for frame in (part, reference))
-    if 0 < len(ends) == len(ends_of_reference) and np.mean(np.abs(ends - ends_of_reference) <= near) >= _NEARLY_ALL:
+    if len(ends) == len(ends_of_reference):
         place, expected = np.searchsorted(begins, ends), np.searchsorted(of_reference, ends_of_reference)
         is_inside = (place > 0) & (expected > 0)
-        return round(float(np.median((expected - place)[is_inside])))
+        is_together = np.abs(ends - ends_of_reference)[is_inside] <= _TOGETHER * period
+        if is_inside.any() and is_together.mean() >= _NEARLY_ALL:
+            return round(float(np.median((expected - place)[is_inside])))
     if len(begins) == len(of_reference) and not (part["is_cut"][0] or reference["is_cut"][0]):
         return 0
     compared = min(len(begins), len(of_reference))
-    late = begins[:compared] - of_reference[:compared]
-    shift = round(float(np.median(late)) * _TOGETHER / near)
-    is_near = np.abs(late - shift * near / _TOGETHER) <= near
-    return shift if is_near.mean() >= _NEARLY_ALL else None
+    late = (begins[:compared] - of_reference[:compared]) / period
+    shift = round(float(np.median(late)))
+    return shift if np.mean(np.abs(late - shift) <= _TOGETHER) >= _NEARLY_ALL else None

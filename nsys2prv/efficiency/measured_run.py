@@ -60,7 +60,8 @@ LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL =
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
 ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
 """Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
-OS_ACTIVITIES = tuple(range(OS, host_states.OFF_CPU - FIRST_CALL))
+OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
+OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
 """Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
 
@@ -175,11 +176,11 @@ class MeasuredRun:
         low, high = self._span
         if low == 0 and self.events.recorded == high:
             return events
-        start = pl.col("start")
-        if collection.samples:
-            return events.filter(start.is_between(low, high)).with_columns(start - low)
-        inside = events.filter(((start >= low) | (pl.col("end") > low)) & (start <= high))
-        return inside.with_columns(pl.col("start", "end").clip(low, high) - low)
+        start, end = pl.col("start"), pl.col("start" if collection.samples else "end")
+        is_inside = events.select((start <= high) & ((start >= low) | (end > low))).to_series()
+        # Nearly always the window has all: then only times are new.
+        inside = events if is_inside.all() else events.filter(is_inside)
+        return inside.with_columns((start if collection.samples else pl.col("start", "end").clip(low, high)) - low)
 
     @property
     def operations(self) -> pl.DataFrame:

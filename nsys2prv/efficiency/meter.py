@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
@@ -88,24 +88,22 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
         meter = by_measure[measure]
         if meter.applies_to(run) and all(need in selected for need in meter.needs):
             selected[measure] = meter
-    needs = {measure: meter.needs for measure, meter in selected.items()}
-    if run.operations.height > _LONG_RUN:
-        before = tuple(measure for measure, meter in selected.items() if not meter.is_large)
-        needs |= {measure: before for measure, meter in selected.items() if meter.is_large}
-    order = TopologicalSorter(needs)
-    order.prepare()
-    results: dict[Measure, Any] = {}
+    is_long = run.operations.height > _LONG_RUN
+    in_order = sorted(selected.values(), key=lambda meter: is_long and meter.is_large)
+    futures: dict[Measure, Future[Any]] = {}
+
+    def measure_in_turn(meter: Meter, needs: Sequence[Measure]) -> Any:
+        # These are in the queue before it: what waits never waits for what has no thread.
+        for need in needs:
+            futures[need].result()
+        if is_long and meter.is_large:
+            run.drop_activity()
+        result = meter.measure(run)
+        run.measurements[type(result)] = result
+        return result
+
     with ThreadPoolExecutor(max_threads()) as pool:
-        running: dict[Future[Any], Measure] = {}
-        while order.is_active():
-            for measure in order.get_ready():
-                if needs[measure] != selected[measure].needs:
-                    run.drop_activity()
-                running[pool.submit(measure, run)] = measure
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                measure = running.pop(future)
-                result = results[measure] = future.result()
-                run.measurements[type(result)] = result
-                order.done(measure)
-    return [results[measure] for measure in selected]
+        for meter in in_order:
+            needs = tuple(futures) if is_long and meter.is_large else meter.needs
+            futures[meter.measure] = pool.submit(measure_in_turn, meter, needs)
+    return [futures[measure].result() for measure in selected]

@@ -28,42 +28,29 @@ def range_texts(events: RunEvents) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
-class NamedRanges:
-    """Ranges chosen by name.
+def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
+    """Ranges chosen by name: columns `number` (event type), `value`, `slot` (0, 1, ... for each text and domain), `region` (the
+    text) and `domain`.
 
     Parameters
     ----------
-    events
-        The run.
     requested
         NAME or NAME@DOMAIN each; `*` and `?` match anything. A name with an @ in it also matches a range of exactly that name.
-
-    Attributes
-    ----------
-    names
-        Text and domain of the ranges chosen; their places are the slots.
-    slots
-        Columns `number` (event type), `value`, `slot`.
 
     Raises
     ------
     UsageError
         When no range has a name that is requested; the pattern `*` may fit none.
     """
-
-    def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
-        ranges = range_texts(events)
-        called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
-        for name in called.columns:
-            if name != "*" and not called[name].any():
-                names = ranges["text"].unique().sort()
-                raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-        matches = ranges.filter(pl.any_horizontal(*called))
-        names_of_matches = list(matches.select("text", "domain").iter_rows())
-        self.names = list(dict.fromkeys(names_of_matches))
-        slots = {name: slot for slot, name in enumerate(self.names)}
-        of_matches = pl.Series([slots[name] for name in names_of_matches], dtype=pl.Int64)
-        self.slots = matches.select("number", "value", slot=of_matches)
+    ranges = range_texts(events)
+    called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
+    for name in called.columns:
+        if name != "*" and not called[name].any():
+            names = ranges["text"].unique().sort()
+            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
+    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
+    first = pl.col("slot").min().over("text", "domain")
+    return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
 
 
 def _is_called(requested: str) -> pl.Expr:

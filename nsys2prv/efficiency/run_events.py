@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +22,6 @@ from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
-
-NO_VALUE = pl.Series([None], dtype=pl.Int64)
-"""What is not known of an event."""
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
 """Kinds of rows: host threads, CUDA streams, GPUs as a whole, and parts of nodes."""
@@ -439,11 +435,3 @@ class RunEvents:
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))
         return joined.select(pl.coalesce("label", plain)).to_series()
-
-
-def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:
-    """Empty collections that write intermediate files to a folder."""
-    return {
-        collection.name: ExternalSort(["start"], folder / collection.name, until=None if collection.samples else "end")
-        for collection in collections
-    }

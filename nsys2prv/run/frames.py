@@ -137,7 +137,7 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
     rows: list[dict[str, Any]] = []
     for clock in plan.axis.clocks if len(plan.axis.clocks) > 1 else ():
-        quality = {"interval": clock.half_width[1], "contradiction": clock.contradiction}
+        quality = {"interval": max(clock.error.half_widths), "contradiction": clock.contradiction}
         rows.append({"host": clock.name, "method": clock.method, **quality})
         if (correction := clock.correction) is not None:
             rows[-1] |= {

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from nsys2prv.clocks.agreement import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
 from nsys2prv.clocks.align import Axis, align
-from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import (
     ClocksDisagree,

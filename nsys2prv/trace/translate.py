@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.clocks.check import Disagreement
+from nsys2prv.clocks.agreement import Disagreement
 from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers

@@ -17,7 +17,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.demo import write_report
 from nsys2prv.errors import DamagedReport
 from nsys2prv.exports.sqlite_tables import SqliteTables
-from nsys2prv.exports.stored_columns import StoredBatch, StoredTables, store_columns
+from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -82,47 +82,6 @@ def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path:
     assert not rows_queried
 
 
-@pytest.fixture
-def batches_loaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of the stored batches that were loaded."""
-    loaded: list[int] = []
-    load = StoredBatch.load
-
-    def counting(self: StoredBatch, columns: Any) -> pl.DataFrame:
-        loaded.append(self.rows)
-        return load(self, columns)
-
-    monkeypatch.setattr(StoredBatch, "load", counting)
-    return loaded
-
-
-def test_sources_that_share_a_table_share_what_is_read_of_it(path: Path, batches_loaded: list[int]) -> None:
-    files = stored(path)
-    types = ({"eventType": (59,)}, {"eventType": (60,)}, {"eventType": (59, 60)}, {"eventType": (7,)})
-
-    extents = [files.extent(TABLE, "start", "end", only) for only in types]
-
-    assert extents == [SqliteTables(path).extent(TABLE, "start", "end", only) for only in types]
-    assert sum(batches_loaded) == ROWS
-    batches_loaded.clear()
-
-    values = [files.scan(TABLE, SCHEMA, {}, distinct=True).select("eventType", "text").collect() for _ in range(3)]
-
-    assert [one.height for one in values] == [12, 12, 12]
-    assert sum(batches_loaded) == ROWS
-
-
-def test_many_values_are_not_kept(path: Path, batches_loaded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.tables._MOST_VALUES", 100)
-    files = stored(path)
-    only = {"start": (2**40 + 10, 2**40 + 50)}
-
-    assert files.extent(TABLE, "start", "end", only) == (2, 2**40 + 10, 2**40 + 55)
-    assert files.scan(TABLE, SCHEMA, {}, distinct=True).select("start").collect().height == ROWS
-    # What was tried first was given up soon.
-    assert sum(batches_loaded) < 3 * ROWS
-
-
 def answer(tables: SqliteTables) -> list[tuple[Any, ...]] | str:
     """Rows with all columns, or the error."""
     try:
@@ -180,7 +139,7 @@ def test_a_translation_reads_each_table_once(tmp_path: Path, rows_queried: Count
     report.nvtx_range("step", 0, 450)
     counts = {name: frame.height for name, frame in report.tables().items()}
 
-    translate([report.write(tmp_path / "a.sqlite")], tmp_path / "trace", TranslateOptions())
+    translate([report.write(tmp_path / "a.sqlite")], tmp_path / "trace", TranslateOptions(no_views=True))
 
     of_sources = {source.table for source in SOURCES} & rows_queried.keys()
     assert {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= of_sources

@@ -13,57 +13,52 @@ from support.failed_runs import sentence, small_report
 from nsys2prv.timeline.coverage import INEXACT
 
 BAD_REPORT = 3
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
-@pytest.mark.parametrize("column", ["start", "end"])
-@pytest.mark.parametrize("value", ["soon", b"\xff\x00", "²"], ids=["text", "blob", "superscript"])
-def test_a_time_that_is_no_number_is_an_error_of_the_report(value: object, column: str, command_line: CommandLine) -> None:
-    path = small_report().write(command_line.folder / "x.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"update CUPTI_ACTIVITY_KIND_KERNEL set {column} = ? where rowid = 2", (value,))
-        database.commit()
-
-    sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", "CUPTI_ACTIVITY_KIND_KERNEL")
+def write_changed(command_line: CommandLine, change: str, *values: object) -> None:
+    """x.sqlite, with three kernels and a change."""
+    with closing(sqlite3.connect(small_report().write(command_line.folder / "x.sqlite"))) as database, database:
+        database.execute(f"update {change}", values)
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "value"),
+    ("change", "value", "says"),
     [
-        ("META_DATA_EXPORT", "value", "²"),
-        ("META_DATA_EXPORT", "value", "9" * 5000),
-        ("TARGET_INFO_SYSTEM_ENV", "value", "²"),
-        ("TARGET_INFO_SYSTEM_ENV", "value", "9" * 5000),
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId", -1),
+        *(
+            (f"{column} = ? where rowid = 2", value, KERNELS)
+            for column in ("start", "end")
+            for value in ("soon", b"\xff\0", "²")
+        ),
+        ("start = ? where rowid = 1", -(2**63), "no time of a session"),
+        *(("streamId = cast(? as text)", value, "column streamId") for value in ("soon", b"\xff\0", b"\xed\xa0\x80")),
     ],
-    ids=lambda part: str(part)[:12],
+    ids=ascii,
 )
-def test_odd_numbers_and_names_are_no_reason_to_fail(table: str, column: str, value: object, command_line: CommandLine) -> None:
-    path = small_report().write(command_line.folder / "x.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"update {table} set {column} = ?", (value,))
-        database.commit()
+def test_a_text_or_what_is_no_time_is_an_error_of_the_report(
+    change: str, value: object, says: str, command_line: CommandLine
+) -> None:
+    write_changed(command_line, f"{KERNELS} set {change}", value)
+
+    sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", says)
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("META_DATA_EXPORT set value = ?", "²"),
+        ("META_DATA_EXPORT set value = ?", "9" * 5000),
+        ("TARGET_INFO_SYSTEM_ENV set value = ?", "²"),
+        ("TARGET_INFO_SYSTEM_ENV set value = ?", "9" * 5000),
+        (f"{KERNELS} set deviceId = ?", -1),
+    ],
+    ids=lambda part: str(part)[:22],
+)
+def test_odd_numbers_and_names_are_no_reason_to_fail(change: str, value: object, command_line: CommandLine) -> None:
+    write_changed(command_line, change, value)
 
     assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
     assert command_line.run("check", "OUT.prv").returncode == 0
-
-
-def test_the_smallest_number_is_no_time(command_line: CommandLine) -> None:
-    path = small_report().write(command_line.folder / "x.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set start = ? where rowid = 1", (-(2**63),))
-        database.commit()
-
-    sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", "no time of a session")
-
-
-@pytest.mark.parametrize("value", ["soon", b"\xff\x00", b"\xed\xa0\x80"], ids=["text", "bytes", "text that is no UTF-8"])
-def test_a_text_among_numbers_is_an_error_of_the_report(value: str | bytes, command_line: CommandLine) -> None:
-    path = small_report().write(command_line.folder / "x.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = cast(? as text) where rowid = 2", (value,))
-        database.commit()
-
-    sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", "column streamId")
 
 
 @pytest.mark.parametrize("form", ["x.sqlite", "x_pqtdir"])
@@ -95,11 +90,8 @@ def test_values_that_no_tool_shows_exactly_are_left_out_and_counted(number: int,
 
 def test_an_event_without_a_name_for_what_it_is_is_left_out(command_line: CommandLine) -> None:
     report = small_report()
-    report.copy(100, 120, 4096, launch=(90, 95))
-    path = report.write(command_line.folder / "x.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("update CUPTI_ACTIVITY_KIND_MEMCPY set copyKind = null")
-        database.commit()
+    report.copy(100, 120, 4096, launch=(90, 95), copyKind=None)
+    report.write(command_line.folder / "x.sqlite")
 
     assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
     assert command_line.run("check", "OUT.prv").returncode == 0

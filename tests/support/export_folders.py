@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 
 from nsys2prv.demo.nsys_tables import Tables, as_sqlite_types
-from nsys2prv.errors import OutputError
 
 # nsys writes these unsigned into Parquet and Arrow files, and signed into SQLite, which has no unsigned numbers.
 _UNSIGNED = frozenset(
@@ -32,47 +31,29 @@ _NARROW = frozenset(
 
 
 def write_parquet_report(directory: str | Path, tables: Tables) -> None:
-    """Write one ``TABLE.parquet`` per table, ids of threads and processes unsigned, as nsys does it.
+    """Write one ``TABLE.parquet`` per table into a new folder, ids of threads and processes unsigned, as nsys does it.
 
-    Parameters
-    ----------
-    directory
-        Where; nsys' own names end in ``_pqtdir``. A folder that is there already is replaced.
-    tables
-        As in `write_report`.
-
-    Raises
-    ------
-    OutputError
-        When the files can't be written.
+    nsys' own names of such folders end in ``_pqtdir``.
     """
-    _write_folder(Path(directory), tables, ".parquet", _write_parquet)
+    _write_folder(Path(directory), tables, ".parquet")
 
 
 def write_arrow_report(directory: str | Path, tables: Tables) -> None:
-    """Write one ``TABLE.arrow`` (Arrow IPC file format) per table; else as `write_parquet_report`.
-
-    nsys' own names of such folders end in ``_arwdir``.
-    """
-    _write_folder(Path(directory), tables, ".arrow", _write_arrow)
+    """Write one ``TABLE.arrow`` (Arrow IPC file format) per table; nsys' own names of such folders end in ``_arwdir``."""
+    _write_folder(Path(directory), tables, ".arrow")
 
 
-def _write_parquet(frame: pl.DataFrame, file: Path) -> None:
-    if pl.Binary in frame.dtypes:
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(_bytes_as_text(frame), file)
-    else:
-        frame.write_parquet(file)
-
-
-def _write_arrow(frame: pl.DataFrame, file: Path) -> None:
-    if pl.Binary in frame.dtypes:
-        table = _bytes_as_text(frame)
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-    else:
-        frame.write_ipc(file)
+def _write_folder(directory: Path, tables: Tables, suffix: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for name, frame in tables.items():
+        if frame.width:
+            table, file = _bytes_as_text(_unsigned(name, frame)), str(directory / f"{name}{suffix}")
+            if suffix == ".parquet":
+                pyarrow.parquet.write_table(table, file)
+            else:
+                with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                    writer.write_table(table)
 
 
 def _bytes_as_text(frame: pl.DataFrame) -> pa.Table:
@@ -85,22 +66,6 @@ def _bytes_as_text(frame: pl.DataFrame) -> pa.Table:
             array = pa.LargeStringArray.from_buffers(len(array), offsets, data, valid, array.null_count, array.offset)
         columns[column.name] = array
     return pa.table(columns)
-
-
-def _write_folder(directory: Path, tables: Tables, suffix: str, write: Callable[[pl.DataFrame, Path], None]) -> None:
-    part = directory.with_name(f"{directory.name}.part")
-    try:
-        for folder in (part, directory):
-            if folder.exists():
-                shutil.rmtree(folder)
-        part.mkdir(parents=True)
-        for name, frame in tables.items():
-            if frame.width:
-                write(_unsigned(name, frame), part / f"{name}{suffix}")
-        part.rename(directory)
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        raise OutputError.not_writable(directory, str(error)) from error
 
 
 def _unsigned(table: str, frame: pl.DataFrame) -> pl.DataFrame:

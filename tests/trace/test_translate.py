@@ -13,6 +13,7 @@ from support.report_builder import ReportBuilder
 from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
+from nsys2prv.cli.translation_text import translation_warnings
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
@@ -393,3 +394,11 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
         accounted = sum(table["left_out"].values())
         accounted += sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
         assert accounted == table["rows"]
+
+
+def test_a_warning_that_several_reports_share_is_told_once() -> None:
+    reports = [{"path": f"rank{rank}.sqlite", "warnings": ["events were lost"]} for rank in range(3)]
+
+    told = translation_warnings({"reports": reports, "warnings": ["a rank is missing"]})
+
+    assert told == ["rank0.sqlite and 2 more: events were lost", "a rank is missing"]

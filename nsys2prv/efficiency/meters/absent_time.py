@@ -23,7 +23,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS
-from nsys2prv.efficiency.named_ranges import NamedRanges
+from nsys2prv.efficiency.named_ranges import named_ranges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
@@ -121,26 +121,21 @@ class AbsentTime(Measurement):
         by_slot = self.regions.group_by("slot").agg(pl.col("elapsed").sum())
         longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
         regions = self.regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
-        names = NamedRanges(self.run.events, self.run.options.regions or ()).names if regions.height else []
-        texts = pl.DataFrame(names, schema={"region": pl.String, "domain": pl.String}, orient="row")
-        return self._of_windows(regions).with_columns(texts[regions["slot"].to_numpy()])
+        names = named_ranges(self.run.events, self.run.options.regions or ()).select("slot", "region", "domain").unique("slot")
+        return self._of_windows(regions.join(names, on="slot", how="left", maintain_order="left"))
 
     def _details(self) -> pl.DataFrame:
         """Columns of the table `absent_parts`, those with most time first."""
         run, by_part, part = self.run, self.by_part, pl.col("part")
-        kinds = run.events.types.get(event_types.SOURCE_MEMORY), run.events.types.get(event_types.DESTINATION_MEMORY)
-        source, destination = (
-            pl.col(name).replace_strict((kind.values if kind else None) or {}, default=None, return_dtype=pl.String)
-            for name, kind in zip(("source", "destination"), kinds, strict=True)
-        )
+        of_copies = _named(run, by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
         text = (
             pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
             .when(part == "copy").then(
-                pl.concat_str("named", pl.format(" from {}", source), pl.format(" to {}", destination), ignore_nulls=True))
+                pl.concat_str("named", pl.format(" from {}", "source"), pl.format(" to {}", "destination"), ignore_nulls=True))
             .otherwise(pl.coalesce(pl.col("detail").cast(pl.String), "named"))
         )  # fmt: skip
         return (
-            by_part.with_columns(named=run.events.named(by_part["number"], by_part["value"]))
+            by_part.with_columns(*of_copies, named=run.events.named(by_part["number"], by_part["value"]))
             .group_by("device", "part", detail=text)
             .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
             .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
@@ -165,12 +160,9 @@ class AbsentTime(Measurement):
         run, sums = self.run, self.by_function
         rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)])
         rows = rows.head(parts.MOST_HOST_ROWS)
-        names = {
-            name: run.events.named(pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True), rows[name])
-            for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
-        }
+        names = _named(run, rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
         share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_TITLE, share=share)
+        return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
 
     def _longest_gaps(self) -> pl.DataFrame:
         """Columns of the table `absent_stretches`."""
@@ -339,8 +331,7 @@ def _regions(run: MeasuredRun) -> pl.DataFrame:
     do not overlap."""
     if not run.options.regions:
         return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
-    slots = NamedRanges(run.events, run.options.regions).slots
-    ranges = run.frame(RANGES).join(slots, on=["number", "value"], how="inner")
+    ranges = run.frame(RANGES).join(named_ranges(run.events, run.options.regions), on=["number", "value"], how="inner")
     task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
     of_tasks = ranges.select("slot", "end", task=task, begin="start")
     return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
@@ -360,3 +351,9 @@ def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
     totals = sums.with_columns(elapsed_ns=pl.col("elapsed"), absent_ns=pl.sum_horizontal(PART_COLUMNS))
     share = pl.when(pl.col("elapsed_ns") > 0).then(pl.col("absent_ns") / pl.col("elapsed_ns"))
     return totals.with_columns(compute_ns=pl.col("elapsed_ns") - pl.col("absent_ns"), absent_share=share)
+
+
+def _named(run: MeasuredRun, rows: pl.DataFrame, **numbers: int) -> list[pl.Series]:
+    """Names of values in columns, by their event types."""
+    types = {name: pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True) for name, number in numbers.items()}
+    return [run.events.named(number, rows[name]).alias(name) for name, number in types.items()]

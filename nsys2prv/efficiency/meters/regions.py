@@ -11,7 +11,7 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.named_ranges import NamedRanges, range_texts
+from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
@@ -105,15 +105,14 @@ NVTX_TREE = Table(
         Column.share("share", "`total_ns` / sum of the outermost"),
     ),
     when="NVTX push/pop ranges",
-    is_later=True,
     page=OnPage("regions"),
 )
 
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
-    ranges = NamedRanges(run.events, run.options.regions)
-    inside = _with_tasks(run, run.frame(RANGES).join(ranges.slots, on=["number", "value"], how="inner"))
+    names = named_ranges(run.events, run.options.regions)
+    inside = _with_tasks(run, run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
     length = pl.col("end") - pl.col("begin")
     by_slot = (
         inside.group_by("slot")
@@ -122,8 +121,7 @@ def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
         .head(MOST_REGIONS)
     )
     of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
-    names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
-    for columns in (names.cast({"slot": pl.Int64}), of_slots):
+    for columns in (names.select("slot", "region", "domain").unique("slot"), of_slots):
         by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
     return MeasuredTables({REGIONS: by_slot})
 
@@ -131,8 +129,7 @@ def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
 def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
-    slots = NamedRanges(run.events, [name]).slots
-    started = run.frame(RANGES).join(slots, on=["number", "value"], how="semi").sort("start", "end")
+    started = run.frame(RANGES).join(named_ranges(run.events, [name]), on=["number", "value"], how="semi").sort("start", "end")
     numbered = _with_tasks(run, started).with_columns(slot=pl.int_range(pl.len()).over("task"))
     length = pl.col("end") - pl.col("begin")
     lengths = numbered.group_by("slot").agg(

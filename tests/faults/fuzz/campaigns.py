@@ -12,21 +12,21 @@ from pathlib import Path
 from support.acting import outputs_fault
 
 from .circumstances import resources, signals
-from .commands import Commands
+from .commands import run_command
 from .damaged_reports import column_values, damaged_bytes, folder_tables, hostile_texts, sqlite_objects
 from .damaged_results import results_json, trace_mutations
 from .hostile_options import hostile_options
 from .oracle import Attempt, Surroundings, fault_of, trace_fault
 
 
-def try_input(name: str, seed: int, number: int, commands: Commands, folder: Path) -> str | None:
+def try_input(name: str, seed: int, number: int, folder: Path) -> str | None:
     """What is wrong with an input of a campaign, or None. The same seed and number make the same input in the folder."""
     _, make = CAMPAIGNS[name]
-    attempt = make(random.Random(f"{seed}:{name}:{number}"), folder, commands)
+    attempt = make(random.Random(f"{seed}:{name}:{number}"), folder)
     before = Surroundings(folder)
-    run = commands.run(*attempt.arguments, folder=folder, **attempt.circumstances)
+    run = run_command(*attempt.arguments, folder=folder, **attempt.circumstances)
     if attempt.judge is not None:
-        return attempt.judge(run, before, commands)
+        return attempt.judge(run, before)
     prv = folder / "OUT.prv"
     return (
         fault_of(run, names=attempt.names)
@@ -36,7 +36,7 @@ def try_input(name: str, seed: int, number: int, commands: Commands, folder: Pat
     )
 
 
-CAMPAIGNS: Mapping[str, tuple[str, Callable[[random.Random, Path, Commands], Attempt]]] = {
+CAMPAIGNS: Mapping[str, tuple[str, Callable[[random.Random, Path], Attempt]]] = {
     "damaged-bytes": (
         "exports of all forms, JSON and rules of kernel families with turned bits, zeros, cuts, repeated and foreign parts",
         damaged_bytes,

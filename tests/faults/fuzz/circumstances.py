@@ -16,7 +16,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.execution.output_files import PREFIX
 from nsys2prv.execution.signals import ENDING_SIGNALS
 
-from .commands import Commands, Kill, Run
+from .commands import Kill, Run, run_command
 from .oracle import Attempt, Surroundings, fault_of, trace_fault
 
 _REPORTS = ("rank0.sqlite", "rank1.sqlite")
@@ -68,10 +68,10 @@ def _write_reports(folder: Path) -> None:
         report.write(folder / name)
 
 
-def resources(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def resources(chance: random.Random, folder: Path) -> Attempt:
     """A limit of the system, a stream that is closed or full, an environment that lacks what is usually there."""
     _write_reports(folder)
-    assert commands.run("translate", _REPORTS[0], "-o", "former", folder=folder).code == 0
+    assert run_command("translate", _REPORTS[0], "-o", "former", folder=folder).code == 0
     command = chance.choice((*_COMMANDS, *_READING))
     if command[0] == "translate" and chance.random() < 0.3:
         command = (*command, "--workers", "2")
@@ -89,9 +89,7 @@ def resources(chance: random.Random, folder: Path, commands: Commands) -> Attemp
     return Attempt(command, circumstances=given, judge=functools.partial(_fault_of_limited, limits, streams))
 
 
-def _fault_of_limited(
-    limits: Mapping[str, int], streams: Mapping[int, str], run: Run, before: Surroundings, commands: Commands
-) -> str | None:
+def _fault_of_limited(limits: Mapping[str, int], streams: Mapping[int, str], run: Run, before: Surroundings) -> str | None:
     is_stopped = run.code == -signal.SIGKILL and "RLIMIT_CPU" in limits
     # Libraries in compiled code, and their loader, end the process where they get no memory for a thread.
     is_ended = run.code in (-signal.SIGABRT, -signal.SIGSEGV, 127) and bool(limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"})
@@ -103,7 +101,7 @@ def _fault_of_limited(
         return problem
     if is_stopped or is_ended or "RLIMIT_NOFILE" in limits:
         # Without descriptors no folder can be removed: the next run removes what is left.
-        following = commands.run("translate", _REPORTS[0], "-o", "NEXT", folder=before.folder)
+        following = run_command("translate", _REPORTS[0], "-o", "NEXT", folder=before.folder)
         return fault_of(following) or before.fault(("NEXT", "OUT"))
     wrote = run.code == 0 and run.arguments[:1] == ("translate",)
     return before.fault(("OUT",) if run.code == 0 or 1 in streams else ()) or (
@@ -118,11 +116,11 @@ _MOST_SECONDS = 180.0
 Files = dict[str, bytes]
 
 
-def signals(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def signals(chance: random.Random, folder: Path) -> Attempt:
     """A signal at any moment of a run over a former output."""
     workers = chance.choice((0, 0, 2))
     command = (*chance.choice(_COMMANDS), "--workers", str(workers))
-    former, successor = _outputs(commands, command)
+    former, successor = _outputs(command)
     for name, content in sorted(former.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if content:
@@ -138,16 +136,14 @@ def signals(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
     return Attempt(command, circumstances={"kills": kills, "seconds": _MOST_SECONDS}, judge=judge)
 
 
-def _fault_of_ended(
-    numbers: set[int], former: Files, successor: Files, run: Run, before: Surroundings, commands: Commands
-) -> str | None:
+def _fault_of_ended(numbers: set[int], former: Files, successor: Files, run: Run, before: Surroundings) -> str | None:
     folder = before.folder
     after = contents(folder)
     is_former, is_new = _same(after, former), _same(after, successor)
     if run.timed_out or run.survivors:
         return fault_of(run)
     if run.code == -signal.SIGKILL:
-        return _fault_after_a_kill(run, folder, former, successor, commands)
+        return _fault_after_a_kill(run, folder, former, successor)
     if -run.code in numbers and not run.stderr and is_former:
         # It had not begun.
         return None
@@ -163,25 +159,25 @@ def _fault_of_ended(
     return fault_of(run) or (None if expected else f"exit code {run.code} and another output: {sorted(after)!r}")
 
 
-def _fault_after_a_kill(run: Run, folder: Path, former: Files, successor: Files, commands: Commands) -> str | None:
+def _fault_after_a_kill(run: Run, folder: Path, former: Files, successor: Files) -> str | None:
     """Without the staging folder there is the former output, the new one, or no trace; the next run makes the new one."""
     after = {name: content for name, content in contents(folder).items() if PREFIX not in name}
     if "OUT.prv" in after and not (_same(after, former) or _same(after, successor)):
         return f"a trace beside files of another: {' '.join(sorted(after))[-300:]}"
-    following = commands.run(*run.arguments, folder=folder)
+    following = run_command(*run.arguments, folder=folder)
     if problem := fault_of(following) or (f"the next run ended with {following.code}" if following.code else None):
         return problem
     return None if _same(contents(folder), successor) else f"the next run left something else: {sorted(contents(folder))!r}"
 
 
 @functools.cache
-def _outputs(commands: Commands, command: tuple[str, ...]) -> tuple[Files, Files]:
+def _outputs(command: tuple[str, ...]) -> tuple[Files, Files]:
     """Reports with what a command writes about one of them, and with what it writes about both."""
     with tempfile.TemporaryDirectory() as folder:
         _write_reports(Path(folder))
         outputs = []
         for arguments in ((one for one in command if one != _REPORTS[1]), command):
-            run = commands.run(*arguments, folder=Path(folder))
+            run = run_command(*arguments, folder=Path(folder))
             assert run.code == 0, run.stderr
             outputs.append(contents(Path(folder)))
     return outputs[0], outputs[1]

@@ -20,7 +20,7 @@ from support.failed_runs import small_report
 from support.hostile_report import AtRandom, write_hostile_report
 from support.whole_report import whole_report
 
-from .commands import Commands
+from .commands import run_command
 from .oracle import Attempt
 
 _CHANGES = ("--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading", "0.5")
@@ -60,7 +60,7 @@ def _of_report(chance: random.Random, name: str) -> Attempt:
     return Attempt((*chance.choice(_COMMANDS), name), "report")
 
 
-def damaged_bytes(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def damaged_bytes(chance: random.Random, folder: Path) -> Attempt:
     """A report, an efficiency as JSON, or rules of kernel families, with other bytes."""
     name = chance.choice(("report.sqlite", "report_pqtdir", "report_arwdir", "rules.csv", "bad.json"))
     is_report = name.startswith("report")
@@ -68,7 +68,7 @@ def damaged_bytes(chance: random.Random, folder: Path, commands: Commands) -> At
     if name == "rules.csv":
         (folder / name).write_text('what,value,pattern\nfamily,My {precision} {1},"^kernel_(\\d+), ?"\nprecision,fp64,double\n')
     elif name == "bad.json":
-        assert commands.run("efficiency", report.name, "--json-file", name, folder=folder).code == 0
+        assert run_command("efficiency", report.name, "--json-file", name, folder=folder).code == 0
     file = chance.choice(sorted(report.iterdir())) if report.is_dir() else folder / name
     content = bytearray(file.read_bytes())
     for _ in range(chance.choice((1, 1, 1, 3, 20))):
@@ -105,7 +105,7 @@ def _damage(content: bytearray, chance: random.Random) -> None:
         content[at : at + length] = content[other : other + length]
 
 
-def hostile_texts(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def hostile_texts(chance: random.Random, folder: Path) -> Attempt:
     """Pieces that try something in texts of a report."""
     write_hostile_report(folder / "report.sqlite", AtRandom(chance, chance.choice((0.05, 0.3, 1.0))))
     return Attempt((*chance.choice(_COMMANDS), "report.sqlite"))
@@ -114,7 +114,7 @@ def hostile_texts(chance: random.Random, folder: Path, commands: Commands) -> At
 # -- values and objects of databases ----------------------------------------------------------------------------------
 
 
-def column_values(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def column_values(chance: random.Random, folder: Path) -> Attempt:
     """Values that nsys does not write in columns of one row or of all."""
     changed = [chance.choice(list(_tables())) for _ in range(chance.choice((1, 1, 2, 5)))]
     with _database(folder, chance, changed) as database:
@@ -206,7 +206,7 @@ _OBJECTS: tuple[Callable[[random.Random, str, list[str]], list[str]], ...] = (
 """Statements that put another object in the place of a table, from its name and columns."""
 
 
-def sqlite_objects(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def sqlite_objects(chance: random.Random, folder: Path) -> Attempt:
     """Other objects than tables in a database."""
     table = chance.choice((*_KEPT, "CUPTI_ACTIVITY_KIND_RUNTIME", "OSRT_API", "MPI_RANKS"))
     with _database(folder, chance, [table]) as database:
@@ -223,7 +223,7 @@ def sqlite_objects(chance: random.Random, folder: Path, commands: Commands) -> A
 # -- folders of tables ------------------------------------------------------------------------------------------------
 
 
-def folder_tables(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def folder_tables(chance: random.Random, folder: Path) -> Attempt:
     """Other types, other columns, and other things than files in folders of Parquet and Arrow tables."""
     form, suffix = chance.choice((("_pqtdir", ".parquet"), ("_arwdir", ".arrow")))
     report = Path(shutil.copytree(_made(form), folder / f"report{form}"))

@@ -16,7 +16,6 @@ import nsys2prv
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-from .commands import Commands
 from .oracle import Attempt
 
 _NUMBERS = (
@@ -77,7 +76,7 @@ def results() -> bytes:
         return path.read_bytes()
 
 
-def trace_mutations(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def trace_mutations(chance: random.Random, folder: Path) -> Attempt:
     """A trace with a change in one of its files, or without that file."""
     files = dict(chance.choice(_traces()))
     suffix = chance.choices(tuple(files), (10, 2, 1, 2))[0]
@@ -159,7 +158,7 @@ def changed_json(chance: random.Random, content: bytes) -> bytes:
     return json.dumps(tree).encode()
 
 
-def results_json(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def results_json(chance: random.Random, folder: Path) -> Attempt:
     """Two results of `efficiency`, of which one is changed."""
     content = results()
     for _ in range(chance.choice((1, 1, 1, 5))):

@@ -12,7 +12,7 @@ from support.failed_runs import small_report
 
 from nsys2prv.cli.app import app
 
-from .commands import Commands
+from .commands import run_command
 from .oracle import Attempt
 
 _DIGITS = "9" * 5_000
@@ -76,9 +76,9 @@ _CHANGES = ("--ideal-network", "--no-late-ranks", "--no-launch-cost")
 _FILES: dict[str, bytes] = {}
 
 
-def hostile_options(chance: random.Random, folder: Path, commands: Commands) -> Attempt:
+def hostile_options(chance: random.Random, folder: Path) -> Attempt:
     """A report, its trace and its efficiency, and a command with random options."""
-    _prepare(folder, commands)
+    _prepare(folder)
     name, command = chance.choice(sorted(typer.main.get_command(app).commands.items()))  # type: ignore[attr-defined]
     inputs = _USUAL.get(name, ["report.sqlite"])
     if inputs and chance.random() < 0.2:
@@ -90,12 +90,12 @@ def hostile_options(chance: random.Random, folder: Path, commands: Commands) -> 
     return Attempt(arguments, outputs=outputs, circumstances={"without_rights": chance.random() < 0.5})
 
 
-def _prepare(folder: Path, commands: Commands) -> None:
+def _prepare(folder: Path) -> None:
     if not _FILES:
         small_report(20).nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
         (folder / "rules.csv").write_text("what,value,pattern\nfamily,mine {1},^(kernel)\n")
         for command in (("translate", "-o", "trace", "--no-views"), ("efficiency", "--json-file", "all.json")):
-            assert commands.run(*command, "report.sqlite", folder=folder).code == 0
+            assert run_command(*command, "report.sqlite", folder=folder).code == 0
         _FILES.update({path.name: path.read_bytes() for path in folder.iterdir()})
     for name, content in _FILES.items():
         (folder / name).write_bytes(content)

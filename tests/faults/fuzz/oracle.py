@@ -13,7 +13,7 @@ from support.acting import screen_fault
 from nsys2prv import errors
 from nsys2prv.paraver.check import check_trace
 
-from .commands import Commands, Run
+from .commands import Run
 
 MOST_BYTES = 2 << 30
 """Memory that no small input may take."""
@@ -48,7 +48,9 @@ def fault_of(run: Run, *, names: str = "") -> str | None:
         return None
     if [line for line in run.stderr.splitlines() if line.startswith("nsys2prv: ")] != [last]:
         return f"exit code {run.code} without one sentence: {run.stderr[-300:]!r}"
-    return None if names in last else f"the sentence does not name {names}: {last[:300]!r}"
+    # A wrong option is named itself: such as a range of --window that a damaged report has lost.
+    is_named = names in last or run.code == errors.UsageError.exit_code
+    return None if is_named else f"the sentence does not name {names}: {last[:300]!r}"
 
 
 def trace_fault(prv: Path) -> str | None:
@@ -96,7 +98,7 @@ class Attempt:
     outputs
         How names of files begin that may be new or other ones after success.
     circumstances
-        Further arguments of `Commands.run`.
+        Further arguments of `run_command`.
     judge
         What is wrong after the run, or None, in place of the usual rules.
     """
@@ -105,4 +107,4 @@ class Attempt:
     names: str = ""
     outputs: Collection[str] = ("OUT",)
     circumstances: Mapping[str, Any] = field(default_factory=dict)
-    judge: Callable[[Run, Surroundings, Commands], str | None] | None = None
+    judge: Callable[[Run, Surroundings], str | None] | None = None

@@ -21,7 +21,6 @@ from pathlib import Path
 from support.checkout import CHECKOUT
 
 from .campaigns import CAMPAIGNS, try_input
-from .commands import Commands
 
 FAILURES = CHECKOUT / ".fuzz"
 _DOCUMENT = CHECKOUT / "docs" / "trust.md"
@@ -43,20 +42,19 @@ class _Fuzzing:
 
     def work(self) -> None:
         """Try inputs until there are none, or there is no time."""
-        with Commands() as commands:
-            while (taken := self._take()) is not None:
-                number, name = taken
-                with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as folder:
-                    try:
-                        problem = try_input(name, self._seed, number, commands, Path(folder))
-                    except Exception as error:
-                        # Hours of other inputs are not lost over it.
-                        problem = f"the campaign itself failed: {error!r}"
-                    with self._lock:
-                        self.tried[name] += 1
-                        if problem is not None:
-                            self._keep(f"{name}-{self._seed}-{number}", problem, Path(folder))
-                            self.problems[name] += 1
+        while (taken := self._take()) is not None:
+            number, name = taken
+            with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as folder:
+                try:
+                    problem = try_input(name, self._seed, number, Path(folder))
+                except Exception as error:
+                    # Hours of other inputs are not lost over it.
+                    problem = f"the campaign itself failed: {error!r}"
+                with self._lock:
+                    self.tried[name] += 1
+                    if problem is not None:
+                        self._keep(f"{name}-{self._seed}-{number}", problem, Path(folder))
+                        self.problems[name] += 1
 
     def stop(self) -> None:
         """Take no further input."""
