@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import polars as pl
@@ -49,24 +48,14 @@ def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[
     declared_fields = declared_options(options, names)
 
     def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        parameters = [
-            *(declared for declared in signature.parameters.values() if declared.kind is not inspect.Parameter.VAR_KEYWORD),
-            *(
-                inspect.Parameter(
-                    option.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=option.default if isinstance(option.default, _PLAIN) else str(option.default),
-                    annotation=_PRIVATE_TYPE.sub("str", str(option.type)),
-                )
-                for option, _ in declared_fields
-            ),
-        ]
+        signature, texts = inspect.signature(function), []
+        parameters = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
+        for option, text in declared_fields:
+            default = option.default if isinstance(option.default, _PLAIN) else str(option.default)
+            hint = _PRIVATE_TYPE.sub("str", str(option.type))
+            parameters.append(inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+            texts.append(f"{option.name}\n{textwrap.indent(textwrap.fill(_in_notebooks(text.help), 100), '    ')}")
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        texts = [
-            f"{option.name}\n{textwrap.indent(textwrap.fill(_in_notebooks(text.help), 100), '    ')}"
-            for option, text in declared_fields
-        ]
         function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("{options}", "\n".join(texts))
         return function
 
@@ -109,7 +98,7 @@ class NsysRun:
     def __enter__(self) -> NsysRun:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

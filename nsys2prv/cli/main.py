@@ -21,13 +21,7 @@ from nsys2prv.cli.console import (
     print_version,
     print_warnings,
 )
-from nsys2prv.errors import (
-    INTERRUPTED_EXIT_CODE,
-    TRACEBACK_VARIABLE,
-    Defect,
-    Nsys2prvError,
-    UsageError,
-)
+from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import end_by_signals

@@ -27,7 +27,10 @@ def check(
     result = check_trace(trace, limit)
     if as_json:
         # The names that scripts know.
-        findings = [{"promise": one.rule.name.lower(), "line": one.line, "text": one.text} for one in result.violations]
+        findings = [
+            {"promise": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
+            for violation in result.violations
+        ]
         found = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
         print_json({"ok": result.valid, "findings": findings, "found": found, "counts": dict(result.counts)})
     else:
@@ -80,7 +83,7 @@ def views(
     if trace is None:
         raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")
     folder, rendered = render_views(trace, out, names, force=force)
-    written = [{"path": one.path, "title": one.title} for one in rendered]
+    written = [{"path": view.path, "title": view.title} for view in rendered]
     if as_json:
         print_json({"folder": str(folder), "views": written})
     else:

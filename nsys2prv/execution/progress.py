@@ -12,8 +12,7 @@ from typing import Protocol
 from nsys2prv.vocabulary.printable import printable
 
 _DELAY = 0.5
-"""Seconds that work takes before it is shown."""
-_SECONDS_BETWEEN_TICKS = 1.0
+"""Seconds that work takes before it is shown, and until it is shown anew."""
 _hidden = False
 
 
@@ -90,10 +89,8 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
 
         def tick() -> None:
             # A long piece of work would leave the bar as it is, or not be seen at all.
-            pause = _DELAY
-            while not ended.wait(pause):
+            while not ended.wait(_DELAY):
                 bar.refresh()
-                pause = _SECONDS_BETWEEN_TICKS
 
         ticking = threading.Thread(target=tick, daemon=True)
         # Without a thread it moves only with the work.

@@ -80,7 +80,10 @@ def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by:
     tied, like_before = rows[places], np.append(False, like_before)[places][1:]
     order = np.arange(len(places))
     for name in by:
-        ordered = _sort_values(tied[name])[order]
+        column = tied[name]
+        is_number = column.dtype.is_integer() and not column.null_count()
+        # Null comes first.
+        ordered = (column if is_number else column.rank("dense").fill_null(0)).to_numpy()[order]
         if (like_before & (ordered[1:] < ordered[:-1])).any():
             turn = np.lexsort((ordered, np.cumsum(np.append(True, ~like_before))))
             order, ordered = order[turn], ordered[turn]
@@ -92,12 +95,6 @@ def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by:
     all_places = np.arange(rows.height)
     all_places[places] = places[order]
     return rows[all_places]
-
-
-def _sort_values(column: pl.Series) -> np.ndarray:
-    """Numbers in whose order the values of a column are; null comes first."""
-    is_number = column.dtype.is_integer() and not column.null_count()
-    return (column if is_number else column.rank("dense").fill_null(0)).to_numpy()
 
 
 # -- choices ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 
 from nsys2prv.execution import memory
@@ -121,7 +120,7 @@ class GzipBlocks:
     def __enter__(self) -> GzipBlocks:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             if error is None:
                 self._compress(len(self._content))

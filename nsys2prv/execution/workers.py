@@ -128,9 +128,6 @@ class Workers(ABC):
     def shares(self, sizes: Sequence[int], least: int, largest: float = math.inf) -> list[int]:
         """Into how many shares each item is divided: one, unless it is larger than a group (`groups`) need be. No share is
         smaller than `least`.
-
-        >>> InThisProcess().shares([10, 1000], 10)
-        [1, 1]
         """
         if self.is_here:
             return [1] * len(sizes)
@@ -218,7 +215,8 @@ class LocalWorkers(Workers):
     def prepare(self, function: Callable[..., object]) -> None:
         # A process starts when there is work for it.
         for _ in range(min(self.count, os.cpu_count() or 1)):
-            self.submit(_load, function)
+            # To get a function is to load its module.
+            self.submit(callable, function)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
@@ -291,24 +289,20 @@ def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     leave_by_signals(_leave)
-    threading.Thread(target=_live, args=(leave,), daemon=True).start()
 
+    def live() -> None:
+        # Until the first process has ended, or closes its end of the pipe.
+        with contextlib.suppress(OSError):
+            leave.poll(None)
+        _leave()
 
-def _live(leave: Connection) -> None:
-    """Wait until the first process has ended, or closes its end of the pipe."""
-    with contextlib.suppress(OSError):
-        leave.poll(None)
-    _leave()
+    threading.Thread(target=live, daemon=True).start()
 
 
 def _leave() -> NoReturn:
     kill_programs()
     remove_temporary()
     os._exit(1)
-
-
-def _load(_function: Callable[..., object]) -> None:
-    """To get a function is to load its module."""
 
 
 # -- a cluster ----------------------------------------------------------------------------------------------------------

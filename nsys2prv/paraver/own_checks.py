@@ -254,7 +254,6 @@ class Account(RecordCheck):
             yield f"the times of {_PATH}.total_ns add up to {total} ns, and those in the trace to {self._path_time} ns"
 
     def _types(self) -> Iterator[str]:
-        """Event types that occur, and rows."""
         trace, rows = self._summary["trace"], self.trace.header.rows
         if differing := self._points.keys() ^ set(trace.get("types", self._points)):
             yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"

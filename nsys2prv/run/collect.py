@@ -60,10 +60,6 @@ class ReportGroup:
     on_disk: bool  # whether all of it is written there: another process goes on with it
     keep_going: bool  # whether the rest is read after a report that breaks off
 
-    def own_folder(self) -> Path:
-        """A folder for one attempt: another worker may have died over the same group."""
-        return self.folder / f"group{self.reports[0].index}-{secrets.token_hex(4)}"
-
 
 class Unfinished:
     """What needs all events of some reports: ends of launches, edges of states, and the account of rows."""
@@ -199,7 +195,9 @@ def collect(
     ReportError
         When a report breaks off while it is read, unless the others are to be read nevertheless.
     """
-    folder, timeline = group.own_folder(), group.timeline.value
+    # For this attempt alone: another worker may have died over the same group.
+    folder = group.folder / f"group{group.reports[0].index}-{secrets.token_hex(4)}"
+    timeline = group.timeline.value
     reader = EventReader(timeline, folder / "reader", progress)
     collected = start(folder, [part.opened for part in group.reports])
     at_once = Unfinished(folder)

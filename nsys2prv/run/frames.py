@@ -228,7 +228,9 @@ class _EventFiles:
 
     def add(self, placed: pl.DataFrame) -> None:
         types = self.source.types
-        labels = {event_type.number: _label(event_type) or self.source.title for event_type in types}
+        # Of a series without the place of the member's name.
+        names = {kind.number: re.sub(r":? *\{\}( domain)?", "", kind.label).strip() for kind in types}
+        labels = {number: name or self.source.title for number, name in names.items()}
         scales = {event_type.number: 10.0**-event_type.precision for event_type in types}
         added = {event_type.number: _added(event_type) for event_type in types}
         kind = pl.col("type")
@@ -267,11 +269,6 @@ class _EventFiles:
 def _added(event_type: EventType) -> int:
     """What values of a trace are larger by: 0 is the end of an interval there, so numbers that may be 0 are shifted."""
     return 1 if event_type.unit.endswith(" + 1") else 0
-
-
-def _label(event_type: EventType) -> str:
-    """Label of an event type; of a series without the place of the member's name."""
-    return re.sub(r":? *\{\}( domain)?", "", event_type.label).strip()
 
 
 def _texts(labels: Labels, attributes: Iterable[EventType]) -> dict[int, pl.DataFrame]:

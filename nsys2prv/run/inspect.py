@@ -103,13 +103,20 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
         except (NothingToTranslate, SameReportTwice) as error:
             return [str(error)], inspect(arguments, NsysExport(options.nsys))
         reports = [_inspect(opened.report) for opened in session.plan.reports]
-    axis = session.plan.axis
+    axis, warnings = session.plan.axis, session.warnings
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
         clock = axis.clocks[alignment["clock"]]
         contradictions = [disagreement_text(contra) for contra in axis.disagreements if clock.name in contra.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         report["clock"] |= {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, options)], reports
+    try:
+        if not options.unrelated:
+            spans = [opened.span for opened in session.plan.reports]
+            check_related([Path(report["path"]) for report in reports], session.plan.run.identities, spans)
+    except UnrelatedReports as error:
+        warnings = [str(error), *warnings]
+    warning_lines = [f"  warning: {text}" for text in ranked_warnings(warnings)]
+    return [*_run_lines(session.plan), *_activity_lines(reports), *warning_lines], reports
 
 
 def _run_lines(plan: RunPlan) -> list[str]:
@@ -144,18 +151,6 @@ def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         title: f", in {count:,} of {len(reports):,} reports" for title, count in in_reports.items() if count < len(reports)
     }
     return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
-
-
-def _warning_lines(session: RunSession, options: ReadOptions) -> list[str]:
-    """What is lost or unusual, once for all reports that have it."""
-    opened, warnings = session.plan.reports, session.warnings
-    paths, spans = [report.report.path for report in opened], [report.span for report in opened]
-    try:
-        if not options.unrelated:
-            check_related(paths, session.plan.run.identities, spans)
-    except UnrelatedReports as error:
-        warnings = [str(error), *warnings]
-    return [f"  warning: {text}" for text in ranked_warnings(warnings)]
 
 
 def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, with_clocks: bool, verbose: bool) -> str:
@@ -196,6 +191,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
     ]
     report.tables.check_unchanged()
+    starts = {"monotonic": identity.monotonic_ns, "utc": identity.utc_ns}
     return {
         "path": str(report.path),
         "form": report.tables.form,
@@ -205,9 +201,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         "cpus": identity.cpus,
         "utc_ns": identity.utc_ns,
         "monotonic_ns": identity.monotonic_ns,
-        "clock": {
-            "start": "monotonic" if identity.monotonic_ns is not None else "utc" if identity.utc_ns is not None else None
-        },
+        "clock": {"start": next((name for name, start in starts.items() if start is not None), None)},
         "first_ns": min((span[0] for span in spans), default=None),
         "last_ns": max((span[1] for span in spans), default=None),
         "ranks": identity.known_ranks,
@@ -253,9 +247,8 @@ def as_text(report: dict[str, Any]) -> str:
     if report["ranks"]:
         lines.append(f"  {counted(len(report['ranks']), 'rank')}: {ranges(report['ranks'])} (from {report['rank_source']})")
     if report["processes"]:
-        named = [f"{name or 'process'} {pid}" for pid, name in list(report["processes"].items())[:4]]
-        more = f" and {len(report['processes']) - 4} more" if len(report["processes"]) > 4 else ""
-        lines.append(f"  processes: {', '.join(named)}{more}")
+        named = [f"{name or 'process'} {pid}" for pid, name in report["processes"].items()]
+        lines.append(f"  processes: {', '.join(named)}")
     names = [gpu["name"] for gpu in report["gpus"]]
     if names:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
@@ -265,11 +258,9 @@ def as_text(report: dict[str, Any]) -> str:
     if report["first_ns"] is not None:
         lines.append(f"  {(report['last_ns'] - report['first_ns']) / 1e9:.6f} s from the first event to the last")
     lines += _clock_lines(report["clock"])
-    for table in report["tables"]:
-        for source in table["sources"]:
-            lines.append(
-                f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {counted(source['trace_rows'], 'row')}"
-            )
+    for source in (source for table in report["tables"] for source in table["sources"]):
+        rows = counted(source["trace_rows"], "row")
+        lines.append(f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {rows}")
     left_out = [(table["table"], reason, rows) for table in report["tables"] for reason, rows in table["left_out"].items()]
     if left_out:
         lines.append("  not translated:")

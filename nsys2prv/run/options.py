@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,11 @@ from nsys2prv.vocabulary.limits import LONGEST_NS, MOST_DIGITS, MOST_RANKS, MOST
 from nsys2prv.vocabulary.wording import short
 
 _NUMBER = f"[0-9]{{1,{MOST_DIGITS}}}"
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+_TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+_SIZES = {
+    "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ def duration(value: str | int) -> int:
     >>> duration("1.5s"), duration("10us"), duration(200)
     (1500000000, 10000, 200)
     """
-    nanoseconds = value if isinstance(value, int) else _nanoseconds(value)
+    why = "not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us"
+    nanoseconds = value if isinstance(value, int) else _amount(value, _TIMES, why)
     if nanoseconds < 0:
         raise ValueError("a negative time")
     if nanoseconds > LONGEST_NS:
@@ -53,20 +58,15 @@ def duration(value: str | int) -> int:
     return nanoseconds
 
 
-def _nanoseconds(value: str) -> int:
-    match = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*(ns|us|µs|ms|s|m)\s*", value)
+def _amount(value: str, units: Mapping[str, int], why: str) -> int:
+    """A number with its unit; ValueError with the reason."""
+    match = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*({'|'.join(units)})\s*", value)
     if match is None:
-        raise ValueError("not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
+        raise ValueError(why)
     integer, _, fraction = match[1].partition(".")
-    unit = _UNITS[match[2]]
+    unit = units[match[2]]
     # Not as a float: nanoseconds of a long trace have more digits than one holds.
     return int(integer or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
-
-
-_SIZES = {
-    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
-}  # fmt: skip
 
 
 def memory_size(value: str | int) -> int:
@@ -75,13 +75,8 @@ def memory_size(value: str | int) -> int:
     >>> memory_size("2GB"), memory_size("1.5 GiB"), memory_size(500_000_000)
     (2000000000, 1610612736, 500000000)
     """
-    if isinstance(value, int):
-        return value
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?B|B)\s*", value, re.ASCII)
-    unit = _SIZES.get(match[2].replace("KB", "kB")) if match else None
-    if match is None or unit is None:
-        raise ValueError("not a size; write a number with its unit (MB, GB, MiB, GiB), such as 2GB or 500MB")
-    return int(float(match[1]) * unit)
+    why = "not a size; write a number with its unit (MB, GB, MiB, GiB), such as 2GB or 500MB"
+    return value if isinstance(value, int) else _amount(value, _SIZES, why)
 
 
 def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange:

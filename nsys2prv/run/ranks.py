@@ -393,7 +393,7 @@ def _listed(texts: Sequence[object], separator: str = ", ") -> str:
 
 
 def _moment(utc_ns: int) -> str:
-    return f"{datetime.fromtimestamp(utc_ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(utc_ns // 10**9, tz=timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 APART_NS = 60_000_000_000
@@ -461,7 +461,6 @@ def _check_times(
         if of_batch(before) & of_batch(after):
             continue
         if gap > _SAME_PROCESS_NS or not processes(before) & processes(after):
-            ended = datetime.fromtimestamp(end // 10**9, tz=timezone.utc)
             unit, name = next((unit, name) for unit, name in _UNITS if gap >= unit)
-            what = f"that one ended at {ended:%Y-%m-%d %H:%M:%S} UTC, this one started {gap / unit:.1f} {name} later"
+            what = f"that one ended at {_moment(end)} UTC, this one started {gap / unit:.1f} {name} later"
             raise UnrelatedReports(paths[last], paths[after[0][1]], what)

@@ -63,17 +63,6 @@ def disagreement_text(disagreement: Disagreement) -> str:
     return texts[disagreement.what]
 
 
-def disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
-    """The same for OUT.json."""
-    return {
-        "what": disagreement.what,
-        "hosts": list(disagreement.hosts),
-        "size_ns": round(disagreement.size),
-        "count": disagreement.count,
-        "text": disagreement_text(disagreement),
-    }
-
-
 @dataclass(frozen=True)
 class RunPlan:
     """What is known of a run before its events are read; `timeline` is what the reader of events needs."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.clocks.agreement import Disagreement
 from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
@@ -25,7 +26,7 @@ from nsys2prv.paraver.trace_files import without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.ranks import RanksAndHosts
-from nsys2prv.run.session import RunPlan, RunSession, disagreement_json, disagreement_text, seen_by_workers
+from nsys2prv.run.session import RunPlan, RunSession, disagreement_text, seen_by_workers
 from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead, communicators_of, ranges_as_json, ranges_of_types_as_json, row_ranges
 from nsys2prv.timeline.rows import Rows
@@ -151,7 +152,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             "left_out": [{"path": str(broken.path), "error": str(broken.error)} for broken in session.left_out],
             "seconds": round(time.monotonic() - started, 3),
             "clocks": [clock.as_json() for clock in plan.axis.clocks],
-            "clock_check": list(map(disagreement_json, plan.axis.disagreements)),
+            "clock_check": list(map(_disagreement, plan.axis.disagreements)),
             "reports": [
                 _report(opened, alignment, collected.accounts[index])
                 for index, (opened, alignment) in enumerate(zip(plan.reports, plan.alignment, strict=True))
@@ -265,6 +266,16 @@ def _report(opened: OpenedReport, alignment: dict[str, Any], tables: list[dict[s
         "alignment": alignment,
         "tables": tables,
         "warnings": list(identity.warnings),
+    }
+
+
+def _disagreement(disagreement: Disagreement) -> dict[str, Any]:
+    return {
+        "what": disagreement.what,
+        "hosts": list(disagreement.hosts),
+        "size_ns": round(disagreement.size),
+        "count": disagreement.count,
+        "text": disagreement_text(disagreement),
     }
 
 

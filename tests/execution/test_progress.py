@@ -26,7 +26,6 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(progress, "_DELAY", 0.01)
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_TICKS", 0.01)
     found = Terminal()
     monkeypatch.setattr(progress, "_Screen", lambda: found)
     return found

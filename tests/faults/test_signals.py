@@ -18,7 +18,6 @@ from support.failed_runs import contents, sentence, small_report
 
 from nsys2prv.execution import output_files
 from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, run_program, signals_held
-from nsys2prv.run.session import ReportGroup
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +42,7 @@ def test_each_signal_leaves_nothing(
         pytest.skip("the tests were started so that they ignore this signal, as nohup does it; without it: make test")
     small_report().write(tmp_path / "rank0.sqlite")
     before = contents(tmp_path)
-    monkeypatch.setattr(ReportGroup, "own_folder", lambda group: os.kill(os.getpid(), number))
+    monkeypatch.setattr("nsys2prv.run.collect.EventReader", lambda *_: os.kill(os.getpid(), number))
 
     said = sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 128 + number, "nothing was written")
 

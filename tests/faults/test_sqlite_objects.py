@@ -8,6 +8,7 @@ import sqlite3
 import struct
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import CommandLine
@@ -17,8 +18,8 @@ from support.report_builder import ReportBuilder
 from nsys2prv.errors import DamagedReport, NotAReport, ReportError
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import Text
-from nsys2prv.run.session import ReportGroup
 from nsys2prv.timeline.coverage import walk
+from nsys2prv.timeline.reader import EventReader
 from nsys2prv.vocabulary import limits
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -212,9 +213,8 @@ def test_a_report_that_changes_while_it_is_read_is_an_error(
     other.kernel("gemm", 10, 20, launch=(0, 5))
     other.write(command_line.folder / "rank1.sqlite")
     changed = report if form == ".sqlite" else next(report.glob("CUPTI_ACTIVITY_KIND_KERNEL.*"))
-    own_folder = ReportGroup.own_folder
 
-    def change_first(group: ReportGroup) -> Path:
+    def change_first(*arguments: Any) -> EventReader:
         if changed.exists():
             status = changed.stat()
             if change == "written":
@@ -224,9 +224,9 @@ def test_a_report_that_changes_while_it_is_read_is_an_error(
                 os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
             else:
                 changed.unlink()
-        return own_folder(group)
+        return EventReader(*arguments)
 
-    monkeypatch.setattr(ReportGroup, "own_folder", change_first)
+    monkeypatch.setattr("nsys2prv.run.collect.EventReader", change_first)
     done = command_line.run("translate", report, "-o", "OUT")
 
     sentence(done, BAD_REPORT, report.name)

@@ -790,7 +790,7 @@ def test_a_broken_report_is_named_and_left_out_and_the_exit_code_tells(
     assert not list((tmp_path / "one").iterdir())
     assert done.returncode == LEFT_OUT
     assert without.returncode == DONE
-    assert f"warning: left out: {broken}" in done.stderr
+    assert any(f"warning: left out: {name}" in done.stderr for name in (broken, broken.name))
     assert BROKEN[make] in done.stderr
     assert "rank 2 of 3 is not among the reports" in done.stderr
     content = json.loads((tmp_path / "two" / "trace.json").read_text())
@@ -812,7 +812,7 @@ def test_several_broken_reports_are_all_named(command_line: CommandLine, tmp_pat
     done = command_line.run("translate", whole, whole, *broken, "-o", tmp_path / "trace", "--keep-going")
     assert done.returncode == LEFT_OUT
     for path in (*broken, whole):
-        assert f"warning: left out: {path}: " in done.stderr
+        assert any(f"warning: left out: {name}: " in done.stderr for name in (path, path.name))
 
 
 def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line: CommandLine, tmp_path: Path) -> None:
