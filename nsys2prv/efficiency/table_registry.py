@@ -15,7 +15,7 @@ from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
-VERSION = 3
+VERSION = 4
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
 FIRST_TABLES: Mapping[str, Sequence[str]] = json.loads(
     Path(__file__).with_name(f"first_tables_of_version_{VERSION}.json").read_text(encoding="utf-8")
