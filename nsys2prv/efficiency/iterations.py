@@ -179,10 +179,10 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
         pl.col("share", "by_thread") / sample.height
     )  # fmt: skip
-    apart = (start - start.median().over("name", "place")).abs()
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), apart=apart).group_by("name").agg(
+    skew = (start - start.median().over("name", "place")).abs()
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), skew=skew).group_by("name").agg(
         irregular=(distance - distance.median()).abs().median() / distance.median(),
-        is_in_step=pl.col("apart").median() < distance.median(),
+        is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
