@@ -8,10 +8,9 @@ import typer
 
 from nsys2prv.cli.console import print_version
 from nsys2prv.cli.demo_command import demo
-from nsys2prv.cli.help import Command
 from nsys2prv.cli.inspect_command import inspect
 from nsys2prv.cli.measuring_commands import compare, efficiency, whatif
-from nsys2prv.cli.options import shares
+from nsys2prv.cli.options import Command, shares
 from nsys2prv.cli.trace_commands import check, views
 from nsys2prv.cli.translate_command import translate
 

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
@@ -19,33 +18,25 @@ from nsys2prv.vocabulary.terminal import ERROR, WARNING, styled
 from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import ranked_warnings
 
-
-@dataclass
-class _Settings:
-    """What the user chose for the output of this call of the program."""
-
-    is_quiet: bool = False
-    has_colors: bool = True
-
-
-_settings = _Settings()
+_withheld: set[str] = set()
+"""What the user does not want in this call of the program."""
 
 
 def be_quiet() -> None:
     """Print results that were asked for and errors only: no summaries, no warnings, no progress."""
-    _settings.is_quiet = True
+    _withheld.add("summaries")
     progress.hide()
 
 
 def no_colors() -> None:
     """Print without colors, also on a terminal."""
-    _settings.has_colors = False
+    _withheld.add("colors")
 
 
 def has_colors(stream: Any = None) -> bool:
     """Whether a stream (None: that of results) is a terminal that shows colors, and the user wants them."""
     stream = sys.stdout if stream is None else stream
-    if not _settings.has_colors or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if "colors" in _withheld or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     with contextlib.suppress(OSError, ValueError):
         return stream is not None and bool(stream.isatty())
@@ -62,7 +53,7 @@ def terminal_width() -> int | None:
 
 def print_summary(text: str) -> None:
     """Print what a command did or found, unless the user wants it quiet. The text is safe for a terminal."""
-    if not _settings.is_quiet:
+    if "summaries" not in _withheld:
         print(_expressible(text, sys.stdout))
 
 
@@ -88,7 +79,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_warnings(warnings: Iterable[str]) -> None:
     """Print warnings to stderr as `ranked_warnings` has them, each on a line."""
-    for warning in ranked_warnings(warnings) if not _settings.is_quiet else ():
+    for warning in ranked_warnings(warnings) if "summaries" not in _withheld else ():
         _print_to_stderr("warning:", warning, WARNING)
 
 
@@ -149,7 +140,7 @@ def prepare_output() -> None:
 
     What an earlier call in this process chose is forgotten.
     """
-    _settings.is_quiet, _settings.has_colors = False, True
+    _withheld.clear()
     progress.hide(False)
     if sys.stdout is None:
         return

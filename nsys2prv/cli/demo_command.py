@@ -9,7 +9,7 @@ import typer
 
 from nsys2prv.cli.console import print_json, print_lines, print_summary
 from nsys2prv.cli.options import AsJson
-from nsys2prv.cli.translation_text import translation_text
+from nsys2prv.cli.translate_command import translation_text
 
 
 def demo(

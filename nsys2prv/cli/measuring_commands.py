@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,20 @@ from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, chec
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import LEFT_OUT_EXIT_CODE, UsageError
+
+if TYPE_CHECKING:
+    from nsys2prv.efficiency.results import Results
+
+
+def _show(result: Results, text: str | None) -> None:
+    """Print a result as text, with its warnings; None: as JSON."""
+    from nsys2prv.efficiency.outputs.export import json_text
+
+    if text is None:
+        print(json_text(result.as_json()), end="")
+    else:
+        print_summary(text)
+        print_warnings(result.head["warnings"])
 
 
 @takes(EfficiencyOptions)
@@ -44,21 +58,17 @@ def efficiency(
     kernels, gaps, copies, NCCL and MPI.
     """
     from nsys2prv.efficiency.measure import measure
-    from nsys2prv.efficiency.outputs.export import check_places, json_text
+    from nsys2prv.efficiency.outputs.export import check_places
     from nsys2prv.efficiency.table_registry import TABLES
     from nsys2prv.execution.progress import progress_bar
 
     check_json_flag(as_json, inputs)
     places = {"json_path": json_file, "csv_folder": csv, "talp_path": talp, "page_path": out}
-    check_places([*inputs, *options.files_read], {table.name: table.schema for table in TABLES}, force=force, **places)
+    check_places([*inputs, *options.files_read], TABLES, force=force, **places)
     measured = measure(inputs, options)
     with progress_bar("writing"):
         measured.write(**places)
-    if as_json:
-        print(json_text(measured.as_json()), end="")
-    else:
-        print_summary(measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width()))
-        print_warnings(measured.head["warnings"])
+    _show(measured, None if as_json else measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width()))
     if measured.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)
 
@@ -95,22 +105,18 @@ def compare(
     from nsys2prv.efficiency.comparison import compare
     from nsys2prv.efficiency.comparison_tables import TABLES
     from nsys2prv.efficiency.gate import gate_error
-    from nsys2prv.efficiency.outputs.export import check_places, json_text
+    from nsys2prv.efficiency.outputs.export import check_places
 
     check_json_flag(as_json, runs)
     if as_json and as_markdown:
         raise UsageError("--json and --markdown: the result is printed once; give one of them, and --json-file FILE for a file")
-    tables = {table.name: table.schema for table in TABLES}
-    check_places([*runs, *options.files_read], tables, force=force, json_path=json_file, csv_folder=csv, page_path=out)
+    check_places([*runs, *options.files_read], TABLES, force=force, json_path=json_file, csv_folder=csv, page_path=out)
     compared = compare(runs, options)
     compared.write(json_path=json_file, csv_folder=csv, page_path=out)
-    if as_json:
-        print(json_text(compared.as_json()), end="")
-    elif as_markdown:
+    if as_markdown:
         print(compared.as_markdown(), end="")
     else:
-        print_summary(compared.as_text(width=terminal_width()))
-        print_warnings(compared.head["warnings"])
+        _show(compared, None if as_json else compared.as_text(width=terminal_width()))
     if (error := gate_error(compared.tables["gate"])) is not None:
         raise error
 
@@ -133,16 +139,11 @@ def whatif(
     Replays what waits for what, over all ranks, with other durations: length of the run and of each iteration, and what the
     critical path is then.
     """
-    from nsys2prv.efficiency.outputs.export import check_places, json_text
+    from nsys2prv.efficiency.outputs.export import check_places
     from nsys2prv.efficiency.what_if import TABLES, what_if
 
     check_json_flag(as_json, inputs)
-    tables = {table.name: table.schema for table in TABLES}
-    check_places([*inputs, *options.files_read], tables, force=force, json_path=json_file, csv_folder=csv)
+    check_places([*inputs, *options.files_read], TABLES, force=force, json_path=json_file, csv_folder=csv)
     replayed = what_if(inputs, options)
     replayed.write(json_path=json_file, csv_folder=csv)
-    if as_json:
-        print(json_text(replayed.as_json()), end="")
-    else:
-        print_summary(replayed.as_text(width=terminal_width()))
-        print_warnings(replayed.head["warnings"])
+    _show(replayed, None if as_json else replayed.as_text(width=terminal_width()))

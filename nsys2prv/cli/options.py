@@ -1,4 +1,4 @@
-"""Options of the command line: those of an `OptionSet` become options of a command; arguments and flags that commands share."""
+"""Options of the command line: those of an `OptionSet` become options of a command; what commands share; and their help."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from nsys2prv.cli.console import be_quiet, no_colors
 from nsys2prv.errors import UsageError
@@ -44,73 +45,61 @@ CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each 
 
 def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
     """Raise a UsageError for `--json FILE` and `--json -`: the flag takes no file, and one behind it looks like an input."""
-    named = next((one for one in inputs if one == "-" or (one.endswith(".json") and not os.path.exists(one))), None)
+    named = next((name for name in inputs if name == "-" or (name.endswith(".json") and not os.path.exists(name))), None)
     if as_json and named is not None:
         raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
 
 
-def _chosen(choose: Callable[[], None]) -> Callable[[bool], None]:
-    def read(is_chosen: bool) -> None:
-        if is_chosen:
-            choose()
+def _flag(name: str, short: str, help: str, set_it: Callable[[], None]) -> inspect.Parameter:
+    """An option that all commands have, and that has its effect at once."""
+    spellings = (f"--{name.replace('_', '-')}", *([short] if short else []))
+    info = typer.Option(*spellings, help=help, callback=lambda is_set: set_it() if is_set else None, is_eager=True)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
 
-    return read
 
-
-_SHARED = {
-    "quiet": typer.Option(
-        "--quiet",
-        "-q",
-        help="Print errors only, and results that are asked for (--json, --list).",
-        callback=_chosen(be_quiet),
-        is_eager=True,
-    ),
-    "no_color": typer.Option(
-        "--no-color",
-        help="Print without colors, as with NO_COLOR in the environment.",
-        callback=_chosen(no_colors),
-        is_eager=True,
-    ),
-}
-SHARED_OPTIONS = tuple(_SHARED)
+_SHARED = (
+    _flag("quiet", "-q", "Print errors only, and results that are asked for (--json, --list).", be_quiet),
+    _flag("no_color", "", "Print without colors, as with NO_COLOR in the environment.", no_colors),
+)
+SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)
 """Names of the options that the program and all commands have."""
 
 
 def shares(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, or the program, the options that all have."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    own = [one.replace(kind=kind) for one in inspect.signature(command, eval_str=True).parameters.values()]
-    added = [inspect.Parameter(name, kind, default=False, annotation=Annotated[bool, info]) for name, info in _SHARED.items()]
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(**{name: value for name, value in given.items() if name not in _SHARED})
+    def run(**values: Any) -> None:
+        command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
 
-    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*own, *added)}
-    return run
+    return _with_parameters(run, [*parameters, *_SHARED])
 
 
 def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command all options of a set (or those named) in the place of its parameter `options`, which gets the set."""
     hints = get_type_hints(options)
-    added = [_parameter(one, text, hints[one.name]) for one, text in declared_options(options, names)]
+    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_options(options, names)]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [new for one in own for new in (added if one.name == "options" else [one])]
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            chosen = {one.name: value for one in added if (value := given.pop(one.name)) is not None}
-            command(**given, options=options(**chosen))
+        def run(**values: Any) -> None:
+            set_values = {option.name: values.pop(option.name) for option in of_set}
+            command(**values, options=options(**{name: value for name, value in set_values.items() if value is not None}))
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
+        return _with_parameters(run, [new for old in parameters for new in (of_set if old.name == "options" else [old])])
 
     return decorate
+
+
+def _with_parameters(run: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """A function with these parameters, as Typer looks for them."""
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return run
 
 
 def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Parameter:
@@ -156,3 +145,41 @@ def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
         return [f"{before}{comma}{name}" for name in names() if name.startswith(typed)]
 
     return complete
+
+
+# -- help ---------------------------------------------------------------------------------------------------------------
+
+
+class Command(TyperCommand):
+    """A command; `rich_help_panel` of an option is its group."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What stands behind the name of the command."""
+        arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
+        return [
+            "[OPTIONS]",
+            *(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments),
+        ]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write all groups, those first that come first among the parameters. Where some options have a group, the others are
+        about what is printed and written."""
+        panels = {parameter.name: getattr(parameter, "rich_help_panel", None) for parameter in self.params}
+        others = "Output" if any(panels.values()) else "Options"
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", None) or ""))
+            else:
+                group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or others
+                groups.setdefault(group, []).append(_option(parameter))
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _option(parameter: Any) -> tuple[str, str]:
+    value = "" if parameter.is_flag or parameter.count else f" {parameter.metavar or parameter.name.upper()}"
+    has_default = parameter.show_default and parameter.default not in (None, False)
+    default = f" [default: {getattr(parameter.default, 'value', parameter.default)}]" if has_default else ""
+    return ", ".join(sorted(parameter.opts, key=len)) + value, f"{parameter.help or ''}{default}"

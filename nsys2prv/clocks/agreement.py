@@ -2,18 +2,22 @@
 
 All ranks end a collective at nearly the same time. Where ends of many collectives agree after clocks were aligned, the clocks
 do. What remains is looked at in the order of time: ends of a host that are apart from those of the others for several
-collectives in a row are an error of its clock, a single one is a rank that ended late.
+collectives in a row are an error of its clock, a single one is a rank that ended late. At last the axis is checked: what cannot
+be as it was placed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.clocks.anchors import Floats, Ints, running_median
+from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
+from nsys2prv.timeline.time_axis import ClockError
 
 UNKNOWN_DRIFT = 1e-4
 """Quartz clocks of two hosts drift apart by less, if nothing else is known."""
@@ -32,6 +36,17 @@ _TIMES_NOISE = 1.6
 """Ends of a host may be late in the same way each time, by as much as they vary."""
 _VARIES = 90
 """Percentile of what ends vary by."""
+
+_ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
+"""Whether a message arrives before it was sent."""
+_OFF = 1e6
+"""A report that is off by more, ns, has a separate clock: no session reads the time of its start so late."""
+_LEAST, _LEAST_OF_FEW = 20e3, 40e3
+"""ns: ends of collectives on the GPUs of a host are not closer, and a few of them not surely."""
+
+_INSIDE_HOST_NS = 100e3
+"""Time stamps of GPUs of one host agree better, ns."""
+INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 
 
 def deviations(collectives: pl.DataFrame) -> pl.DataFrame:
@@ -63,27 +78,16 @@ def deviations(collectives: pl.DataFrame) -> pl.DataFrame:
 def count_anchors(ends: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int) -> list[dict[str, dict[str, int]]]:
     """How many collectives (of `deviations`) and messages (as of `Anchors`, as placed) tie each of the clocks, and how many do
     not fit: `used`, `outliers` by kind. A message that arrives before it was sent is an outlier."""
-    counts = [_counted(ends.select("clock", "kind", "is_outlier"))]
+    counts = [ends.group_by("clock", "kind", "is_outlier").len()]
     for part in messages:
         between = part.filter(pl.col("clock") != pl.col("to_clock")).select(
-            clock=pl.concat_list("clock", "to_clock"), kind=pl.lit("messages"), is_outlier=arrives_early()
+            clock=pl.concat_list("clock", "to_clock"), kind=pl.lit("messages"), is_outlier=_ARRIVES_EARLY
         )
-        counts.append(_counted(between.explode("clock")))
+        counts.append(between.explode("clock").group_by("clock", "kind", "is_outlier").len())
     anchors: list[dict[str, dict[str, int]]] = [{} for _ in range(clocks)]
-    of_all = pl.concat(counts).group_by("clock", "kind").sum().sort("clock", "kind")
-    for clock, kind, used, outliers in of_all.iter_rows():
-        anchors[clock][kind] = {"used": used, "outliers": outliers}
+    for clock, kind, is_outlier, count in pl.concat(counts).sort("clock", "kind").iter_rows():
+        anchors[clock].setdefault(kind, {"used": 0, "outliers": 0})["outliers" if is_outlier else "used"] += count
     return anchors
-
-
-def _counted(ends: pl.DataFrame) -> pl.DataFrame:
-    is_outlier = pl.col("is_outlier")
-    return ends.group_by("clock", "kind").agg(used=(~is_outlier).sum().cast(pl.Int64), outliers=is_outlier.sum().cast(pl.Int64))
-
-
-def arrives_early() -> pl.Expr:
-    """Whether a message arrives before it was sent."""
-    return pl.col("to_time") + pl.col("doubt") < pl.col("time")
 
 
 def usual_variation(off: Floats) -> float:
@@ -98,10 +102,8 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
     ----------
     ends
         As of `deviations`.
-    times
-        ns of the axis, rising. A width counts for all of the time between the neighbors of its time.
-    clocks
-        Number of clocks.
+    times, clocks
+        ns of the axis, rising: a width counts for all of the time between the neighbors of its time; and the number of clocks.
 
     Yields
     ------
@@ -109,12 +111,11 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
     """
     for _, of_kind in ends.group_by("communicator", "kind", "name", "size", maintain_order=True):
         numbers, begins = np.unique(of_kind["clock"].to_numpy(), return_index=True)
-        parts = list(zip(*(np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off")), strict=True))
-        levels = [running_median(off) for _, off in parts]
-        varies = np.concatenate([off - level for (_, off), level in zip(parts, levels, strict=True)])
-        spread = usual_variation(varies)
+        ends_of, off_of = (np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off"))
+        levels = [running_median(off) for off in off_of]
+        spread = usual_variation(np.concatenate(off_of) - np.concatenate(levels))
         widths = np.full((len(times), clocks), np.inf)
-        for clock, (end, _), level in zip(numbers, parts, levels, strict=True):
+        for clock, end, level in zip(numbers, ends_of, levels, strict=True):
             few = ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
             widths[:, clock] = _width(times, end, np.abs(level), spread + few)
         yield widths
@@ -133,3 +134,121 @@ def _width(times: Ints, end: Ints, off: Floats, least: float) -> Floats:
     drift = np.clip(2 * least / max(end[-1] - end[0], 1), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     width: Floats = largest + least + drift * np.abs(nearest - times).min(axis=0)
     return width
+
+
+def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -> tuple[Floats, list[int]]:
+    """How far each report may be from the others of its clock, ns; and the reports that contradict the others: one of their
+    ranks would have ended a collective long before another began it.
+
+    Of hosts whose sessions tell only UTC, by collectives of ranks of the host: columns `event`, `clock`, `report`, `start`,
+    `end` (ns of the rough placement), `rule`.
+    """
+    widths = np.array([clock.of_report for clock in clocks])
+    event = ["event", "clock"]
+    compared = (
+        collectives.filter((pl.col("rule") == ALL) & pl.col("report").is_in(np.flatnonzero(widths).tolist()))
+        .group_by(*event, "report")
+        .agg(pl.col("end").min(), pl.col("start").max())
+        .filter(pl.len().over(event) > 1)
+        .select(
+            "report",
+            distance=pl.col("end") - pl.col("end").median().over(event),
+            impossible=pl.max_horizontal(
+                pl.col("start").max().over(event) - pl.col("end"), pl.col("start") - pl.col("end").min().over(event)
+            ),
+        )
+    )
+    off: list[int] = []
+    for (report,), of_report in compared.group_by("report"):
+        index = int(report)
+        distance, impossible = (of_report[name].to_numpy().astype(np.float64) for name in ("distance", "impossible"))
+        # Half of it: of two reports, both are as far from the middle.
+        if np.median(impossible) > _OFF and np.median(np.abs(distance)) > _OFF / 2:
+            off.append(index)
+        widths[index] = max(_width_of_report(distance, widths[index]), float(impossible.max()))
+    return widths, sorted(off)
+
+
+def _width_of_report(distance: Floats, by_utc: float) -> float:
+    """How far a report may be off its host, ns, by the distances of its ends, and as the starts of sessions in UTC say it.
+
+    A rank may end any collective late: that is no error of a clock. Distances that are alike are.
+    """
+    middle = float(np.median(distance))
+    is_few = len(distance) < FEW
+    varies = float(np.ptp(distance)) if is_few else usual_variation(distance - middle)
+    if varies > by_utc or len(distance) == 1:
+        return min(by_utc, float(np.abs(distance).min()) + _LEAST_OF_FEW) if is_few else by_utc
+    return abs(middle) + max(varies, _LEAST_OF_FEW if is_few else _LEAST)
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """What cannot be as it was placed, of one host or of two: how often, and the largest, ns.
+
+    INSIDE_HOST, BETWEEN_HOSTS: a rank ends a collective before another one of its host, or of another host, has begun it, by
+    more than what is unknown of their clocks; MESSAGE: a message arrives before it was sent. Hosts are names of clocks: one, or
+    that of the sender (the rank that ended first) and that of the receiver.
+    """
+
+    what: str
+    hosts: tuple[str, ...]
+    size: float
+    count: int
+
+
+def check_axis(
+    collectives: pl.DataFrame,
+    messages: Iterable[pl.DataFrame],
+    errors: Sequence[ClockError],
+    names: Sequence[str],
+) -> tuple[Disagreement, ...]:
+    """What cannot be as it was placed, the largest first.
+
+    Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
+    """
+    disagreements = [*_impossible(collectives, errors, names), *_early_messages(messages, names)]
+    return tuple(sorted(disagreements, key=lambda disagreement: -disagreement.size))
+
+
+def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: Sequence[str]) -> Iterator[Disagreement]:
+    """Of each collective the rank that surely began it last, and the one that surely ended it first: if these fit, all do."""
+    of_all = collectives.filter(pl.col("rule") == ALL)
+    report, end = (of_all[name].to_numpy() for name in ("report", "end"))
+    of_report = np.array([error.of_report for error in errors])[report]
+    of_clock = np.zeros(len(report))
+    order = np.argsort(report, kind="stable")
+    for number, entries in enumerate(np.split(order, np.searchsorted(report[order], np.arange(1, len(errors))))):
+        of_clock[entries] = errors[number].at(end[entries])
+    group = pl.Series("group", np.array([error.group for error in errors])[report])
+    for what, key, width in (
+        (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2),
+        (BETWEEN_HOSTS, group, of_report + of_clock),
+    ):
+        beyond = (
+            of_all.with_columns(begun=pl.col("start") - pl.Series(width), ended=pl.col("end") + pl.Series(width))
+            .group_by("event", key)
+            .agg(
+                pl.col("begun").max(),
+                pl.col("ended").min(),
+                first=pl.col("clock").get(pl.col("ended").arg_min()),
+                last=pl.col("clock").get(pl.col("begun").arg_max()),
+            )
+            .filter(pl.col("begun") > pl.col("ended"), (pl.col("first") == pl.col("last")) == (what == INSIDE_HOST))
+            .group_by("first", "last")
+            .agg(size=(pl.col("begun") - pl.col("ended")).max(), count=pl.len())
+            .sort("first", "last")
+        )
+        for first, last, size, count in beyond.iter_rows():
+            yield Disagreement(what, tuple(dict.fromkeys((names[first], names[last]))), float(size), count)
+
+
+def _early_messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
+    early = pl.DataFrame(schema=dict.fromkeys(("clock", "to_clock", "size", "count"), pl.Int64))
+    for part in messages:
+        of_part = part.filter(_ARRIVES_EARLY).select(
+            "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
+        )
+        early = pl.concat([early, of_part]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
+    for clock, to_clock, size, count in early.sort("clock", "to_clock").iter_rows():
+        yield Disagreement(MESSAGE, tuple(dict.fromkeys((names[clock], names[to_clock]))), float(size), count)

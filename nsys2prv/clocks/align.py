@@ -1,14 +1,12 @@
 """One time axis for all reports: integer nanoseconds from the first event.
 
-1. Reports are placed roughly, by the starts of their sessions, and what ties them to others is read (`sync_points`). Clocks of
-   hosts differ by milliseconds to seconds, and drift apart.
+1. Reports are placed roughly, by the starts of their sessions, and what ties them to others is read (`sync_points`).
 2. The same collectives of several ranks are found (`collective_matching`, and `sequence_matching` for two of them), and the two
    ends of messages (`anchors`).
 3. Where clocks jump is found (`anchors`); offset and drift of each clock are estimated from the ends of collectives, and where
    there are none from messages both ways. Where UTC is as good, it is kept (`estimate`).
-4. No message arrives before it was sent, and no rank leaves a collective before the last one has come: clocks are moved by as
-   little as possible until that holds. The same bounds say how well each clock is known (`bounds`).
-5. What was placed is checked (`check`).
+4. Clocks are moved by as little as possible until no message arrives before it was sent, and no rank leaves a collective before
+   the last one has come. The same bounds, and how well ends agree, say how well each clock is known (`bounds`, `agreement`).
 """
 
 from __future__ import annotations
@@ -22,10 +20,9 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.clocks.agreement import count_anchors, deviations
+from nsys2prv.clocks.agreement import Disagreement, check_axis, count_anchors, deviations, report_agreement
 from nsys2prv.clocks.anchors import Anchors, Floats, Ints, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
-from nsys2prv.clocks.check import Disagreement, check_axis, report_agreement
 from nsys2prv.clocks.collective_matching import match_run
 from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
@@ -51,14 +48,10 @@ class HostClock:
 
     Attributes
     ----------
-    name
-        Host, with the report where there are several clocks of it.
-    method
-        As of `Placement`.
-    error
-        How well it is known, over the time of the axis.
-    correction
-        Offset, drift and what remains at the anchors; None where nothing is subtracted.
+    name, method
+        Host, with the report where there are several clocks of it; and the method as of `Placement`.
+    error, correction
+        How well it is known, over the time of the axis; and its correction, None where nothing is subtracted.
     by_messages
         Part of the offset that comes from bounds: no message arrives before it was sent, no rank leaves a collective before the
         last one entered it; ns.
@@ -80,20 +73,14 @@ class HostClock:
     anchors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     contradiction: float | None = None
 
-    @property
-    def half_width(self) -> tuple[float, float]:
-        """Half width of the interval where the clock is known best, and where it is known worst, ns."""
-        return min(self.error.half_widths), max(self.error.half_widths)
-
     def as_json(self) -> dict[str, Any]:
-        best, worst = map(_rounded, self.half_width)
         content: dict[str, Any] = {
             "host": self.name,
             "method": self.method,
             "by_messages_ns": round(self.by_messages),
             "interval_ns": {
-                "best": best,
-                "worst": worst,
+                "best": _rounded(min(self.error.half_widths)),
+                "worst": _rounded(max(self.error.half_widths)),
                 "times": list(self.error.times),
                 "half_widths": [_rounded(width) for width in self.error.half_widths],
             },
@@ -149,9 +136,6 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Collectives give the time of clocks to within their noise, messages give bounds: clocks are moved by as little as
-    possible, the best known ones the least, until no message arrives before it was sent.
-
     Parameters
     ----------
     reports, identities, spans
@@ -186,77 +170,56 @@ def align(
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")
-    anchors = _match(rough, clocks, sync_points, messages)
-    if not is_estimated:
-        return replace(_axis_of_sessions(anchors, rough, clocks), sync_points=tuple(sync_points))
-    widths, off = report_agreement(anchors.collectives, clocks)
-    warnings = [
-        f"{clocks[report].name}: collectives put report {report + 1} more than 1 ms off the others of its host: "
-        f"the start of its session is wrong, it is placed by itself"
-        for report in off
-    ]
-    if off:
+    warnings: list[str] = []
+    widths, off = np.array([clock.of_report for clock in clocks]), [-1]
+    while off:
+        numbers: dict[str, int] = {}
+        clock_of_report = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
+        matched = match_run(sync_points, rough, clock_of_report)
+        anchors = Anchors(list(numbers), np.array(clock_of_report), *matched, messages)
+        widths, off = report_agreement(anchors.collectives, clocks) if is_estimated else (widths, [])
         for report in off:
-            clocks[report] = ReportClock(f"{clocks[report].name} (report {report + 1})")
-        anchors = _match(rough, clocks, sync_points, messages)
-        widths, _ = report_agreement(anchors.collectives, clocks)
-    axis = _estimated_axis(anchors, rough, widths, spans)
+            host = clocks[report].name
+            clocks[report] = ReportClock(f"{host} (report {report + 1})")
+            warnings.append(
+                f"{host}: collectives put report {report + 1} more than 1 ms off the others of its host: "
+                f"the start of its session is wrong, it is placed by itself"
+            )
+    axis = _axis(anchors, rough, widths, spans, estimate_clocks(anchors) if is_estimated else None)
     return replace(axis, warnings=(*warnings, *axis.warnings), sync_points=tuple(sync_points))
 
 
-def _match(
-    rough: Sequence[Placement], clocks: Sequence[ReportClock], sync_points: Sequence[SyncPoints], messages: Sequence[Path]
-) -> Anchors:
-    numbers: dict[str, int] = {}
-    clock_of_report = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
-    return Anchors(list(numbers), np.array(clock_of_report), *match_run(sync_points, rough, clock_of_report), messages)
-
-
-def _axis_of_sessions(anchors: Anchors, rough: Sequence[Placement], clocks: Sequence[ReportClock]) -> Axis:
-    """The axis of reports whose clocks are not estimated: one clock has no error, of several nothing is known."""
-    clock_of_report = anchors.clock_of_report.tolist()
-    width = 0.0 if anchors.clocks == 1 else float("inf")
-    errors = tuple(
-        ClockError(number, half_widths=(width,), of_report=clock.of_report)
-        for number, clock in zip(clock_of_report, clocks, strict=True)
-    )
-    firsts = [clock_of_report.index(number) for number in range(anchors.clocks)]
-    messages = anchors.placed_messages(stepping(anchors.clocks, {}))
-    return Axis(
-        tuple(rough),
-        errors,
-        tuple(HostClock(name, rough[first].method, errors[first]) for name, first in zip(anchors.names, firsts, strict=True)),
-        disagreements=check_axis(anchors.collectives, messages, errors, anchors.names),
-    )
-
-
-def _estimated_axis(
-    anchors: Anchors, rough: Sequence[Placement], widths: Floats, spans: Sequence[tuple[int, int] | None]
+def _axis(
+    anchors: Anchors,
+    rough: Sequence[Placement],
+    widths: Floats,
+    spans: Sequence[tuple[int, int] | None],
+    estimate: Estimate | None,
 ) -> Axis:
-    """The axis by collectives and messages. `widths`: how far each report may be off its clock, ns."""
-    estimate = estimate_clocks(anchors)
-    moves = _moves(anchors, estimate)
-    corrections = [
-        replace(correction, offset=correction.offset + by)
-        for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
-    ]
+    """The axis by collectives and messages; without an estimate by the starts of sessions, and nothing is known of clocks.
+
+    `widths`: how far each report may be off its clock, ns.
+    """
+    corrections, placed_by, moves = stepping(anchors.clocks, {}), ("utc",) * anchors.clocks, np.zeros(anchors.clocks)
+    bounds = None
+    if estimate is not None:
+        placed_by, moves = estimate.placed_by, _moves(anchors, estimate)
+        corrections = [
+            replace(correction, offset=correction.offset + by)
+            for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
+        ]
+        bounds = bounds_of_run(anchors, corrections, widths)
     subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
     clock_of_report = anchors.clock_of_report.tolist()
     placements = [
-        _placement(of_report, subtracted[clock], estimate.placed_by[clock])
+        _placement(of_report, subtracted[clock], placed_by[clock])
         for of_report, clock in zip(rough, clock_of_report, strict=True)
     ]
-    first = min((placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span), default=0)
-    ends = [
-        of_report.corrected(corrections[clock]).at(time)
-        for of_report, clock, span in zip(rough, clock_of_report, spans, strict=True)
-        for time in span or ()
-    ]
-    bounds = bounds_of_run(anchors, estimate.corrections, widths)
-    extent = min(ends, default=0), max(ends, default=0)
+    ends = [placement.at(time) for placement, span in zip(placements, spans, strict=True) for time in span or ()]
+    first, last = min(ends, default=0), max(ends, default=0)
     collectives = anchors.placed_collectives(corrections)
     of_hosts = deviations(collectives)
-    intervals = clock_intervals(bounds.moved(moves), *extent, of_hosts) if bounds is not None else None
+    intervals = clock_intervals(bounds, first, last, of_hosts) if bounds is not None else None
     errors = [
         _error(clock, width, intervals, corrections, first)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
@@ -270,25 +233,18 @@ def _estimated_axis(
             subtracted[clock],
             float(moves[clock]),
             float("inf") if intervals is None else float(intervals.drift[clock]),
-            counts[clock],
+            counts[clock] if estimate is not None else {},
             None if intervals is None or np.isnan(intervals.contradiction[clock]) else float(intervals.contradiction[clock]),
         )
         for clock, name in enumerate(anchors.names)
     ]
+    collectives = collectives.with_columns(pl.col("start", "end") - first)
     return Axis(
-        tuple(replace(placement, shift=-first) for placement in placements),
+        tuple(replace(placement, shift=placement.shift - first) for placement in placements),
         tuple(errors),
         tuple(clocks),
-        (
-            *(text for number, clock in enumerate(clocks) for text in _jumps(clock, number, corrections, first)),
-            *_warnings(anchors, estimate, clocks),
-        ),
-        disagreements=check_axis(
-            collectives.with_columns(pl.col("start", "end") - first),
-            anchors.placed_messages(corrections),
-            errors,
-            anchors.names,
-        ),
+        tuple(_warnings(anchors, estimate.refused, clocks, corrections, first)) if estimate is not None else (),
+        disagreements=check_axis(collectives, anchors.placed_messages(corrections), errors, anchors.names),
     )
 
 
@@ -297,14 +253,12 @@ def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
     bounds = bounds_of_run(anchors, estimate.corrections)
     if bounds is None:
         return np.zeros(anchors.clocks)
-    return enforce_bounds(bounds.over_all, np.array(list(map(_precision, estimate.corrections, estimate.placed_by))))
-
-
-def _precision(correction: ClockCorrection, placed_by: str) -> float:
-    """How well a clock is known: the inverse of the square of its error, ns; 0 for not at all."""
-    if placed_by == "utc":
-        return 1 / _UTC_PRECISION**2
-    return correction.anchors / max(correction.median, _LEAST_ERROR) ** 2 if correction.anchors else 0.0
+    # The inverse of the square of the error of each clock; 0 where nothing is known.
+    precisions = [
+        1 / _UTC_PRECISION**2 if method == "utc" else correction.anchors / max(correction.median, _LEAST_ERROR) ** 2
+        for correction, method in zip(estimate.corrections, estimate.placed_by, strict=True)
+    ]
+    return enforce_bounds(bounds.over_all, np.nan_to_num(precisions))
 
 
 def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: str) -> Placement:
@@ -338,27 +292,24 @@ def _on_axis(steps: Sequence[ClockStep], clock: int, corrections: Sequence[Clock
     return placed
 
 
-def _jumps(clock: HostClock, number: int, corrections: Sequence[ClockCorrection], first: int) -> Iterator[str]:
-    jumps = corrections[number].jumps
-    if not jumps:
-        return
-    size, begin, end = max(
-        zip((jump.size for jump in jumps), *_on_axis(jumps, number, corrections, first), strict=True),
-        key=lambda jump: abs(jump[0]),
-    )
-    often = f"{len(jumps)} times, most " if len(jumps) > 1 else ""
-    yield (
-        f"the clock of {clock.name} jumps or is slewed {often}by {size / 1e6:+.3f} ms between {begin / 1e9:.3f} and "
-        f"{end / 1e9:.3f} s: that is corrected, but not known well between the collectives before and after it"
-    )
-
-
-def _warnings(anchors: Anchors, estimate: Estimate, clocks: Sequence[HostClock]) -> Iterator[str]:
+def _warnings(
+    anchors: Anchors, refused: Sequence[int], clocks: Sequence[HostClock], corrections: Sequence[ClockCorrection], first: int
+) -> Iterator[str]:
     """What a user should know of the clocks."""
+    for number, clock in enumerate(clocks):
+        if jumps := corrections[number].jumps:
+            begin, end = _on_axis(jumps, number, corrections, first) / 1e9
+            largest = int(np.argmax([abs(jump.size) for jump in jumps]))
+            often = f"{len(jumps)} times, most " if len(jumps) > 1 else ""
+            yield (
+                f"the clock of {clock.name} jumps or is slewed {often}by {jumps[largest].size / 1e6:+.3f} ms between "
+                f"{begin[largest]:.3f} and {end[largest]:.3f} s: that is corrected, but not known well between the collectives "
+                f"before and after it"
+            )
     names = anchors.names
-    for clock in estimate.refused:
+    for number in refused:
         yield (
-            f"collectives give the clock of {names[clock]} a drift of more than {FASTEST_CLOCK * 1e6:.0f} ppm, which "
+            f"collectives give the clock of {names[number]} a drift of more than {FASTEST_CLOCK * 1e6:.0f} ppm, which "
             f"no clock has: they are not used for it"
         )
     if len(names) < 2:
@@ -371,19 +322,17 @@ def _warnings(anchors: Anchors, estimate: Estimate, clocks: Sequence[HostClock])
                 f"they are not used for the clocks"
             )
     members = np.bincount(group, minlength=len(names))
-    alone = [name for name, of_clock in zip(names, group, strict=True) if members[of_clock] == 1]
-    if alone:
+    if alone := [name for name, of_clock in zip(names, group, strict=True) if members[of_clock] == 1]:
         yield (
             f"no collective ties the clock of {_listed(alone)} to those of the other hosts: its times are those of its "
             f"clock, which can be off by milliseconds to seconds"
         )
-    if (members > 1).sum() > 1:
+    if (groups := (members > 1).sum()) > 1:
         yield (
-            f"the hosts fall into {(members > 1).sum()} groups without common collectives: times can be compared inside a "
+            f"the hosts fall into {groups} groups without common collectives: times can be compared inside a "
             f"group; between groups they are only as precise as UTC"
         )
-    contradicted = {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}
-    if contradicted:
+    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}:
         yield (
             f"collectives and messages contradict each other about the clocks of {_listed(list(contradicted))}, by "
             f"up to {max(contradicted.values()) / 1e6:.3f} ms: the intervals of these clocks include it"

@@ -24,8 +24,10 @@ Ints = NDArray[np.int64]
 
 SMALLEST_STEP = 50e3
 """ns; smaller steps cannot be distinguished from noise."""
-_TIMES_NOISE, _NOISE = 4.0, 90
+_TIMES_NOISE, _NOISE = 8.0, 90
 """Steps are larger by this than almost all of the noise: this percentile of it."""
+_FASTEST = 1e-4
+"""Clocks drift apart by less."""
 _FEWEST = 16
 """Shared events that two clocks need."""
 _MOST_KNOTS = 18
@@ -150,8 +152,7 @@ def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrecti
 
 def stepping(clocks: int, steps: Mapping[int, tuple[ClockStep, ...]]) -> list[ClockCorrection]:
     """Corrections of clocks that have nothing but steps."""
-    nan = float("nan")
-    return [ClockCorrection(0.0, 0.0, 0, 0, 0, nan, nan, nan, (), steps.get(clock, ())) for clock in range(clocks)]
+    return [ClockCorrection(0.0, 0.0, 0, 0, 0, np.nan, np.nan, np.nan, (), steps.get(clock, ())) for clock in range(clocks)]
 
 
 def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:
@@ -166,13 +167,13 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
     number, `smallest` the size that steps have at least, ns.
     """
-    first_ends = _first_ends(events, clocks)
+    ends_by_clock = _by_clock(events, clocks)
     steps: dict[int, tuple[ClockStep, ...]] = {}
-    remaining = sorted(range(clocks), key=lambda clock: -len(first_ends[clock].time))
+    remaining = sorted(range(clocks), key=lambda clock: -len(ends_by_clock[clock].time))
     while remaining:
-        compared = _steps_against(remaining[0], remaining, first_ends, smallest)
+        compared = _steps_against(remaining[0], remaining, ends_by_clock, smallest)
         if 2 * sum(map(bool, compared.values())) > len(compared) > 1:
-            again = _steps_against(next(iter(compared)), remaining, first_ends, smallest)
+            again = _steps_against(next(iter(compared)), remaining, ends_by_clock, smallest)
             if sum(map(bool, again.values())) < sum(map(bool, compared.values())):
                 compared = again | {remaining[0]: again.get(remaining[0], ())}
         steps |= {clock: of_clock for clock, of_clock in compared.items() if of_clock}
@@ -180,26 +181,22 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
     return steps
 
 
-def _first_ends(events: SharedEvents, clocks: int) -> list[SharedEvents]:
-    """Of each clock, its events and when the first of its ranks ended them, in the order of the events."""
-    key = events.clock * (events.event.max(initial=0) + 1) + events.event
-    order = np.lexsort((events.time, key))
-    first = events.at(order[np.unique(key[order], return_index=True)[1]])
-    entries = np.split(np.arange(len(first.event)), np.searchsorted(first.clock, np.arange(1, clocks)))
-    return [first.at(of_clock) for of_clock in entries]
+def _by_clock(events: SharedEvents, clocks: int) -> list[SharedEvents]:
+    order = np.lexsort((events.event, events.clock))
+    return [events.at(entries) for entries in np.split(order, np.searchsorted(events.clock[order], np.arange(1, clocks)))]
 
 
 def _steps_against(
-    reference: int, clocks: Sequence[int], first_ends: Sequence[SharedEvents], smallest: float
+    reference: int, clocks: Sequence[int], ends_by_clock: Sequence[SharedEvents], smallest: float
 ) -> dict[int, tuple[ClockStep, ...]]:
     """Steps against a clock of those that share enough events with it, or with one that does."""
     steps: dict[int, tuple[ClockStep, ...]] = {}
-    placed = {reference: first_ends[reference].time}
+    placed = {reference: ends_by_clock[reference].time}
     waiting = [reference]
     for against in waiting:
         for clock in [clock for clock in clocks if clock not in placed]:
-            ends = first_ends[clock]
-            _, here, there = np.intersect1d(ends.event, first_ends[against].event, return_indices=True)
+            ends = ends_by_clock[clock]
+            _, here, there = np.intersect1d(ends.event, ends_by_clock[against].event, return_indices=True)
             if len(here) >= _FEWEST:
                 steps[clock] = _steps(ends.time[here], placed[against][there], smallest)
                 placed[clock] = ends.time - np.rint(_steps_until(ends.time, steps[clock])).astype(np.int64)
@@ -224,7 +221,8 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
     time, ahead = time[order], (time - reference)[order].astype(np.float64)
     width = int(np.clip(len(time) // 8, 5, 32))
     slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
-    ahead -= ahead[0] + slope * (time - time[0])
+    # A clock that is slewed for most of the time has no such drift.
+    ahead -= ahead[0] + np.clip(slope, -_FASTEST, _FASTEST) * (time - time[0])
     level = running_median(ahead)
     level[[0, -1]] = level[[1, -2]]
     smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))

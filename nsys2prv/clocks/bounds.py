@@ -5,9 +5,8 @@ it; the root of a reduction ends it after the last rank began it. If the end is 
 another, the clock of the end is ahead of the other by at most `e - s`. Bounds in both directions come from messages both ways,
 and from collectives in which different hosts are the last.
 
-Clocks are moved by as little as possible until bounds are kept, as no message arrives before it was sent (`enforce_bounds`).
-The same bounds say how far each clock may be from the axis (`clock_intervals`): between two stretches with bounds, and beyond
-them, the interval grows by what is unknown of the drift.
+Clocks are moved until bounds are kept (`enforce_bounds`), which also say how far each may be from the axis (`clock_intervals`):
+between two stretches with bounds, and beyond them, by as much more as is unknown of the drift.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from nsys2prv.clocks.agreement import LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT, widths_by_ends
 from nsys2prv.clocks.anchors import Anchors, Floats, Ints, extent_of
@@ -33,16 +30,12 @@ _LATEST = 8
 _STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
 """Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
 
-_ROUNDS = 300
+_MOST_MOVES = 5_000
 _SETTLED = 0.1
 """ns; smaller moves count as none."""
-_MOST_ADDED = 50
-"""How often bounds that moves violated are added."""
 
 _LEAST_WIDTH = 500.0
 """ns; time stamps of events are not more precise."""
-_MANY, _WAYS = 256, 64
-"""Tables of more clocks have numbers of half the size; if they suffice, only the best known clocks are ways between two."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +54,6 @@ class Bounds:
     start: Floats
     stop: Floats
     ahead: Floats
-
-    def moved(self, by: Floats) -> Bounds:
-        """With something subtracted from each clock."""
-        return Bounds(self.start, self.stop, self.ahead - by[None, None, :] + by[None, :, None])
 
     @property
     def over_all(self) -> Floats:
@@ -124,40 +113,33 @@ def _bound_by_collectives(collectives: pl.DataFrame, borders: Floats, bounds: Bo
     )
     place = pl.col("slack").rank("ordinal").over("stretch", "clock", "communicator")
     latest = begun.filter(place <= _LATEST).sort("stretch", "event", "clock")
-    for (stretch,), of_stretch in latest.group_by("stretch", maintain_order=True):
-        _bound_stretch(of_stretch, ended, bounds, int(stretch))
-
-
-def _bound_stretch(begun: pl.DataFrame, ended: pl.DataFrame, bounds: Bounds, stretch: int) -> None:
-    ahead = bounds.ahead[stretch]
-    events = begun.select("event").unique().sort("event").with_row_index("row")
-    ends = ended.join(events, on="event")
-    table = np.full((events.height, len(ahead)), np.inf)
-    table[ends["row"].to_numpy(), ends["clock"].to_numpy()] = ends["end"].to_numpy()
-    starts = begun.join(events, on="event").sort("clock")
-    clock, row, begin = (starts[name].to_numpy() for name in ("clock", "row", "start"))
-    for number in np.unique(clock):
-        of_clock = slice(*np.searchsorted(clock, [number, number + 1]))
-        least = (table[row[of_clock]] - begin[of_clock, None]).min(axis=0)
-        np.minimum(ahead[number], least, out=ahead[number])
-    np.fill_diagonal(ahead, np.inf)
-    middles = begun["middle"].to_numpy()
-    bounds.start[stretch], bounds.stop[stretch] = middles.min(), middles.max()
+    for (number,), of_stretch in latest.group_by("stretch", maintain_order=True):
+        stretch = int(number)
+        pairs = (
+            of_stretch.join(ended, on="event", suffix="_of_end")
+            .filter(pl.col("clock") != pl.col("clock_of_end"))
+            .group_by("clock", "clock_of_end")
+            .agg(least=(pl.col("end") - pl.col("start")).min())
+        )
+        clock, of_end, least = (pairs[name].to_numpy() for name in pairs.columns)
+        bounds.ahead[stretch, clock, of_end] = least
+        middles = of_stretch["middle"].to_numpy()
+        bounds.start[stretch], bounds.stop[stretch] = middles.min(), middles.max()
 
 
 def _place(borders: Floats, time: Floats) -> Ints:
     return np.clip(np.searchsorted(borders, time, side="right") - 1, 0, len(borders) - 2).astype(np.int64)
 
 
-def _shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
-    """Bounds that follow from those of other clocks (all, or these) between two, if they do not contradict each other.
+def _shortest_ways(ahead: Floats) -> Floats:
+    """Bounds that follow from those of other clocks between two, if they do not contradict each other.
 
     If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall).
     """
     closed: Floats = ahead.copy()
     clocks = closed.shape[-1]
     closed[..., np.arange(clocks), np.arange(clocks)] = 0
-    for way in range(clocks) if by_way_of is None else by_way_of.tolist():
+    for way in range(clocks):
         np.minimum(closed, closed[..., :, way, None] + closed[..., way, None, :], out=closed)
     return closed
 
@@ -168,9 +150,9 @@ def _shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
 def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     """What to subtract from each clock, ns, so that bounds (as of `Bounds.over_all`) are kept.
 
-    These are the smallest moves, weighted by the precision of each clock, which is 0 where nothing is known of it. Such clocks
-    follow the others: the others move first, and only as far as the bounds between them require, including those by way of
-    unknown clocks. Where bounds contradict each other, they are violated by about the same.
+    Clocks move by as little as bounds require, the better known ones less; `precision` is 0 where nothing is known of a clock.
+    Such clocks follow the others: the others move first, and only as far as the bounds between them require, including those by
+    way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
     moves = np.zeros(len(precision))
     if not len(ahead) or ahead.min() >= 0:
@@ -180,7 +162,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     if is_known.any():
         mobility = np.divide(precision.max(), precision, where=is_known, out=np.zeros(len(precision)))
         moves = _moved(moves, np.where(is_known[:, None] & is_known[None, :], bounds, np.inf), mobility)
-    return _settled(_moved(moves, bounds, (~is_known).astype(np.float64)), bounds)
+    return _moved(moves, bounds, (~is_known).astype(np.float64))
 
 
 def _possible(ahead: Floats) -> Floats:
@@ -197,53 +179,18 @@ def _possible(ahead: Floats) -> Floats:
     return bounds if (np.diagonal(ways) < -_SETTLED).any() else ways
 
 
-def _moved(start: Floats, bounds: Floats, mobility: Floats) -> Floats:
-    """Moves clocks, each in proportion to its mobility, until the bounds are kept.
-
-    Bounds between clocks without mobility are skipped, and so are those that are never violated.
-    """
-    moves, is_active = start, np.zeros(bounds.shape, dtype=bool)
-    can_move = (mobility[:, None] + mobility[None, :]) > 0
-    for _ in range(_MOST_ADDED):
-        violated = can_move & (moves[None, :] - moves[:, None] - bounds > _SETTLED)
-        if not (violated & ~is_active).any():
+def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
+    """Moves of clocks until the bounds are kept, the most violated one first: of each both clocks move, in proportion to their
+    mobility. Those between clocks without mobility are skipped."""
+    moves, rates = moves.copy(), mobility[:, None] + mobility[None, :]
+    for _ in range(_MOST_MOVES):
+        violated = np.where(rates > 0, moves[None, :] - moves[:, None] - bounds, 0.0)
+        first, second = np.unravel_index(np.argmax(violated), violated.shape)
+        if violated[first, second] < _SETTLED:
             break
-        is_active |= violated
-        moves = _keeping(start, bounds, mobility, is_active)
-    return moves
-
-
-def _keeping(start: Floats, bounds: Floats, mobility: Floats, is_active: NDArray[np.bool_]) -> Floats:
-    """Moves that keep the active bounds, by Hildreth's method for a quadratic problem: one bound after the other, and what a
-    bound did is undone when the others no longer need it."""
-    moves, rates = start.tolist(), mobility.tolist()
-    pairs = [
-        (source, destination, float(bounds[source, destination])) for source, destination in np.argwhere(is_active).tolist()
-    ]
-    held = [0.0] * len(pairs)
-    for _ in range(_ROUNDS):
-        largest = 0.0
-        for place, (source, destination, bound) in enumerate(pairs):
-            rate = rates[source] + rates[destination]
-            step = max((moves[destination] - moves[source] - bound) / rate, -held[place])
-            held[place] += step
-            moves[destination] -= step * rates[destination]
-            moves[source] += step * rates[source]
-            largest = max(largest, abs(step) * rate)
-        if largest < _SETTLED:
-            break
-    return np.array(moves)
-
-
-def _settled(moves: Floats, bounds: Floats) -> Floats:
-    """Removes what `_moved` left: where precisions differ much, it comes near to the bounds only slowly."""
-    settled: Floats = moves
-    # A chain of bounds has as many links as there are clocks, unless the bounds contradict each other.
-    for _ in range(len(moves) + 1):
-        before = settled
-        settled = np.minimum(before, (before[:, None] + bounds).min(axis=0))
-        if (before - settled).max() < _SETTLED:
-            return settled
+        step = violated[first, second] / rates[first, second]
+        moves[first] += step * mobility[first]
+        moves[second] -= step * mobility[second]
     return moves
 
 
@@ -281,27 +228,21 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
     The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
     make intervals narrower.
     """
-    clocks = bounds.ahead.shape[1]
-    # Any, because mypy knows one size of numbers only.
-    ahead: Any = bounds.ahead.astype(np.float32 if clocks > _MANY else np.float64)
+    ahead, clocks = bounds.ahead, bounds.ahead.shape[1]
     centre, half = (bounds.start + bounds.stop) / 2, (bounds.stop - bounds.start) / 2
     drift = _unknown_drift(ahead, centre)
     # Where a bound is violated, the truth is on the other side of what is placed.
     violated = np.where(np.isfinite(ahead), np.maximum(-ahead, 0), 0)
-    wide = np.maximum(ahead, 0) + drift * half[:, None, None].astype(ahead.dtype)
+    wide = np.maximum(ahead, 0) + drift * half[:, None, None]
     wide = np.maximum(wide, np.swapaxes(violated, 1, 2))
     # Between two stretches the interval is widest in the middle.
     times = np.unique(np.concatenate([[first, max(last, first + 1)], centre, (centre[1:] + centre[:-1]) / 2]))
-    at_times = np.full((len(times), clocks, clocks), np.inf, dtype=ahead.dtype)
-    for place, time in enumerate(times):
-        away = np.abs(time - centre).astype(ahead.dtype)
-        for of_stretch, by in zip(wide, away, strict=True):
-            np.minimum(at_times[place], of_stretch + drift * by, out=at_times[place])
+    at_times = np.stack([np.min(wide + drift * np.abs(time - centre)[:, None, None], axis=0) for time in times])
     times = np.rint(times).astype(np.int64)
     for widths in () if ends is None else widths_by_ends(ends, times, clocks):
-        for at_time, width in zip(at_times, widths.astype(ahead.dtype), strict=True):
+        for at_time, width in zip(at_times, widths, strict=True):
             np.minimum(at_time, width[:, None] + width[None, :], out=at_time)
-    closed = _closed(at_times)
+    closed = _shortest_ways(at_times)
     margin = np.maximum(closed, np.swapaxes(closed, 1, 2))
     group = np.argmax(np.isfinite(margin[0]), axis=1)
     half_widths = np.full((len(times), clocks), np.inf)
@@ -324,23 +265,14 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
 
     If a clock is ahead by at least x at one time, and by at most y later, its drift is at most (y - x) over the time between.
     """
-    most = np.full(ahead.shape[1:], UNKNOWN_DRIFT, dtype=ahead.dtype)
+    most = np.full(ahead.shape[1:], UNKNOWN_DRIFT)
     for later in range(len(centre)):
         for earlier in range(later):
             change = ahead[later] + ahead[earlier].T
-            np.minimum(most, np.abs(change) / np.float32(centre[later] - centre[earlier]), out=most)
+            np.minimum(most, np.abs(change) / (centre[later] - centre[earlier]), out=most)
     # In either direction.
     unknown: Floats = np.clip(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     return unknown
-
-
-def _closed(ahead: Floats) -> Floats:
-    if ahead.shape[1] > _MANY:
-        best = np.argsort(np.median(ahead[0] + ahead[0].T, axis=1), kind="stable")[:_WAYS]
-        closed = _shortest_ways(ahead, best)
-        if np.isfinite(closed).all():
-            return closed
-    return _shortest_ways(ahead)
 
 
 def _halves(margin: Floats) -> Floats:

@@ -131,12 +131,6 @@ def _shared_communicators(collectives: pl.DataFrame) -> list[int]:
     return shared
 
 
-@dataclass
-class _Communicator:
-    members: list[int]
-    processes: set[int]
-
-
 @dataclass(frozen=True)
 class _ClockShift:
     """How far a clock is ahead of a common base: `shift` ns at rising times of the base. Ends agree within `tolerance`, ns."""
@@ -164,23 +158,23 @@ class Matching:
         self._ambiguous: Ambiguities = {}
         self._names = [Counter(sequence.name.tolist()) for sequence in sequences]
         self._few = Counter(_shape(sequence) for sequence in sequences if len(sequence) < FEW)
-        communicators = [_Communicator([index], {sequence.process}) for index, sequence in enumerate(sequences)]
+        communicators = [[index] for index in range(len(sequences))]
         # Sequences that one pass did not join the next may, with less precise ends, but only on clocks that nothing ties.
         for precision in (*PRECISIONS, None):
             communicators = self._joined(communicators, precision)
         is_shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
         self.events = [np.where(is_shared[numbers], numbers, -1) for numbers in self._numbers]
-        numbers_of = {index: number for number, communicator in enumerate(communicators) for index in communicator.members}
+        numbers_of = {index: number for number, members in enumerate(communicators) for index in members}
         self.communicators = [numbers_of[index] for index in range(len(sequences))]
         self.ambiguous = {clocks: ways for clocks, ways in self._ambiguous.items() if not self._are_tied(*clocks)}
 
-    def _joined(self, separate: Sequence[_Communicator], precision: float | None) -> list[_Communicator]:
+    def _joined(self, separate: Sequence[list[int]], precision: float | None) -> list[list[int]]:
         """Communicators after the sequences of some were added to those of another that they belong to."""
         self._failed.clear()
-        joined: list[_Communicator] = []
-        of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
-        for communicator in sorted(separate, key=lambda communicator: -len(self._sequences[communicator.members[0]])):
-            sequence = self._sequences[communicator.members[0]]
+        joined: list[list[int]] = []
+        of_kind: defaultdict[str, list[list[int]]] = defaultdict(list)
+        for communicator in sorted(separate, key=lambda members: -len(self._sequences[members[0]])):
+            sequence = self._sequences[communicator[0]]
             same_kind = of_kind[sequence.kind]
             # Every rank of a large run may have sequences that can only be counted: no comparison in vain with all of them.
             is_compared = precision is None or len(sequence) >= FEW or sequence.has_keys
@@ -192,21 +186,21 @@ class Matching:
     def _are_tied(self, first: int, second: int) -> bool:
         return {first, second} <= self._shifts.keys() and self._shifts[first].base == self._shifts[second].base
 
-    def _joins(self, communicator: _Communicator, candidate: _Communicator, precision: float | None) -> bool:
+    def _joins(self, communicator: list[int], candidate: list[int], precision: float | None) -> bool:
         """Adds the sequences of a communicator to those of another if they belong to it."""
-        index = communicator.members[0]
+        index = communicator[0]
         second = self._sequences[index]
-        if not communicator.processes.isdisjoint(candidate.processes):
+        processes = {self._sequences[member].process for member in communicator}
+        if any(self._sequences[member].process in processes for member in candidate):
             return False
-        for reference in candidate.members[:_REFERENCES]:
+        for reference in candidate[:_REFERENCES]:
             first = self._sequences[reference]
             if not self._have_similar_names(reference, index):
                 return False
             match = self._pair(first, second, precision)
             if match is not None:
                 self._renumber(communicator, self._numbers[index][match.second], self._numbers[reference][match.first])
-                candidate.members += communicator.members
-                candidate.processes |= communicator.processes
+                candidate += communicator
                 self._tie(first, second, match)
                 return True
         return False
@@ -216,10 +210,10 @@ class Matching:
         common = (self._names[first] & self._names[second]).total()
         return common >= _LEAST_COMMON_NAMES * min(len(self._sequences[first]), len(self._sequences[second]))
 
-    def _renumber(self, communicator: _Communicator, before: Ints, after: Ints) -> None:
+    def _renumber(self, communicator: list[int], before: Ints, after: Ints) -> None:
         """Give the collectives of a communicator the numbers of those that they are the same as."""
         order = np.argsort(before)
-        for member in communicator.members:
+        for member in communicator:
             numbers = self._numbers[member]
             place = order[np.minimum(np.searchsorted(before, numbers, sorter=order), len(before) - 1)]
             self._numbers[member] = np.where(before[place] == numbers, after[place], numbers)

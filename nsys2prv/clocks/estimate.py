@@ -6,10 +6,9 @@ one drift per clock. m is the same for all ranks, so it is eliminated. What rema
 several times with weights that remove outliers: Huber's, which bring any start near to the solution, then Tukey's biweight.
 Kinds of events whose ends are further apart count less.
 
-Where clocks have no common collectives, messages both ways give their offset. From a to b a message takes, by their clocks, its
-latency and as much as b is ahead of a; from b to a its latency less that. In a stretch of time the fastest of both ways have
-nearly the same latency, so half of the difference is how far b is ahead, with an error of half of the sum at most. (The Network
-Time Protocol compares clocks in this way.)
+Where clocks have no common collectives, messages both ways give their offset. In a stretch of time the fastest of both ways
+have nearly the same latency, so half of the difference of what they take by both clocks is how far one is ahead, with an error
+of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
 
 UTC of the hosts of a cluster mostly agrees within 0.1 ms. Ends of one collective differ between hosts by up to 12 ms in real
 runs, because of the position in a tree or the progress of the network, and often in the same way each time. So a few
@@ -149,22 +148,15 @@ def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate
     while True:
         is_used = ~np.isin(events.clock, list(refused))
         corrections = _fit(events.at(is_used), clocks, kind[is_used])
-        too_fast = _too_fast(corrections)
-        if not too_fast:
+        drift, group, anchors = columns_of(corrections, "drift", "group", "anchors")
+        before = len(refused)
+        for number in np.unique(group[anchors > 0]):
+            members = np.flatnonzero((anchors > 0) & (group == number))
+            # The median of two is between them.
+            most = FASTEST_CLOCK / 2 if len(members) == 2 else FASTEST_CLOCK
+            refused |= set(members[~(np.abs(drift[members] - np.median(drift[members])) <= most)].tolist())
+        if len(refused) == before:
             return Estimate(corrections, tuple(sorted(refused)))
-        refused |= too_fast
-
-
-def _too_fast(corrections: list[ClockCorrection]) -> set[int]:
-    """Clocks whose drift differs from that of most of their group by more than a clock's can, or is no number."""
-    drift, group, anchors = columns_of(corrections, "drift", "group", "anchors")
-    too_fast: set[int] = set()
-    for number in np.unique(group[anchors > 0]):
-        members = np.flatnonzero((anchors > 0) & (group == number))
-        # The median of two is between them.
-        most = FASTEST_CLOCK / 2 if len(members) == 2 else FASTEST_CLOCK
-        too_fast |= set(members[~(np.abs(drift[members] - np.median(drift[members])) <= most)].tolist())
-    return too_fast
 
 
 def _fit(events: SharedEvents, clocks: int, kind: Ints) -> list[ClockCorrection]:
@@ -184,8 +176,7 @@ def _fit(events: SharedEvents, clocks: int, kind: Ints) -> list[ClockCorrection]
 
 def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[SharedEvents, Ints]:
     """Events of at least two clocks, numbered from 0, as are their kinds; of very many some, evenly spread."""
-    _, number = np.unique(events.event, return_inverse=True)
-    counts = _clocks_of(replace(events, event=number), np.ones(len(number), dtype=bool), clocks)
+    _, number, counts = np.unique(events.event, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts > 1)
     most = max(_MOST_ENTRIES // clocks, 1000)
     if len(places) > most:
@@ -193,12 +184,6 @@ def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[S
     is_used = np.isin(number, places)
     used = events.at(is_used)
     return replace(used, event=np.unique(used.event, return_inverse=True)[1]), np.unique(kind[is_used], return_inverse=True)[1]
-
-
-def _clocks_of(events: SharedEvents, is_used: Flags, clocks: int) -> Ints:
-    """Number of different clocks of each event, among the entries that are used."""
-    entries = np.unique(events.event[is_used] * clocks + events.clock[is_used])
-    return np.bincount(entries // clocks, minlength=int(events.event.max(initial=-1)) + 1)
 
 
 def _solve_robustly(
@@ -222,8 +207,8 @@ def _solve_robustly(
         if number > _HUBER_ROUNDS and np.max(np.abs(weight - before)) < 1e-3:
             break
     # An event that only one clock still has ties nothing.
-    alone = _clocks_of(events, weight > _NO_WEIGHT, clocks)[events.event] < 2
-    weight = np.where(alone, 0.0, weight)
+    counts = np.bincount(events.event, weight > _NO_WEIGHT)
+    weight = np.where(counts[events.event] < 2, 0.0, weight)
     return offset, drift, weight, _groups(events, weight > _NO_WEIGHT, clocks), scale
 
 
@@ -257,8 +242,7 @@ def _knows_drift(events: SharedEvents, time: Floats, weight: Floats, scale: Floa
     mean = np.bincount(clock, time, minlength=clocks) / np.maximum(count, 1)
     spread = np.sqrt(np.bincount(clock, np.square(time - mean[clock]), minlength=clocks))
     error = np.bincount(clock, scale[is_used], minlength=clocks) / np.maximum(count, 1)
-    is_known: Flags = (count >= _FEWEST_FOR_DRIFT) & (error < _DRIFT_KNOWN * spread)
-    return is_known
+    return np.logical_and(count >= _FEWEST_FOR_DRIFT, error < _DRIFT_KNOWN * spread)
 
 
 def _solve(
@@ -266,22 +250,20 @@ def _solve(
 ) -> tuple[Floats, Floats]:
     """Offsets and drifts by weighted least squares, with the times of the events eliminated."""
     scale = max(float(np.abs(time).max()), 1.0)
-    columns = np.ones(len(time)), time / scale
+    columns = np.stack([np.ones(len(time)), time / scale])
+    places = np.stack([2 * events.clock, 2 * events.clock + 1])
     # By event and unknown, the weighted sum: what the mean over the event subtracts.
     total, target = np.bincount(events.event, weight), np.bincount(events.event, weight * time)
     sums = np.zeros((len(total), 2 * clocks))
-    for first, column in enumerate(columns):
-        np.add.at(sums, (events.event, 2 * events.clock + first), weight * column)
+    np.add.at(sums, (events.event, places), weight * columns)
     share = np.divide(1.0, total, where=total > 0, out=np.zeros(len(total)))
     normal, right = -(sums.T @ (sums * share[:, None])), -(sums.T @ (target * share))
-    offsets, drifts = places = 2 * np.arange(clocks), 2 * np.arange(clocks) + 1
-    for place, column in zip(places, columns, strict=True):
-        right[place] += np.bincount(events.clock, weight * column * time, minlength=clocks)
-        for to_place, to_column in zip(places, columns, strict=True):
-            normal[place, to_place] += np.bincount(events.clock, weight * column * to_column, minlength=clocks)
+    np.add.at(right, places, weight * columns * time)
+    np.add.at(normal, (places[:, None], places), weight * columns[:, None] * columns)
+    offsets, drifts = 2 * np.arange(clocks), 2 * np.arange(clocks) + 1
     size = max(float(np.abs(np.diag(normal)).max()), 1.0)
     # Which clock of a group is right is not known: the sums of its offsets and drifts are 0. An unknown drift is 0.
-    for number, place in product(np.unique(group), places):
+    for number, place in product(np.unique(group), (offsets, drifts)):
         members = place[group == number]
         normal[np.ix_(members, members)] += size / len(members)
     normal[drifts[~with_drift], drifts[~with_drift]] += size * 1e6
@@ -301,25 +283,21 @@ def _corrections(
     place = np.clip(np.searchsorted(edges, time, side="right") - 1, 0, _BINS - 1)
     order = np.argsort(events.clock, kind="stable")
     order = order[weight[order] > 0]
-    nan = float("nan")
     corrections = []
     for clock, entries in enumerate(np.split(order, np.searchsorted(events.clock[order], np.arange(1, len(group))))):
-        error, bins, of_group = residual[entries], place[entries], int(group[clock])
-        if not len(error):
-            corrections.append(ClockCorrection(0.0, 0.0, pivot, 0, of_group, nan, nan, nan, (nan,) * _BINS))
-            continue
-        size = np.abs(error)
+        error, bins = residual[entries], place[entries]
+        size = np.abs(error) if len(error) else np.array([np.nan])
         corrections.append(
             ClockCorrection(
-                offset=float(offset[clock]),
-                drift=float(drift[clock]),
+                offset=float(offset[clock]) if len(error) else 0.0,
+                drift=float(drift[clock]) if len(error) else 0.0,
                 pivot=pivot,
                 anchors=len(error),
-                group=of_group,
+                group=int(group[clock]),
                 median=float(np.median(size)),
                 percentile_95=float(np.percentile(size, 95)),
                 largest=float(size.max()),
-                bins=tuple(float(np.median(error[bins == index])) if index in bins else nan for index in range(_BINS)),
+                bins=tuple(float(np.median(error[bins == index])) if index in bins else np.nan for index in range(_BINS)),
             )
         )
     return corrections

@@ -208,12 +208,12 @@ def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMa
     """By numbers that only the same collective has; None where they are not known."""
     if not (first.has_keys and second.has_keys):
         return None
-    with_key = np.flatnonzero(first.key), np.flatnonzero(second.key)
-    _, here, there = np.intersect1d(first.key[with_key[0]], second.key[with_key[1]], return_indices=True)
+    keys, here, there = np.intersect1d(first.key, second.key, return_indices=True)
+    here, there = here[keys != 0], there[keys != 0]
     if not len(here):
         return None
     order = np.argsort(here)
-    here, there = with_key[0][here[order]], with_key[1][there[order]]
+    here, there = here[order], there[order]
     distance = second.time[there] - first.time[here]
     return SequenceMatch(here, there, float(np.median(np.abs(distance - np.median(distance)))), float("inf"))
 
@@ -363,37 +363,29 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
     steps = 0
     forward = [slice(start, min(start + _WINDOW, len(first))) for start in range(seed, len(first), _WINDOW)]
     backward = [slice(max(stop - _WINDOW, 0), stop) for stop in range(seed, 0, -_WINDOW)]
-    at_seed: _Shift | None = None
     for windows in (forward, backward):
-        shift = since = at_seed or shift
-        tolerance = precision
+        at, tolerance = shift, precision
         for window in windows:
             part = first.at(window)
             centre, wide = float(part.time.mean()), float(part.time[-1] - part.time[0])
-            covered = max(abs(shift.at - since.at), wide, 1.0)
-            unknown = min(_FASTEST_DRIFT, 2 * tolerance / covered)
-            allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
-            matched, places = _in_window(part, second, shift, allowed)
+            unknown = _FASTEST_DRIFT * max(abs(centre - at.at), wide / 2)
+            allowed = min(tolerance + unknown, max(20 * precision, tolerance))
+            matched, places = _in_window(part, second, at, allowed)
             if len(matched) < _LEAST_SHARE * len(part):
-                stepped = _step(part, second, shift.moved(centre), precision)
+                stepped = _step(part, second, at.moved(centre), precision)
                 again = _in_window(part, second, stepped, precision) if stepped is not None else (matched, places)
                 matched, places = max((matched, places), again, key=lambda pair: len(pair[0]))
             if len(matched) < max(_LEAST_SHARE * len(part), 4):
                 continue
-            residual = second.time[places] - shift.expected(part.time[matched])
+            residual = second.time[places] - at.expected(part.time[matched])
             local = float(np.median(residual))
             deviation = np.abs(residual - local)
-            shift = shift.moved(centre, local)
-            if at_seed is None:
-                at_seed = since = shift
-            elif abs(local) > allowed:
-                # A jump: what was known of the drift holds on.
-                steps += 1
-                since = shift
-            elif centre != since.at:
-                # The drift since the first window is known better the longer that is ago.
-                drift = (shift.by - since.by) / (centre - since.at)
-                shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
+            is_jump = bool(pairs) and abs(local) > allowed
+            steps += is_jump
+            # After a jump, what was known of the drift holds on.
+            gained = 0.0 if is_jump or centre == at.at else local / (centre - at.at)
+            drift = float(np.clip(at.drift + gained, -_FASTEST_DRIFT, _FASTEST_DRIFT))
+            at = replace(at.moved(centre, local), drift=drift)
             tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
             pairs.append((matched + window.start, places, deviation))
     if not pairs:

@@ -13,7 +13,7 @@ from nsys2prv.execution.output_files import publish, temporary_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.paths import everything_below
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.rules import CheckResult
+from nsys2prv.paraver.record_checks import CheckResult
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 

@@ -53,7 +53,6 @@ CLOSEUPS = Table(
         Column.ns("step_ns", "neighbours that are shorter than twice this are one bar"),
     ),
     when="a finding whose place is short against the window, or iterations",
-    is_later=True,
 )  # fmt: skip
 CLOSEUP_BARS = Table(
     "closeup_bars",
@@ -71,7 +70,6 @@ CLOSEUP_BARS = Table(
         Column.text("family", "its family; null for copies and memsets"),
     ),
     when="as `closeups`",
-    is_later=True,
 )
 
 

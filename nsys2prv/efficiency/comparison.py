@@ -224,17 +224,13 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class ComparedBy:
-    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; and what can't be compared, in one sentence."""
+    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; what can't be compared, in one sentence; whether
+    useful times are those of the same work."""
 
     per: str
     has_mpi: bool
-    not_compared: str | None = None
-
-    @property
-    def is_same_work(self) -> bool:
-        """Whether useful times are those of the same work: not of a run on GPUs and one on hosts, and not where the time of
-        hosts that is no MPI call is not known to be work."""
-        return self.per == GPU or (self.has_mpi and self.not_compared is None)
+    not_compared: str | None
+    is_same_work: bool
 
 
 def _row_of_run(result: EfficiencyResult) -> dict[str, Any]:
@@ -248,13 +244,14 @@ def _compared_by(results: Results) -> ComparedBy:
     with_gpus = [run for run, row in rows.items() if row["devices"]]
     without = [run for run in rows if run not in with_gpus]
     if not without or not with_gpus:
-        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi)
+        # Without MPI, time of hosts outside of calls is not known to be work.
+        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi, None, bool(with_gpus) or has_mpi)
     gpus, hosts = (f"{listed(runs)} {'uses' if len(runs) == 1 else 'use'}" for runs in (with_gpus, without))
     not_compared = (
         f"{gpus} GPUs and {hosts} none: efficiencies of GPUs, kernels, copies, idle GPUs and useful time can't be compared; "
         f"what is compared is of hosts: wall time, and calls of CUDA, MPI and the OS"
     )
-    return ComparedBy(PROCESS, has_mpi, not_compared)
+    return ComparedBy(PROCESS, has_mpi, not_compared, is_same_work=False)
 
 
 def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:

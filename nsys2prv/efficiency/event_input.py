@@ -34,6 +34,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import distinct
 from nsys2prv.execution.workers import Shared, workers
+from nsys2prv.exports.identity import SLICE_OF_GPU
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
@@ -182,7 +183,12 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         report_clocks=plan.alignment,
         recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
         gpus=tuple(sorted({gpu.name for identity in identities for gpu in identity.gpus if gpu.name})),
-        gpu_sizes=frozenset(GpuSize(*gpu.sizes) for identity in identities for gpu in identity.gpus),
+        # Of slices of a GPU (MIG) it is not known how large they are.
+        gpu_sizes=frozenset(
+            GpuSize() if gpu.uuid.startswith(SLICE_OF_GPU) else GpuSize(*gpu.sizes)
+            for identity in identities
+            for gpu in identity.gpus
+        ),
         warnings=session.warnings,
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )

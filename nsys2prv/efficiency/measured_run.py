@@ -60,7 +60,8 @@ LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL =
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
 ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
 """Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
-OS_ACTIVITIES = tuple(range(OS, host_states.OFF_CPU - FIRST_CALL))
+OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
+OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
 """Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
 

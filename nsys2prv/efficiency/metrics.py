@@ -254,8 +254,6 @@ TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
 """Columns of tables that have both trees of a part of a run in one row."""
 TREE_COLUMNS_OF_RUN = (NCCL_POLICY, *DEVICE_TREE.columns_of_run, *HOST_TREE.columns_of_run)
 """The same of a whole run."""
-LATER_COLUMNS = frozenset({"host_waiting_ns", "host_computing_efficiency"})
-"""Columns of trees that came after the first files of the version of the results (`table_registry.VERSION`)."""
 _TIMES = tuple(column.name for tree in TREES for column in tree.times + tree.times_of_run)
 
 TREE_TABLE = Table(

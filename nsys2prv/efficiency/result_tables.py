@@ -97,8 +97,6 @@ class Table:
         Input or option without which it has no rows; "" for none.
     by_nccl_policy
         Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
-    is_later
-        Whether it came after the first files of `table_registry.VERSION`: a file may lack it, and it has no rows then.
     page, console
         Where the page and the console have it; None: they do not, or only as a drawing.
     """
@@ -109,7 +107,6 @@ class Table:
     columns: tuple[Column, ...]
     when: str = ""
     by_nccl_policy: bool = False
-    is_later: bool = False
     page: OnPage | None = None
     console: OnConsole | None = None
 

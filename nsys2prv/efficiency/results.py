@@ -220,23 +220,21 @@ def read_efficiency(path: Path) -> EfficiencyResult:
 
 def _table_of_file(table: Table, tables: Mapping[str, Any]) -> pl.DataFrame:
     """A table of a file, which may have further columns, and lack those that came later."""
-    if table.name not in tables and table.name in table_registry.ADDED_TABLES:
+    first = table_registry.FIRST_TABLES.get(table.name)
+    if first is None and table.name not in tables:
         return table.empty
-    columns, later = tables[table.name], table_registry.ADDED_COLUMNS.get(table.name, frozenset())
+    columns = tables[table.name]
     height = len(next(iter(columns.values()), ()))
-    return pl.DataFrame(
-        [
-            pl.Series(name, [None] * height if name in later and name not in columns else columns[name], dtype=dtype)
-            for name, dtype in table.schema.items()
-        ]
-    )
+    values = {name: columns[name] if name in columns or name in (first or ()) else [None] * height for name in table.schema}
+    return pl.DataFrame([pl.Series(name, values[name], dtype=dtype) for name, dtype in table.schema.items()])
 
 
 def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[str]:
     """A warning about what a file lacks because it came later."""
     missing = [table.name for table in table_registry.TABLES if table.name not in tables]
-    for table, later in table_registry.ADDED_COLUMNS.items():
-        missing += [f"{table}.{name}" for name in sorted(later) if name not in tables.get(table, later)]
+    for table in table_registry.TABLES:
+        columns = tables.get(table.name, table.schema)
+        missing += (f"{table.name}.{name}" for name in table.schema if name not in columns)
     if not missing:
         return []
     lacks = f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}"

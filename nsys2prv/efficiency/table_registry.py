@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
 from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
 from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.meters.run_totals import RUN
-from nsys2prv.efficiency.metrics import LATER_COLUMNS, TREE_TABLE
+from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
-_LATER_STATES = ("communicator", "context", "asleep", "polling", "locked", "io", "off_cpu", "computing")
-_STATES_OF_STARVED = frozenset(f"starved_{name}_ns" for name in _LATER_STATES)
-_ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
-    "absent_calls": frozenset({"off_cpu_ns"}),
-    "absent_ranges": frozenset({"off_cpu_ns"}),
-    "absent_time": frozenset({"off_cpu_ns", *_STATES_OF_STARVED}),
-    **dict.fromkeys(("absent_regions", "absent_iterations", "absent_stretches"), _STATES_OF_STARVED),
-    **dict.fromkeys(("gaps", "longest_gaps"), frozenset(f"{name}_ns" for name in _LATER_STATES)),
-    "findings": frozenset({"saved_how"}),
-}
-"""Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""
+FIRST_TABLES: Mapping[str, Sequence[str]] = json.loads(
+    Path(__file__).with_name(f"first_tables_of_version_{VERSION}.json").read_text(encoding="utf-8")
+)
+"""Columns by table of the first files of this VERSION: files have them all, and may lack others, which came later."""
 
 TABLES: tuple[Table, ...] = tuple(
     dict.fromkeys(
@@ -35,16 +30,7 @@ TABLES: tuple[Table, ...] = tuple(
 )  # fmt: skip
 """All tables, in the order in which people read them: JSON, page, console and documentation have it."""
 
-ADDED_TABLES = frozenset(table.name for table in TABLES if table.is_later)
-"""Tables that came after the first files of this VERSION."""
-
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
-ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
-    table.name: added
-    for table in TABLES
-    if (added := _ADDED_COLUMNS.get(table.name, frozenset()) | (LATER_COLUMNS & table.schema.keys()))
-}
-"""Likewise columns by table; they have nulls then."""
 
 HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),

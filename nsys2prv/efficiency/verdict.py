@@ -177,6 +177,8 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     run, threads = tables["run"].row(0, named=True), tables["threads"]
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
+    is_scheduled = run["host_waiting_ns"] is not None
+    waiting = 0 if not is_scheduled else run["host_waiting_ns"] if has_mpi else int(threads["off_cpu_ns"].sum())
     calls = tables["mpi_calls"]
     starting, ending = (
         int(calls.filter(pl.col("call").str.contains(phase))["total_ns"].sum()) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS)
@@ -184,8 +186,10 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     mpi = "other MPI calls" if starting + ending else "MPI calls"
+    computing = run["host_useful_ns"] - os - waiting
     spent = (
-        ("compute", "computing" if has_mpi else "computing, or off the CPU", "compute", run["host_useful_ns"] - os),
+        ("compute", "computing" if has_mpi or is_scheduled else "computing, or off the CPU", "compute", computing),
+        ("waiting", "asleep or waiting" if has_mpi else "off the CPU", parts.STARVED, waiting),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
         ("mpi_start_up", "MPI start-up (MPI_Init)", parts.START_UP, starting),
         ("mpi", mpi, parts.COMMUNICATION, run["mpi_ns"] - starting - ending),
@@ -217,7 +221,7 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
-    if not run["devices"] and not _has_mpi(run):
+    if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
         of_os = sum(part.share for part in bar if part.name == "os")
         return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
@@ -254,7 +258,11 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
     if not tables["devices"].is_empty():
         return (_busy(run, tables), _exposed(tables), _balance(run), _sampled(tables["sampled_bins"]))
     if _has_mpi(run):
-        efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in _OF_MPI.items())
+        of_hosts = dict(_OF_MPI)
+        if run["host_computing_efficiency"] is not None:
+            _, note = of_hosts.pop("host_parallel_efficiency")
+            of_hosts = {"host_computing_efficiency": ("Computing", f"neither asleep nor waiting, {note}"), **of_hosts}
+        efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in of_hosts.items())
         return (*efficiencies, _largest_call(tables["mpi_calls"]))
     unknown = (_BUSY, _EXPOSED, _BALANCE, _SAMPLED[0][:2])
     return tuple(Tile(*named, None, None, "no GPU was used") for named in unknown)

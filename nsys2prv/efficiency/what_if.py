@@ -12,17 +12,9 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.graph import changes
+from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.path import (
-    CRITICAL_PATH,
-    CRITICAL_PATH_TOTALS,
-    PathTotals,
-    path_segments,
-    replayed_length,
-    segment_rows,
-)
-from nsys2prv.efficiency.graph.replay import Replay, Step, as_measured, replay
+from nsys2prv.efficiency.graph.replay import Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -87,9 +79,9 @@ PATH_TOTALS = Table(
     "What the critical path consists of",
     "one name of one of several divisions",
     (
-        *CRITICAL_PATH_TOTALS.columns[:2],
+        *path.CRITICAL_PATH_TOTALS.columns[:2],
         _MEASURED,
-        _REPLAYED,
+        Column.ns("replayed_ns", "with the changes, host time as measured"),
     ),
 )
 SCENARIOS = Table(
@@ -99,7 +91,7 @@ SCENARIOS = Table(
     (Column.text("scenario", "the change, as an option of the command"), *LENGTHS.columns[3:]),
     when="no change is requested",
 )
-TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, CRITICAL_PATH, SCENARIOS)
+TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, path.CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
 STANDARD: tuple[Mapping[str, Any], ...] = (
     {"ideal_network": True},
@@ -234,12 +226,12 @@ def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    changed = steps(built, options)
+    changed, events = steps(built, options), built.context.events
     replayed = replay(built.graph, changed)
     bounds = _bounds(built, changed, options, replayed)
-    parts = _with_replays(built, _parts(built.context.events, iterations), replayed, bounds)
+    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
     # The first and the last event of a part can be of different clocks.
-    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
     more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
     least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
     parts = parts.with_columns(
@@ -273,7 +265,7 @@ def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, 
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         return ReplayBounds(None, None, (NOT_TYPICAL,))
-    if options.ideal_network and not built.graph.has(*changes.TRANSFERS):
+    if options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         return ReplayBounds(None, None, (NO_TRANSFERS,))
     return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
 
@@ -288,7 +280,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
     """
     selected = [
         *([changes.scaled_work(built, options.scale)] if options.scale else []),
-        *([changes.median_of_ranks(built, options.median_of)] if options.rank else []),
+        *([changes.median_of_ranks(built, [int(rank.partition("=")[0]) for rank in options.rank])] if options.rank else []),
         *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
         *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
         *([changes.ideal_network] if options.ideal_network else []),
@@ -298,14 +290,14 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, paths = ["by", "name"], [path_segments(built, of_path) for of_path in (as_measured(built.graph), replayed)]
+    key, paths = ["by", "name"], [path.path_segments(built, of_path) for of_path in (replay(built.graph), replayed)]
     measured, new = (
-        PathTotals(built, path).rows().select(*key, pl.col("total_ns").alias(name))
-        for path, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
+        path.PathTotals(built, segments).rows().select(*key, pl.col("total_ns").alias(name))
+        for segments, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
     )
     of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
     totals = of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0))
-    return {PATH_TOTALS: totals, CRITICAL_PATH: segment_rows(built, paths[1])}
+    return {PATH_TOTALS: totals, path.CRITICAL_PATH: path.segment_rows(built, paths[1])}
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
@@ -329,26 +321,22 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
     def lengths(of_replay: Replay) -> Numbers:
         at = replayed_times(built, of_replay, np.concatenate([begin, end]))
         # The first part is the window.
-        return np.append(replayed_length(built, of_replay), (at[len(begin) :] - at[: len(begin)])[1:])
+        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
 
     new = lengths(replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    # What makes nothing longer makes no part of the run longer.
-    longest = all_replays.max(axis=0) if replayed.growth else np.minimum(all_replays.max(axis=0), end - begin)
-    least, most = (
-        pl.lit(pl.Series(all_replays.min(axis=0))),
-        pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64),
-    )
-    is_wide = (most - least).fill_null(0) > _NEAR * pl.col("measured_ns")
+    least, longest = all_replays.min(axis=0), all_replays.max(axis=0)
+    if not replayed.growth:
+        # What makes nothing longer does not make the run longer.
+        longest[0] = min(longest[0], end[0] - begin[0])
+    most = pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64)
+    is_wide = (most - pl.Series(least)).fill_null(0) > _NEAR * pl.col("measured_ns")
     estimate = pl.when(~is_wide).then(pl.Series(new))
-    return measured.with_columns(replayed_ns=estimate, least_ns=least, most_ns=most)
+    return measured.with_columns(replayed_ns=estimate, least_ns=pl.Series(least), most_ns=most)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
-    """When all that was measured until some times is done in a replay, ns.
-
-    Without a change these are the times themselves.
-    """
+    """When all that was measured until some times is done in a replay, ns: without a change at these times."""
     moments = built.graph.moments
     before = np.searchsorted(moments.time, times, side="right")
     is_counted = built.counted_rows[moments.row]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,6 @@ from nsys2prv.run.options import SELECT, ReadOptions, option, texts
 CHANGE = "Changes"
 """Group of the options that say what would be different."""
 _LARGEST_FACTOR = 1e6
-_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,8 @@ def median_ranks(values: str | Sequence[str]) -> tuple[str, ...]:
     ('3=median',)
     """
     ranks = texts(values)
-    for rank in ranks:
-        number, _, what = rank.partition("=")
-        if what != "median" or not (number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS):
-            raise ValueError("write RANK=median, such as 3=median")
+    if not all(re.fullmatch("[0-9]{1,9}=median", rank) for rank in ranks):
+        raise ValueError("write RANK=median, such as 3=median")
     return ranks
 
 
@@ -113,8 +111,3 @@ class WhatIfOptions(ReadOptions):
             *(f"--scale {scaling}" for scaling in self.scale),
             *(f"--rank {rank}" for rank in self.rank),
         ]
-
-    @property
-    def median_of(self) -> list[int]:
-        """Ranks whose kernels take the median."""
-        return [int(rank.partition("=")[0]) for rank in self.rank]

@@ -152,13 +152,8 @@ class Merging:
         """Add rows."""
         self._frames.append(frame)
         self._pending += frame.height
-        if self._pending > max(self._most_pending, self.least):
+        if self._pending > max(self._most_pending, self._frames[0].height):
             _ = self.rows
-
-    @property
-    def least(self) -> int:
-        """Rows that were merged at last: there may be more by now."""
-        return self._frames[0].height
 
     @property
     def rows(self) -> pl.DataFrame:

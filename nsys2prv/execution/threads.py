@@ -40,19 +40,12 @@ class Stopped(BaseException):
     """Raised in work that is no longer needed, because other work failed or the user interrupted."""
 
 
-class Stop:
-    """Asks work on other threads to end: long work calls `check` from time to time."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """Request the end of the work."""
-        self._event.set()
+class Stop(threading.Event):
+    """Asks work on other threads to end when it is set: long work calls `check` from time to time."""
 
     def check(self) -> None:
         """Raises `Stopped` when the end was requested."""
-        if self._event.is_set():
+        if self.is_set():
             raise Stopped
 
 
@@ -142,7 +135,6 @@ class GzipBlocks:
         self._compress(len(self._content) // _BLOCK_BYTES * _BLOCK_BYTES)
 
     def _compress(self, count: int) -> None:
-        """Compress the first bytes, and forget them."""
         for start in range(0, count, _BLOCK_BYTES):
             block = bytes(memoryview(self._content)[start : start + _BLOCK_BYTES])
             self._compressed.append(self._pool.submit(_member, block))
@@ -151,7 +143,6 @@ class GzipBlocks:
         del self._content[:count]
 
     def _write(self, most: int) -> None:
-        """Write finished blocks, until so many are left."""
         while len(self._compressed) > most:
             self._file.write(self._compressed.popleft().result())
 

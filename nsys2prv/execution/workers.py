@@ -163,10 +163,9 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
         When count or cap are given with a scheduler, the cap is too low, Dask is not installed, no scheduler answers, or not
         all workers see the folders.
     """
-    if count and scheduler:
-        raise UsageError("--workers and --scheduler exclude each other: a cluster has its own workers")
-    if cap is not None and scheduler:
-        raise UsageError("--memory and --scheduler exclude each other: the workers of a cluster have separate limits")
+    if scheduler and (count or cap is not None):
+        option, why = ("--workers", "own workers") if count else ("--memory", "workers with separate limits")
+        raise UsageError(f"{option} and --scheduler exclude each other: a cluster has {why}")
     most = memory.bytes_of_process(cap, count)
     with memory.limited(most):
         pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else InThisProcess()
@@ -352,14 +351,10 @@ class DaskCluster(Workers):
                 if future.status == "error":
                     raise
             with _silence_named():
-                self._look()
-
-    def _look(self) -> None:
-        """Raise an error when nobody works on what is waited for."""
-        if not _within(_SECONDS_TO_ANSWER, self._client.run, _version, on_error="ignore"):
-            # What started them may start others.
-            say("no worker of the Dask cluster is there; waiting for another")
-            _within(_SECONDS_TO_ANSWER, self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
+                if not _within(_SECONDS_TO_ANSWER, self._client.run, _version, on_error="ignore"):
+                    # What started them may start others.
+                    say("no worker of the Dask cluster is there; waiting for another")
+                    _within(_SECONDS_TO_ANSWER, self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running: pieces that it works on still finish, and leave no files."""

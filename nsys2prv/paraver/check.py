@@ -17,8 +17,16 @@ from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.own_checks import own_checks
-from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS, CheckedTrace, RecordCheck, StateOrder
-from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
+from nsys2prv.paraver.record_checks import (
+    LABEL_CHECKS,
+    RECORD_CHECKS,
+    CheckedTrace,
+    CheckResult,
+    RecordCheck,
+    StateOrder,
+    TraceRule,
+    ViolationLog,
+)
 from nsys2prv.paraver.trace_files import Header, companion, is_there, parse_header, raw_lines, read_first_line, shown
 from nsys2prv.paraver.trace_reader import read_summary
 

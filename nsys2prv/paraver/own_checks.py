@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.paraver.blocks import Block, Indices
-from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, RecordCheck, StateOrder
-from nsys2prv.paraver.rules import TraceRule
+from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, RecordCheck, StateOrder, TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
@@ -223,7 +222,6 @@ class Account(RecordCheck):
                 yield f"table {shown(table.get('table', ''))} has {rows} rows, {read} read and {left_out} left out"
 
     def _events(self) -> Iterator[str]:
-        """Events that were written against those in the trace."""
         entries = [entry for table in self._tables() for kind in ("sources", "derived") for entry in table.get(kind, ())]
         if any("events" not in entry for entry in entries):
             # Versions before 0.2 did not count them.
@@ -268,7 +266,6 @@ class Account(RecordCheck):
 
 
 def _total(entry: Mapping[str, Any], key: str) -> int:
-    """Sum of the numbers of an object in another one."""
     return sum(entry.get(key, {}).values())
 
 

@@ -43,9 +43,6 @@ EVENT_SCHEMA = {
 }
 """First columns of `events_frame`."""
 
-SOURCE_NAMES = tuple(dict.fromkeys(source.name for source in SOURCES))
-"""Names of sources that `events_frame` takes."""
-
 
 def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     """Events of one source name, of all reports.
@@ -58,7 +55,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     session
         The run, opened with all sources (`nsys2prv.sources.registry.SOURCES`).
     source
-        Name of a source, such as "kernels", "cuda-api", "nvtx", "mpi" (`SOURCE_NAMES`).
+        Name of a source, such as "kernels", "cuda-api", "nvtx", "mpi".
 
     Returns
     -------
@@ -80,9 +77,9 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     Nsys2prvError
         When a report breaks off while it is read.
     """
-    if source not in SOURCE_NAMES:
-        raise unknown_source([source])
     sources = tuple(of_name for of_name in SOURCES if of_name.name == source)
+    if not sources:
+        raise unknown_source([source])
 
     def rows_to_write(opened: OpenedReport) -> int:
         return sum(survey.rows for survey in opened.surveys if survey.source in sources)
@@ -140,7 +137,7 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
     """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
     rows: list[dict[str, Any]] = []
     for clock in plan.axis.clocks if len(plan.axis.clocks) > 1 else ():
-        quality = {"interval": clock.half_width[1], "contradiction": clock.contradiction}
+        quality = {"interval": max(clock.error.half_widths), "contradiction": clock.contradiction}
         rows.append({"host": clock.name, "method": clock.method, **quality})
         if (correction := clock.correction) is not None:
             rows[-1] |= {
@@ -174,7 +171,6 @@ _OTHER_NAMES = {
 
 
 def _attributes_of(sources: Sequence[Source]) -> dict[str, EventType]:
-    """Attributes by their columns."""
     columns: dict[str, EventType] = {}
     for kind in dict.fromkeys(event_type for source in sources for event_type in source.types):
         if kind.role is Role.ATTRIBUTE and not kind.is_series:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS
-from nsys2prv.errors import NothingToTranslate, UnrelatedReports, counted
+from nsys2prv.errors import NothingToTranslate, SameReportTwice, UnrelatedReports, counted
 from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
@@ -29,7 +29,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
-from nsys2prv.vocabulary.wording import known_to, ranges, short, time
+from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, short, time
 
 T = TypeVar("T")
 
@@ -85,7 +85,8 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
     tuple
         Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
         `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
-        `disagreements`: a sentence for each contradiction that its host is part of. Without events, no clocks are compared.
+        `disagreements`: a sentence for each contradiction that its host is part of. Clocks are not compared without events, or
+        where a report is there twice.
 
     Raises
     ------
@@ -99,16 +100,16 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
         try:
             # Reports that are not of one run are no error here: it is said.
             session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
-        except NothingToTranslate as error:
+        except (NothingToTranslate, SameReportTwice) as error:
             return [str(error)], inspect(arguments, NsysExport(options.nsys))
         reports = [_inspect(opened.report) for opened in session.plan.reports]
     axis = session.plan.axis
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
         clock = axis.clocks[alignment["clock"]]
-        contradictions = [disagreement_text(each) for each in axis.disagreements if clock.name in each.hosts]
+        contradictions = [disagreement_text(contra) for contra in axis.disagreements if clock.name in contra.hosts]
         ties = {name: alignment[name] for name in ("group", "of_report_ns")}
         report["clock"] |= {**clock.as_json(), **ties, "disagreements": contradictions}
-    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, reports, options)], reports
+    return [*_run_lines(session.plan), *_activity_lines(reports), *_warning_lines(session, options)], reports
 
 
 def _run_lines(plan: RunPlan) -> list[str]:
@@ -145,16 +146,16 @@ def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
 
 
-def _warning_lines(session: RunSession, reports: Sequence[Mapping[str, Any]], options: ReadOptions) -> list[str]:
+def _warning_lines(session: RunSession, options: ReadOptions) -> list[str]:
     """What is lost or unusual, once for all reports that have it."""
     opened, warnings = session.plan.reports, session.warnings
+    paths, spans = [report.report.path for report in opened], [report.span for report in opened]
     try:
         if not options.unrelated:
-            check_related([each.report.path for each in opened], session.plan.run.identities, [each.span for each in opened])
+            check_related(paths, session.plan.run.identities, spans)
     except UnrelatedReports as error:
         warnings = [str(error), *warnings]
-    reports_with = Counter(warning for report in reports for warning in set(report["warnings"]))
-    return [f"  warning: {text}" + (f" ({count} reports)" if (count := reports_with[text]) > 1 else "") for text in warnings]
+    return [f"  warning: {text}" for text in ranked_warnings(warnings)]
 
 
 def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, with_clocks: bool, verbose: bool) -> str:
@@ -227,31 +228,25 @@ _STARTS = {
 
 
 def _clock_lines(clock: dict[str, Any]) -> list[str]:
-    """What is known of the clock of a report; more with an estimate."""
-    lines = [f"  clock: {_STARTS[clock['start']]}"]
+    start = f"  clock: {_STARTS[clock['start']]}"
     if "method" not in clock:
-        return lines
-    interval = clock["interval_ns"]
-    lines.append(
-        f"  clock of {clock['host']}, by {clock['method']}: {known_to([interval['worst']])}"
-        + (f" ({time(interval['best'])} where it is known best)" if interval["best"] not in (None, interval["worst"]) else "")
-        + (f"; the report to within {time(clock['of_report_ns'])} against others of it" if clock["of_report_ns"] else "")
-    )
-    details = []
+        return [start]
+    best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
+    quality = f"{known_to([worst])}" + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
+    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality}"]
+    if clock["of_report_ns"]:
+        details.append(f"the report to within {time(clock['of_report_ns'])} against others of it")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     anchors = clock["anchors_by_kind"].items()
     details += [f"{count['used']:,} anchors by {kind} ({count['outliers']:,} more do not fit)" for kind, count in anchors]
     if clock["contradiction_ns"] is not None:
         details.append(f"largest contradiction {time(clock['contradiction_ns'])}")
-    details += [f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ())]
-    if details:
-        lines.append(f"    {'; '.join(details)}")
-    return lines
+    return [start, "; ".join([*details, *(f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ()))])]
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """One report of `inspect` as text, without its warnings."""
+    """One report of `inspect` as text."""
     schema = report["schema"] or "unknown (2021 or earlier)"
     lines = [report["path"], f"  nsys {report['nsys'] or 'version unknown'}, schema {schema}, {report['form']}"]
     lines.append(f"  host {report['host'] or 'unknown'}" + (f", {report['cpus']} CPUs" if report["cpus"] else ""))
@@ -279,22 +274,12 @@ def as_text(report: dict[str, Any]) -> str:
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return printable_lines(lines)
+    return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])
 
 
-SCHEMA: dict[str, type[pl.DataType]] = {
-    "name": pl.String,
-    "domain": pl.String,
-    "count": pl.Int64,
-    "total_ns": pl.Int64,
-    "mean_ns": pl.Float64,
-    "longest_ns": pl.Int64,
-    "threads": pl.Int64,
-    "reports": pl.Int64,
-}
-_OF_REPORT: dict[str, type[pl.DataType]] = {
-    **{name: dtype for name, dtype in SCHEMA.items() if name not in ("mean_ns", "reports")},
-    "closed": pl.Int64,
+_OF_REPORT = {
+    **dict.fromkeys(("name", "domain"), pl.String),
+    **dict.fromkeys(("count", "total_ns", "longest_ns", "threads", "closed"), pl.Int64),
 }
 _LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
 
@@ -327,7 +312,9 @@ def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) 
         .with_columns(mean_ns=pl.when(pl.col("closed") > 0).then(pl.col("total_ns") / pl.col("closed")))
         .sort("total_ns", "name", "domain", descending=[True, False, False])
     )
-    return by_name.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    return by_name.select(
+        "name", "domain", "count", "total_ns", "mean_ns", "longest_ns", "threads", pl.col("reports").cast(pl.Int64)
+    )
 
 
 def _names_in(report: Report) -> pl.DataFrame:

@@ -237,7 +237,6 @@ class _Run:
             self.add_issue(IssueKind.UNKNOWN_HOSTS, f"{text}; --host-pattern can take it from the path", nameless)
 
     def _distinguish(self, shared: SharedName) -> None:
-        """Give hosts of one name different ones."""
         used, reasons = {identity.host for identity in self.identities}, "; ".join(shared.reasons)
         free = (name for number in itertools.count(1) if (name := f"{shared.name or 'host'} ({number})") not in used)
         machines = [next(free) for _ in shared.machines]
@@ -405,18 +404,6 @@ _SAME_PROCESS_NS = 3600_000_000_000
 _UNITS = ((86_400_000_000_000, "days"), (3600_000_000_000, "hours"), (60_000_000_000, "minutes"))
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What shows which run a report is of."""
-
-    path: Path
-    jobs: dict[str, str]  # numbers of the run by kind, that of the batch system first
-    batch: tuple[str, str] | None  # kind and number of the job, by a batch system
-    processes: frozenset[tuple[str, int]]  # host and pid
-    start: int | None  # of the session in UTC, ns; None when not known
-    end: int  # of the last event
-
-
 def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]) -> None:
     """Check that nothing shows that reports are of different runs.
 
@@ -433,61 +420,48 @@ def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: 
     UnrelatedReports
         With two of the reports, and what differs.
     """
-    reports = [_report(*of_report) for of_report in zip(paths, identities, spans, strict=True)]
-    _check_jobs(reports)
-    _check_times([report for report in reports if report.start is not None])
-
-
-def _report(path: Path, identity: Identity, span: tuple[int, int] | None) -> _Report:
-    numbers = jobs(identity.environment)
-    return _Report(
-        path,
-        numbers,
-        next(((kind, job) for kind, job in numbers.items() if kind not in CHOSEN_BY_USERS), None),
-        frozenset((identity.host, pid_of(pid)) for pid in identity.traced),
-        identity.utc_ns,
-        (identity.utc_ns or 0) + max(0, span[1] if span else 0),
-    )
-
-
-def _check_jobs(reports: Sequence[_Report]) -> None:
-    first_of: dict[str, _Report] = {}
-    for report in reports:
-        for kind, job in report.jobs.items():
-            first = first_of.setdefault(kind, report)
+    numbers = [jobs(identity.environment) for identity in identities]
+    first_of: dict[str, int] = {}
+    for index, of_report in enumerate(numbers):
+        for kind, job in of_report.items():
+            first = first_of.setdefault(kind, index)
             # A launcher that numbers its runs can be started several times in one job of the batch system.
-            if first.jobs[kind] != job and not _same_job(first, report):
-                raise UnrelatedReports(first.path, report.path, f"{kind} {job}, not {first.jobs[kind]}")
+            outermost = next(outer for outer in numbers[first] if outer in of_report)
+            if numbers[first][kind] != job and numbers[first][outermost] != of_report[outermost]:
+                raise UnrelatedReports(paths[first], paths[index], f"{kind} {job}, not {numbers[first][kind]}")
+    _check_times(paths, identities, spans, numbers)
 
 
-def _check_times(reports: Sequence[_Report]) -> None:
+def _check_times(
+    paths: Sequence[Path],
+    identities: Sequence[Identity],
+    spans: Sequence[tuple[int, int] | None],
+    numbers: Sequence[Mapping[str, str]],
+) -> None:
     """Look for a long time in which nothing was recorded, between reports that have no job or process in common."""
-    ordered = sorted(reports, key=lambda report: (report.start or 0, str(report.path)))
-    ends = list(itertools.accumulate((report.end for report in ordered), max))
-    for place, later in enumerate(ordered[1:], start=1):
-        gap = (later.start or 0) - ends[place - 1]
+    starts = [(identity.utc_ns, index) for index, identity in enumerate(identities) if identity.utc_ns is not None]
+    starts.sort(key=lambda start: (start[0], str(paths[start[1]])))
+    ends = ((start + max(0, span[1] if (span := spans[index]) else 0), index) for start, index in starts)
+    latest = list(itertools.accumulate(ends, max))
+
+    def of_batch(reports: Sequence[tuple[int, int]]) -> set[tuple[str, str]]:
+        """Kinds and numbers of the jobs of batch systems."""
+        by_systems = ([item for item in numbers[index].items() if item[0] not in CHOSEN_BY_USERS] for _, index in reports)
+        return {job for of_report in by_systems for job in of_report[:1]}
+
+    def processes(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
+        return {(identities[index].host, pid_of(pid)) for _, index in reports for pid in identities[index].traced}
+
+    for place in range(1, len(starts)):
+        end, last = latest[place - 1]
+        gap = starts[place][0] - end
         if gap <= APART_NS:
             continue
-        before, after = ordered[:place], ordered[place:]
-        batch_jobs = {report.batch for report in before} & {report.batch for report in after} - {None}
-        same_processes = _processes(before) & _processes(after) if gap <= _SAME_PROCESS_NS else set()
-        if not batch_jobs and not same_processes:
-            last = max(before, key=lambda report: report.end)
-            end = datetime.fromtimestamp(last.end // 10**9, tz=timezone.utc)
-            what = f"that one ended at {end:%Y-%m-%d %H:%M:%S} UTC, this one started {_length(gap)} later"
-            raise UnrelatedReports(last.path, later.path, what)
-
-
-def _length(time: int) -> str:
-    unit, name = next((unit, name) for unit, name in _UNITS if time >= unit)
-    return f"{time / unit:.1f} {name}"
-
-
-def _processes(reports: Sequence[_Report]) -> set[object]:
-    return set(itertools.chain.from_iterable(report.processes for report in reports))
-
-
-def _same_job(first: _Report, second: _Report) -> bool:
-    """Whether the first kind of number that both reports have is the same."""
-    kind = next((kind for kind in first.jobs if kind in second.jobs), None)
-    return kind is not None and first.jobs[kind] == second.jobs[kind]
+        before, after = starts[:place], starts[place:]
+        if of_batch(before) & of_batch(after):
+            continue
+        if gap > _SAME_PROCESS_NS or not processes(before) & processes(after):
+            ended = datetime.fromtimestamp(end // 10**9, tz=timezone.utc)
+            unit, name = next((unit, name) for unit, name in _UNITS if gap >= unit)
+            what = f"that one ended at {ended:%Y-%m-%d %H:%M:%S} UTC, this one started {gap / unit:.1f} {name} later"
+            raise UnrelatedReports(paths[last], paths[after[0][1]], what)

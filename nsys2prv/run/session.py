@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from nsys2prv.clocks.agreement import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
 from nsys2prv.clocks.align import Axis, align
-from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import (
     ClocksDisagree,
@@ -320,7 +320,6 @@ class RunSession:
         return list(broken.values())
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
-        """Plan the run, again without a report that breaks off."""
         reports = list(opened)
         while True:
             self._broken.check_rest(reports)

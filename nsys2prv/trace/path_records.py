@@ -11,9 +11,9 @@ import polars as pl
 
 from nsys2prv.efficiency.event_input import events_of_session
 from nsys2prv.efficiency.graph.path import HOST_CAUSES, KINDS, path_segments
-from nsys2prv.efficiency.graph.replay import as_measured
-from nsys2prv.efficiency.graph.run_graph import NEEDED, graph_of_events
-from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.efficiency.graph.replay import replay
+from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, WAITS
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.run.session import RunSession
 from nsys2prv.timeline.labels import UsedType
@@ -21,6 +21,8 @@ from nsys2prv.timeline.records import RecordKind, RowsOfTypes
 from nsys2prv.trace.write import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
 
+_NEEDED = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, WAITS, MPI_COLLECTIVES)
+"""Collections that the graph of a recording is made of."""
 _OF_KIND = {
     "collective": "collective whose members are not known",
     "transfer": "transfer of a collective",
@@ -91,13 +93,18 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
         When a report breaks off now that did not before.
     """
     left_out = len(session.left_out)
-    events = events_of_session(session, arguments, NEEDED)
+    events = events_of_session(session, arguments, _NEEDED)
     if len(session.left_out) > left_out:
         # The rows of the others are no longer those of what was collected.
         raise session.left_out[left_out].error
     intervals, on_rows = record_sort(RecordKind.INTERVALS, folder / "path"), RowsOfTypes()
     lines = record_sort(RecordKind.MESSAGES, folder / "path-lines")
-    segments = _measured_path(events)
+    # From the first to the last, without a hole from the start of the run to its end.
+    built = graph_of_events(events)
+    cause, kind = pl.when(pl.col("cause") >= 0).then("cause").cast(pl.UInt32), pl.col("kind").cast(pl.UInt32)
+    parts = pl.coalesce(pl.lit(pl.Series(_PART_OF_CAUSE)).gather(cause), pl.lit(pl.Series(_PART_OF_KIND)).gather(kind))
+    columns = path_segments(built, replay(built.graph))
+    segments = columns.select(pl.col("row").cast(pl.Int64), "end", start="begin", part=parts.cast(pl.Int64))
     path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=pl.col("part") + 1)
     intervals.add(path)
     on_rows.add_events(path)
@@ -106,14 +113,3 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     lines.add(moved.select("row", "to_row", time="end", to_time="end", size=no_bytes, tag=tag))
     totals = segments.group_by("part").agg(total=(pl.col("end") - pl.col("start")).sum())
     return CriticalPathRecords(intervals, lines, dict(totals.iter_rows()), on_rows)
-
-
-def _measured_path(events: RunEvents) -> pl.DataFrame:
-    """Segments of the critical path of a run, from the first to the last: columns `row`, `start`, `end` (ns), `part` (place in
-    CRITICAL_PATH_PARTS). They follow each other without a hole from the start of the run to its end."""
-    built = graph_of_events(events)
-    of_kind, of_cause = pl.Series(_PART_OF_KIND), pl.Series(_PART_OF_CAUSE)
-    cause = pl.when(pl.col("cause") >= 0).then("cause").cast(pl.UInt32)
-    part = pl.coalesce(pl.lit(of_cause).gather(cause), pl.lit(of_kind).gather(pl.col("kind").cast(pl.UInt32)))
-    segments = path_segments(built, as_measured(built.graph))
-    return segments.select(pl.col("row").cast(pl.Int64), "end", start="begin", part=part.cast(pl.Int64))

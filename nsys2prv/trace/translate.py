@@ -201,19 +201,10 @@ def _final_paths(base: Path, trace_format: TraceFormat, *, force: bool) -> dict[
             if path.exists() and path.is_dir() != (suffix in trace_format.folders):
                 kind = "folder" if path.is_dir() else "file"
                 raise OutputError.not_writable(path, f"there is a {kind} of this name")
-        present = list(filter(_is_there, final.values()))
+        present = list(filter(os.path.lexists, final.values()))
     if present and not force:
         raise OutputExists(present[0])
     return final
-
-
-def _is_there(path: Path) -> bool:
-    """Whether there is something of a name, be it a link that leads nowhere; OSError when no file can have it."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _head(plan: RunPlan) -> TimelineHead:
@@ -225,14 +216,12 @@ def _head(plan: RunPlan) -> TimelineHead:
 
 
 def _changed(options: TranslateOptions) -> Any:
-    """Options that are not the default."""
     usual = asdict(TranslateOptions())
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
     return json.loads(json.dumps(changed, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value)))
 
 
 def _extent(selection: TimeSelection, rows: Rows) -> dict[str, Any]:
-    """Times and numbers of objects of a trace."""
     return {
         "length_ns": selection.length,
         "origin_ns": selection.origin,

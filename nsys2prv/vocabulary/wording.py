@@ -126,17 +126,15 @@ def ranges(numbers: Iterable[int]) -> str:
 
 _OF_NSYS = "nsys said: "
 _GRAVE = re.compile("left out|not among|contradict|do not fit|not decidable|allow at least|not read")
-_REPORT = re.compile(
-    r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|nsys-rep|qdrep|json|prv|prv\.gz)|_(?:pqt|arw)dir)))\b"
-)
+_REPORT = re.compile(r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|(nsys|qd)-?rep|json|prv(\.gz)?)|_(pqt|arw)dir)))\b")
 
 
 def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     """Warnings for people: each once, those first that make numbers wrong or unknown, then how much was recorded, and what nsys
     said in one, by its first sentences. Reports have names in place of paths where no two have the same.
 
-    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "it (/x/a.sqlite) is left out"])
-    ['it (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
+    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "1 (/x/a.sqlite) is left out"])
+    ['1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
     """
     unique, said = dict.fromkeys(warnings), dict[str, list[str]]()
     for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):
@@ -144,7 +142,7 @@ def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     lines = [warning for warning in unique if _OF_NSYS not in warning]
     lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the recording lasts" in line else 1)
     lines += (f"{before}{_OF_NSYS}{'; '.join(dict.fromkeys(texts))}" for before, texts in said.items())
-    names = dict(_REPORT.findall("\n".join(lines)))
+    names = {path: name for path, name, *_ in _REPORT.findall("\n".join(lines))}
     return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines
 
 

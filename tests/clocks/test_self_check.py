@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from nsys2prv.clocks.check import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement, check_axis, report_agreement
+from nsys2prv.clocks.agreement import BETWEEN_HOSTS, INSIDE_HOST, MESSAGE, Disagreement, check_axis, report_agreement
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS, ReportClock
 from nsys2prv.timeline.time_axis import ClockError
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 from support.checkout import CHECKOUT
 from support.simulated_clocks import KINDS, SimulatedReport, simulate
-from support.told_intervals import try_kind
+from support.told_intervals import HONEST, PairsOfReports, aligned, compare_with_truth, try_kind
 
 from nsys2prv.demo.nsys_tables import NVTX_MARK
 
@@ -103,6 +105,19 @@ def test_true_offsets_are_inside_the_told_intervals(kind: str) -> None:
 
     assert result.is_honest, result
     assert result.is_useful, result
+
+
+@pytest.mark.parametrize(("iterations", "lasts"), [(20, 0), (20, 4_000_000_000), (60, 0), (60, 4_000_000_000)])
+def test_where_a_clock_jumps_or_is_slewed_at_any_place_the_interval_holds_it(iterations: int, lasts: int) -> None:
+    kind = replace(
+        KINDS["jump"], nodes=8, ranks_per_node=3, nccl=1, iterations=iterations, jump_lasts=lasts, jump_place=(0.05, 0.95),
+        jump=(2_000_000, 2_000_000) if lasts else (100_000, 20_000_000),
+    )  # fmt: skip
+    runs = [simulate(kind, seed) for seed in range(2)]
+    pairs = PairsOfReports.joined([compare_with_truth(reports, aligned(reports)) for reports in runs]).of_hosts(same=False)
+
+    assert pairs.inside.mean() >= HONEST
+    assert iterations < 60 or np.nanmedian(pairs.margins) < 10 * np.median(np.nanmax(pairs.errors, axis=1))
 
 
 @pytest.mark.thorough

@@ -134,6 +134,19 @@ def test_a_thread_that_sleeps_does_not_compute(tmp_path: Path) -> None:
     assert found.tables["tree"].filter(metric="host_computing_efficiency")["value"].to_list() == [pytest.approx(0.398)]
 
 
+def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.os_call("read", 0, 100 * MS)
+    report.on_cpu(0, 400 * MS).on_cpu(900 * MS, 1_000 * MS)
+    report.os_call("read", 950 * MS, 1_000 * MS)
+    found = measured(tmp_path, report)
+
+    assert bar_of(found) == {"compute": 350, "waiting": 500, "os": 150}
+    sentence = verdict(found.head, found.tables).sentence
+    assert sentence.startswith("no GPU was used; 1 host thread computed 35.0 % of 1.000 s (the whole run)")
+    assert sentence.endswith("largest loss: off the CPU, 50.0 %")
+
+
 def test_without_transfers_the_network_is_not_known(tmp_path: Path) -> None:
     tree = measured(tmp_path, sleeping()).tables["tree"]
 

@@ -65,7 +65,7 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(results: Resul
 
     assert costs(result) == {"few-blocks": 100 * MS - 100 * MS // 100 // 32}
     assert "with 1 block of 1 thread" in seen(result, "few-blocks")
-    assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0 (rank 0)")
+    assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_many_blocks_several_kernels_at_once_and_unknown_gpus_are_not_blamed(
     made = report(**sizes)
     made.kernel("add(int)", 0, 100 * MS, **columns)
     if beside:
-        made.kernel("k(int)", 0, 100 * MS, stream=8, **columns)
+        made.kernel("k(int)", 4 * MS, 100 * MS, stream=8, **columns)
     result = results(made)
     assert costs(result) == {}
     assert sizes or reason(result, "few-blocks") == "not recorded: multiprocessors of GPUs"
@@ -112,7 +112,6 @@ def test_layouts_precision_and_chains(results: Results) -> None:
     # Of two element-wise kernels the longer one stays.
     assert costs(result) == {"layout-changes": 11 * MS, "unfused-kernels": 5500 * US, "full-precision": 5500 * US}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
-    assert "550" not in seen(result, "layout-changes")
 
 
 def test_fp32_alone_is_meant(results: Results) -> None:

@@ -167,7 +167,7 @@ def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: P
 def test_a_what_if_measures_the_same_window(reports: list[Path]) -> None:
     of_program = measured(reports)
     window = of_program.head["window"]
-    found = what_if(reports, WhatIfOptions(align="utc", progress=False, ideal_network=True))
+    found = what_if(reports, WhatIfOptions(align="utc", progress=False, scale=["*=1"]))
     whole, steady = found.what_if.rows(named=True)
     assert whole["measured_ns"] == whole["replayed_ns"] == window["length_ns"] == 38 * MS
     assert (whole["begin_ns"], whole["end_ns"]) == (window["offset_ns"], window["offset_ns"] + window["length_ns"])

@@ -49,7 +49,7 @@ def test_a_report_is_read_without_its_neighbour(name: str, ending: str, command_
         report_of(kernel).write(folder / f"{neighbour}{ending}")
 
     # Relative, as users give them.
-    done = command_line.run("translate", f"{name}{ending}", "-o", "OUT")
+    done = command_line.run("translate", f"{name}{ending}", "-o", "OUT", "--no-views")
 
     assert done.returncode == 0, done.stderr
     labels = (folder / "OUT.pcf").read_text()

@@ -10,7 +10,7 @@ import pytest
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver import trace_reader
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.rules import CheckResult, TraceRule
+from nsys2prv.paraver.record_checks import CheckResult, TraceRule
 
 PRV = """\
 #Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.rules import TraceRule
+from nsys2prv.paraver.record_checks import TraceRule
 
 PRV = """\
 #Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(2:1)

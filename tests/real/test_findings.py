@@ -30,7 +30,7 @@ FOUND: dict[str, list[str]] = {
         for number in range(1, 9)
     },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
-    "mpi-as-nvtx-2.9": ["start-up", "data-loading", "pageable-copies", "few-blocks"],
+    "mpi-as-nvtx-2.9": ["data-loading", "start-up", "creating-context", "pageable-copies", "few-blocks"],
     # A wait for the device after every kernel, and copies of single values.
     "no-metadata-2020": ["synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
@@ -40,8 +40,8 @@ FOUND: dict[str, list[str]] = {
     # One of two GPUs waits for its host.
     "pytorch-nccl-2gpu": ["host-bound"],
     # More goes back to the host than to the device.
-    "pytorch-uvm": ["start-up", "unified-memory", "unfused-kernels"],
-    "cloverleaf-3.13": ["start-up", "idle-devices", "pageable-copies"],
+    "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
+    "cloverleaf-3.13": ["creating-context", "idle-devices", "pageable-copies"],
     # Halos of 16 KiB.
     "openacc-mpas": ["start-up", "idle-devices", "host-waits", "small-copies"],
 }
@@ -109,12 +109,12 @@ UNET: dict[str, set[str]] = {
     # Two workers: its authors say that large gaps between iterations are data loading.
     "baseline": {"data-loading"},
     # Eight: groups of iterations wait now and then, and nothing computes while the input is copied.
-    "8workers": {"data-loading", "exposed-copies"},
+    "8workers": {"full-precision", "exposed-copies", "data-loading", "layout-changes", "unfused-kernels"},
     # The GPU is busy for 98.5 % of the time.
-    "dali": {"layout-changes", "unfused-kernels"},
+    "dali": {"full-precision", "layout-changes", "unfused-kernels"},
     "dali_amp": {"layout-changes", "unfused-kernels", "data-loading", "exposed-copies"},
     # Its GPU is 325 ms late, and the work of the last steps is not recorded.
-    "4gpu_baseline": set(),
+    "4gpu_baseline": {"layout-changes", "full-precision"},
 }
 
 

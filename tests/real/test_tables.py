@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from support.checkout import REAL_REPORTS
 from support.paramedir import VIEW, Paramedir
 from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
 
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
@@ -127,37 +122,6 @@ def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Call
     assert translated.query(by_field) == translated.query(by_metric)
     (entry,) = (one for one in account(translated)[0]["tables"] if one["table"] == "GENERIC_EVENTS")
     assert entry["left_out"] == {coverage.GPU_METRICS_ROWS: translated.query("select count(*) from GENERIC_EVENTS")[0][0]}
-
-
-def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Path) -> None:
-    original = REAL_REPORTS / "gpu-metrics-a100.sqlite"
-    if not original.is_file():
-        pytest.skip(f"no report {original}")
-    # The only real events of this kind are metrics of a GPU: as those of a plugin, without the table that repeats them.
-    report = tmp_path / "plugin.sqlite"
-    shutil.copyfile(original, report)
-    report.chmod(0o644)
-    with sqlite3.connect(report) as database:
-        database.execute("update GENERIC_EVENT_SOURCES set data = replace(data, 'GpuMetrics', 'Sampler')")
-        for table in ("GPU_METRICS", "TARGET_INFO_GPU_METRICS"):
-            database.execute(f"drop table {table}")
-        each = """select rawTimestamp, 'Sampler ' || field.key, cast(field.value as integer)
-                  from GENERIC_EVENTS, json_each(data) field"""
-        expected = sorted(database.execute(each))
-
-    summary = translate([report], tmp_path / "out")
-
-    assert check_trace(summary.prv).violations == ()
-    trace = open_whole(summary.prv)
-    samples = trace.events().filter(pl.col("type").is_between(94500000, 94599999))
-    origin = min(time for time, *_ in expected)
-    found = sorted(
-        (time - int(samples["time"].min()) + origin, trace.labels.types[number].label, value)  # type: ignore[arg-type]
-        for time, number, value in samples.select("time", "type", "value").iter_rows()
-    )
-    assert found == expected
-    (entry,) = (one for one in summary.content["reports"][0]["tables"] if one["table"] == "GENERIC_EVENTS")
-    assert (entry["rows"], entry["sources"][0]["written"], entry["left_out"]) == (4086, 4086, {})
 
 
 def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedir: Paramedir) -> None:

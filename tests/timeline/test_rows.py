@@ -11,11 +11,12 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import TooManyRows
 from nsys2prv.paraver import trace_format
 from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 
 def tasks(tmp_path: Path, *reports: ReportBuilder) -> list[dict[str, object]]:
     paths = [report.write(tmp_path / f"r{index}.sqlite") for index, report in enumerate(reports)]
-    content = translate(paths, tmp_path / "out").content
+    content = translate(paths, tmp_path / "out", TranslateOptions(no_views=True)).content
     return [{key: task[key] for key in ("node", "rank", "pid", "threads")} for task in content["tasks"]]
 
 

@@ -34,7 +34,7 @@ def mpi_report(rank: int, *, ranks: int = 4) -> ReportBuilder:
 
 def translated(tmp_path: Path, *reports: ReportBuilder, **options: object) -> Path:
     paths = [report.write(tmp_path / f"{place}.sqlite") for place, report in enumerate(reports)]
-    return translate(paths, tmp_path / "out", TranslateOptions(align="none", **options)).prv  # type: ignore[arg-type]
+    return translate(paths, tmp_path / "out", TranslateOptions(align="none", no_views=True, **options)).prv  # type: ignore[arg-type]
 
 
 def lines(prv: Path) -> list[str]:

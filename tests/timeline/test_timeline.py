@@ -105,6 +105,8 @@ def _sweep(folder: Path, intervals: list[tuple[int, int, int, int]], kinds: list
     return pl.concat(list(states.sweep(edges, rows, windows))).sort("row", "start")
 
 
+# Each call ends where the next begins, and windows begin.
+@example(ranges=[(0, time, 5, event_types.STATE_IO) for time in range(0, 50, 5)], window_rows=5)
 @given(
     ranges=st.lists(
         st.tuples(
@@ -124,7 +126,8 @@ def test_at_any_time_the_state_is_the_first_in_priority_of_what_is_open(
 ) -> None:
     intervals = [(row, start, start + length, state) for row, start, length, state in ranges]
     with monkeypatch.context() as patch:
-        patch.setattr(external_sort, "WINDOW_ROWS", window_rows)
+        for name, limit in (("RUN_ROWS", 2 * window_rows), ("WINDOW_ROWS", window_rows), ("_KEPT_ROWS", 0), ("_BATCH_ROWS", 2)):
+            patch.setattr(external_sort, name, limit)
         swept = _sweep(tmp_path, intervals, ["thread", "thread"], TimeSelection((0,), (80,)))
     priority = [event_types.STATE_SYNCHRONIZATION, event_types.STATE_OTHERS, event_types.STATE_IO, event_types.STATE_BLOCKED]
     for row in (0, 1):

@@ -15,9 +15,11 @@ from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, lea
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.intervals import Elapsed
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
@@ -343,9 +345,9 @@ _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa
 _OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
 
 
-def _kernels(evidence: Evidence) -> pl.DataFrame:
-    """Kernels but NCCL's, in the order of time: columns of `MeasuredRun.operations`, and `device`."""
-    kernels = evidence.run.operations.filter(pl.col("number") == event_types.KERNEL)
+def _kernels(evidence: Evidence, *conditions: pl.Expr) -> pl.DataFrame:
+    """Kernels but NCCL's that meet conditions, in the order of time: columns of `MeasuredRun.operations`, and `device`."""
+    kernels = evidence.run.operations.lazy().filter(pl.col("number") == event_types.KERNEL, *conditions).collect()
     return evidence.rows.located(kernels).filter(pl.col("device") >= 0)
 
 
@@ -404,7 +406,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)")
-        return _kernels(evidence).filter(pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
+        return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
 class FullPrecision(_KernelRule, kind="full-precision"):
@@ -415,7 +417,7 @@ class FullPrecision(_KernelRule, kind="full-precision"):
 
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)") for of in (_OF_TENSOR_CORES, "fp32"))
-        kernels = _kernels(evidence).filter(pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
+        kernels = _kernels(evidence, pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
         is_mixed = of_tensor_cores >= self.tensor_part.value * pl.col("cost").sum().over("device")
@@ -429,7 +431,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
         is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
-        work = evidence.run.operations.with_columns(chain=pl.struct("row", is_element_wise).rle_id().over("row"))
+        work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
         kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
@@ -446,14 +448,14 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     def kernels(self, evidence: Evidence) -> pl.DataFrame:
         run, sizes = evidence.run, evidence.run.events.gpu_sizes
         # Of GPUs of several kinds the smallest: that is used best.
-        fewest = min(size.multiprocessors for size in sizes if size.multiprocessors)
+        fewest = min(size.multiprocessors for size in sizes)
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
-        kernels = _kernels(evidence).filter(part <= self.largest_part.value, self.shortest.value <= _LENGTH)
-        device, start = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start"))
+        kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
+        edges = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         # Several such kernels at once may well use all of the GPU.
-        counts = run.on_devices.counts[KERNEL]
-        is_alone = pl.Series(counts[run.on_devices.place(device, start)] == 1)
-        return kernels.with_columns(cost=_LENGTH * (1 - part)).filter(is_alone)
+        is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
+        alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
+        return kernels.with_columns(cost=alone * (1 - part))
 
     def sizes(self, kernel: Mapping[str, Any]) -> str:
         blocks, threads = int(kernel["blocks"]), int(kernel["threads"])
@@ -473,4 +475,5 @@ class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL
         resident = pl.min_horizontal(*(limit.floor() for limit in limits), pl.lit(float(size.blocks))).clip(lower_bound=1)
         waves = _BLOCKS / (resident * size.multiprocessors)
         tail = _LENGTH * (1 - waves / waves.ceil())
-        return _kernels(evidence).with_columns(cost=pl.when(waves > 1).then(tail)).drop_nulls("cost")
+        is_known = pl.all_horizontal(pl.col(list(LAUNCH_SIZES)).is_not_null())
+        return _kernels(evidence, is_known & (waves > 1)).with_columns(cost=tail)

@@ -266,7 +266,7 @@ def _who(losses: Losses, evidence: Evidence) -> str:
         who = f"{task.name} on {task.node}"
     else:
         ranks = ranges(evidence.ranks_of([worst]))
-        who = evidence.name(worst) + (f" (rank {ranks})" if ranks else "")
+        who = evidence.name(worst) + (f", rank {ranks}" if ranks else "")
     several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}, most on " if len(losses) > 1 else ""
     return f"on {several}{who}"
 

@@ -137,10 +137,6 @@ class Losses(tuple[Loss, ...]):
         lengths = dict(together(occurrences).group_by("device").agg(pl.col("cost").sum()).iter_rows())
         return Losses(loss.at_most(lengths.get(loss.index, 0)) for loss in self)
 
-    def with_costs(self, cost: Callable[[Loss], int]) -> Losses:
-        """The same with other costs, of which is not known in which parts of the run they are."""
-        return Losses(replace(loss, cost=cost(loss), costs={}) for loss in self)
-
     def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
         """The same with sums over rows that have a `device`."""
         totals = {device["device"]: device for device in rows.group_by("device").agg(sums).iter_rows(named=True)}
@@ -251,18 +247,14 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last))
     is_long = pl.col("last") > pl.col("part")
-    long = placed.filter(is_long).with_row_index("occurrence")
-    pieces = long.with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
-    # The first time of a part, as `part_of` has it.
-    begin, end = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
-    inside = (pl.min_horizontal("end", end) - pl.max_horizontal("begin", begin)).clip(lower_bound=0)
+    pieces = placed.filter(is_long).with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
+    # The first time of a part, as `part_of` has it; of the cost what is before a time, so that pieces add up to it.
+    edges = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
+    inside = (edge.clip("begin", "end") - pl.col("begin") for edge in edges)
+    before, until = (pl.col("cost") * time // (pl.col("end") - pl.col("begin")) for time in inside)
     is_first = pl.col("part") == pl.col("first")
-    later = pl.when(~is_first).then(pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1))
-    pieces = pieces.with_columns(later=later)
-    pieces = pieces.with_columns(
-        *(pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums),
-        cost=pl.coalesce("later", pl.col("cost") - pl.col("later").sum().over("occurrence")),
-    )
+    counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums)
+    pieces = pieces.with_columns(*counted_once, cost=until - before)
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
 

@@ -266,7 +266,7 @@ _FEWEST_SAMPLES = 10
 _LEAST_IN_RANGE = 0.5
 """Least part of the time in an NVTX range that is named."""
 _LEAST_IN_MPI = 0.01
-_OF_MPI = r"(?i)(?:^|/)lib(?:mpi|pmpi|mpich|open-pal|open-rte|ucp|uct|ucs|ucm|psm2|fabric)[^/]*$|^P?MPI_|^(?:ucp|uct|ucs)_"
+_OF_MPI = r"(?i)(?:^|/)lib(?:mpi|pmpi|mpich|open-pal|open-rte|ucp|uct|ucs|ucm|psm2)[^/]*$|^P?MPI_|^(?:ucp|uct|ucs)_"
 """Modules and functions of MPI and of the libraries below it."""
 
 
@@ -292,32 +292,29 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
     return replace(finding, text=text, numbers=[*finding.numbers, *functions, *ranges])
 
 
-def _samples(run: MeasuredRun) -> pl.DataFrame:
-    """CPU samples with call chains by thread and time: `row`, `start`, names of the innermost `function` and its `module`."""
-    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
-    names = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
-    return samples.select("row", "start").with_columns(
-        run.events.named(pl.repeat(int(number), samples.height, dtype=pl.Int64, eager=True), samples[name])
+def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
+    """Names of the innermost `function` and its `module` in CPU samples, and their number (`len`), the most frequent first."""
+    counts = samples.group_by("function", "module").len()
+    named = counts.with_columns(
+        run.events.named(pl.repeat(int(number), counts.height, dtype=pl.Int64, eager=True), counts[name])
         .fill_null("not known")
         .alias(name)
-        for name, number in names.items()
+        for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
     )
+    return named.sort("len", "function", "module", descending=[True, False, False])
 
 
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """Functions with most samples in some times, with their part of these samples."""
-    samples = _samples(run)
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
     row, time = (samples[name].to_numpy().astype(np.int64) for name in ("row", "start"))
     of_row, begin, end = (times[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
     first, last = (search(row, time, of_row, edge - 1) for edge in (begin, end))
     inside = samples[np.unique(expanded(first + 1, last)[1])]
-    by_function = inside.group_by("function", "module").len()
-    top = by_function.sort("len", "function", "module", descending=[True, False, False]).head(_MOST_FUNCTIONS)
-    return [
-        Number(f"{short(function)} of {short(module)}", count / inside.height, "0 to 1")
-        for function, module, count in top.iter_rows()
-        if inside.height >= _FEWEST_SAMPLES
-    ]
+    if inside.height < _FEWEST_SAMPLES:
+        return []
+    top = _functions(run, inside).head(_MOST_FUNCTIONS).iter_rows()
+    return [Number(f"{short(function)} of {short(module)}", count / inside.height, "0 to 1") for function, module, count in top]
 
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
@@ -353,15 +350,15 @@ class UnrecordedMpi(Measurement):
         modules = ", ".join(map(short, self.by_module["module"].head(_MOST_FUNCTIONS)))
         return [
             f"{percent(in_mpi / self.total)} of the CPU samples are in {modules}, and MPI was not recorded (--trace=mpi): "
-            "waits for other ranks count as work of hosts"
+            "waits for other ranks may count as work of hosts"
         ]
 
 
 def unrecorded_mpi(run: MeasuredRun) -> UnrecordedMpi:
     """Look for MPI in the CPU samples of a run without MPI calls."""
-    samples = _samples(run)
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
         samples = samples.clear()
     is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
-    by_module = samples.filter(is_mpi)["module"].value_counts().sort("count", "module", descending=[True, False])
-    return UnrecordedMpi(samples.height, by_module)
+    by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(count=pl.col("len").sum())
+    return UnrecordedMpi(samples.height, by_module.sort("count", "module", descending=[True, False]))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
@@ -25,7 +24,6 @@ from nsys2prv.vocabulary.wording import time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
-_BLOCK = 500_000
 
 
 @dataclass(frozen=True)
@@ -70,12 +68,9 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         )
         .filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     )
+    of_masks = run.device_times.in_windows(*(copies[name].to_numpy() for name in ("device", "begin", "end")))
     # Time in which nothing but copies runs on the device.
-    times = [np.zeros(0, dtype=np.int64)]
-    for block in copies.iter_slices(_BLOCK):
-        of_masks = run.device_times.in_windows(*(block[name].to_numpy() for name in ("device", "begin", "end")))
-        times.append(next(islice(of_masks, 1 << MEMORY, None)))
-    return DeviceCopies(run, copies.with_columns(alone=pl.Series(np.concatenate(times))))
+    return DeviceCopies(run, copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])

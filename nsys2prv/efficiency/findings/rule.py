@@ -246,7 +246,7 @@ def _graphs(evidence: Evidence) -> str | None:
 
 def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
     sizes = evidence.run.events.gpu_sizes
-    if not any(size.multiprocessors for size in sizes):
+    if not sizes or not all(size.multiprocessors for size in sizes):
         return "not recorded: multiprocessors of GPUs"
     if of_one_kind and len(sizes) > 1:
         return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
@@ -325,7 +325,7 @@ class FindingRule:
         Its name for programs and for people, and what it looks for.
     needs
         What must be recorded; without it the rule can't decide.
-    seen, numbers
+    text, numbers
         The text of a finding, with names of values in braces; what the values are that it is based on, and their units.
     cost
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
@@ -346,7 +346,7 @@ class FindingRule:
     kind: str
     title: str
     sees: str
-    seen: str
+    text: str
     numbers: Mapping[str, tuple[str, str]]
     needs: Sequence[Need]
     cost: str = "sum of the gaps, without the time in allocation calls"
@@ -396,14 +396,14 @@ class FindingRule:
     def finding(
         self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, **values: float | str | None
     ) -> Finding:
-        """A finding with the text `seen` of the rule, into which values are filled, and with `numbers`, as far as there are
+        """A finding with the text of the rule, into which values are filled, and with `numbers`, as far as there are
         values for them, and `also` behind them."""
         numbers = {
             name: Number(what, value, unit)
             for name, (what, unit) in self.numbers.items()
             if (value := values.get(name)) is not None and not isinstance(value, str)
         }
-        return Finding(self.seen.format(devices=losses, **{**values, **numbers}), losses, [*numbers.values(), *also], wall)
+        return Finding(self.text.format(devices=losses, **{**values, **numbers}), losses, [*numbers.values(), *also], wall)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""

@@ -24,21 +24,9 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
-from nsys2prv.efficiency.graph.replay import (
-    FOLLOWS,
-    FREE,
-    HELD,
-    REMOVED,
-    EdgeKind,
-    Edges,
-    Limits,
-    Replay,
-    Step,
-    changed,
-    replay,
-)
+from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
@@ -47,7 +35,7 @@ from nsys2prv.errors import counted
 CLOCKS = "times of different clocks can be wrong against each other"
 NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
 NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
-WAITS = "host threads are off their CPU, or not seen to run, and streams are idle, for what is not known"
+WAITS = "it is not known what host threads wait for while off their CPU or not seen to run, nor what idle streams wait for"
 _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
@@ -58,9 +46,7 @@ _LONG_WAIT = 1_000_000
 """ns off its CPU in which a thread can have waited for one that produces at its own speed."""
 _LEAST_OF_PRODUCER = 0.05
 """Part of the run in such waits, at least, of a thread that waits for one that produces at its own speed."""
-_TIME_OF_CALLS = (
-    EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL
-)  # fmt: skip
+_TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
 """What takes the time of kernels and calls that wait."""
 
 
@@ -72,9 +58,6 @@ class ReplayBounds:
     least: Replay | None
     most: Replay | None
     reasons: tuple[str, ...]
-
-
-# -- waits for what is not known ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -97,7 +80,7 @@ class OpenWaits:
         shorter[place] -= np.where(lasts, np.minimum(self.wait[low:high], weight[place]), 0)
         return shorter
 
-    def limits(self, steps: Sequence[Step], limit: int) -> Limits:
+    def limits(self, steps: Sequence[Step], limit: int) -> Integers:
         """A limit (FOLLOWS, HELD) of what ends with such a wait, where changes leave the wait as it was."""
         graph = self.edges.graph
         limits = np.full(len(graph.moments), FREE, dtype=np.int8)
@@ -111,23 +94,19 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     graph = built.graph
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
     edges = Edges(graph, np.flatnonzero(may_wait))
-    is_host, off_cpu = edges.kind == EdgeKind.HOST, _off_cpu(built, edges)
+    rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
+    # Of threads off their CPU in edges; -1: their scheduling was not recorded.
+    is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
+    inside = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end)
+    is_host, off_cpu = edges.kind == EdgeKind.HOST, np.where(is_scheduled[edges.row], inside, -1)
     wait = np.where(is_host, np.where(off_cpu >= 0, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
     wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
     is_open = wait >= _LEAST_OFF_CPU
     waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
     long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
-    of_row = np.bincount(edges.row, weights=long, minlength=len(built.context.events.rows.names))
+    of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
     is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
     return OpenWaits(Edges(graph, edges.number[is_open]), wait[is_open], is_held[is_open])
-
-
-def _off_cpu(built: BuiltGraph, edges: Edges) -> Numbers:
-    """Time of threads off their CPU in edges, ns; -1: their scheduling was not recorded."""
-    rows, off_cpu = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
-    is_scheduled = np.isin(rows.task, rows.task[off_cpu["row"].unique().to_numpy()])
-    times = Spans(off_cpu.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end)
-    return np.where(is_scheduled[edges.row], times, -1)
 
 
 def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
@@ -146,9 +125,6 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
     sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
     return unseen - sampled
-
-
-# -- replays ------------------------------------------------------------------------------------------------------------
 
 
 def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *, has_producers: bool = True) -> ReplayBounds:

@@ -21,19 +21,12 @@ from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
 from nsys2prv.vocabulary.wording import did_you_mean_any
 
-GAPS = {"device": pl.Int64, "row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
-"""Columns of gaps: device, row of the thread that launched what comes after (-1: not known), times in ns."""
-
 _WORK = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE)
 _CALLS = (EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
 _FOR_DEVICES = (EdgeKind.SYNCHRONIZATION, EdgeKind.STAGING)
-_ON_THREADS = (
-    *_CALLS, *_FOR_DEVICES, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE, EdgeKind.WAKE_UP
-)  # fmt: skip
 TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
-_OF_ALL = (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)
-_OF_OTHER_RANKS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.ARRIVAL, EdgeKind.MESSAGE)
+_ON_THREADS = (*_CALLS, *_FOR_DEVICES, *TRANSFERS, EdgeKind.WAKE_UP)
 _USED_OFTEN = 0.1
 """Part of the waits in gaps that are of a function that copies: fewer are others."""
 _MOST_PASSES = 8
@@ -55,9 +48,12 @@ class Spans:
         _, inside = self._times.in_windows(group, begin, end)
         return inside
 
-    def hold_ends_of(self, edges: Edges) -> Mask:
-        """Which edges end inside of spans of their rows."""
-        return self.inside(edges.row, edges.end - 1, edges.end) > 0
+    def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
+        """Which of some edges end inside of spans of their rows."""
+        place, holds = np.flatnonzero(which), np.zeros(len(which), dtype=bool)
+        end = edges.end[place]
+        holds[place] = self.inside(edges.row[place], end - 1, end) > 0
+        return holds
 
 
 def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
@@ -86,9 +82,6 @@ def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     return np.isin(edges.kind, _CALLS) & of_labels[edges.label]
 
 
-# -- what-ifs -----------------------------------------------------------------------------------------------------------
-
-
 ideal_network = _setting(0, lambda edges: np.isin(edges.kind, TRANSFERS))
 """Transfers of collectives and messages take no time."""
 
@@ -106,10 +99,12 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
     spans = Spans(loading.rename({"row": "group"}).filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        in_loading = spans.inside(edges.row, edges.begin, edges.end) == edges.end - edges.begin
-        of_thread = in_loading & (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
+        of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
+        place = np.flatnonzero(of_thread)
+        begin, end = edges.begin[place], edges.end[place]
+        of_thread[place] = spans.inside(edges.row[place], begin, end) == end - begin
         # Without loading nothing wakes who waits for it.
-        wakes = (edges.kind == EdgeKind.WAKE_UP) & spans.hold_ends_of(edges)
+        wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
         return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread, times))
 
     return step
@@ -134,7 +129,13 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
             near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
             raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= scaling.factor
-    return lambda edges, weight: _scaled(weight, np.isin(edges.kind, (*_WORK, EdgeKind.STAGING)), factors[edges.work])
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        # A call that hands over the data of a copy takes the time of the copy.
+        label = np.where(edges.kind == EdgeKind.STAGING, edges.graph.moments.label[edges.source], edges.label)
+        return _scaled(weight, np.isin(edges.kind, (*_WORK, EdgeKind.STAGING)), factors[label])
+
+    return step
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
@@ -173,18 +174,16 @@ def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family)
 
 
-# -- without what a finding speaks of -----------------------------------------------------------------------------------
-
-
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
-    """Gaps by the row of the thread, and by device: groups behind those of all rows."""
+    """Gaps (`device`, `row` of the thread that launched what comes after, -1: not known, `begin` and `end`, ns) by the row of
+    the thread, and by device: groups behind those of all rows."""
     threads = gaps.filter(pl.col("row") >= 0).select("begin", "end", group="row")
     devices = gaps.select("begin", "end", group=pl.col("device") + len(built.context.events.rows.names))
     return Spans(pl.concat([threads, devices]))
 
 
 def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
-    """In gaps (GAPS) the threads that launch what comes after take no time, and devices wait for nothing else."""
+    """In gaps the threads that launch what comes after take no time, and devices wait for nothing else."""
     spans, rows = _of_gaps(built, gaps), built.context.events.rows
     groups = np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
 
@@ -199,20 +198,20 @@ def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
 
 
 def without_launches(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
-    """Calls that launch take no time in gaps (GAPS) of their thread."""
+    """Calls that launch take no time in gaps of their thread."""
     spans, is_launch = _of_gaps(built, gaps), built.labels.causes == LAUNCH
     return lambda edges, weight: _shortened(edges, weight, _in_calls(edges, is_launch), spans, edges.row)
 
 
 def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
-    """Calls that end in gaps (GAPS) of their thread don't wait for devices: results are read later. Functions that copy, and
+    """Calls that end in gaps of their thread don't wait for devices: results are read later. Functions that copy, and
     wait in gaps, wait nowhere in these threads: their copies are asynchronous."""
     spans, causes = _of_gaps(built, gaps), built.labels.causes
     waits = np.isin(causes, (MEMORY_CALL, SYNCHRONIZATION))
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
     def is_wait(edges: Edges) -> Mask:
-        return np.isin(edges.kind, _FOR_DEVICES) & spans.hold_ends_of(edges)
+        return spans.hold_ends_of(edges, np.isin(edges.kind, _FOR_DEVICES))
 
     synchronizations = built.graph.of_kind(*_FOR_DEVICES)
     counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
@@ -244,19 +243,14 @@ without_launch_queue = _setting(REMOVED, lambda edges: edges.kind == EdgeKind.LA
 
 def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
     """NCCL kernels of some devices take no time, once all members are there."""
-    on_devices = np.isin(built.context.events.rows.device, devices)
-    return _without_nccl(built, lambda edges: on_devices[edges.row])
+    is_nccl, on_devices = built.labels.is_of(event_types.NCCL_KERNEL), np.isin(built.context.events.rows.device, devices)
+    return _setting(0, lambda edges: np.isin(edges.kind, _WORK) & is_nccl[edges.label] & on_devices[edges.row])
 
 
 def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
-    spans = Spans(kernels)
-    return _without_nccl(built, spans.hold_ends_of)
-
-
-def _without_nccl(built: BuiltGraph, which: Callable[[Edges], Mask]) -> Step:
-    is_nccl = built.labels.is_of(event_types.NCCL_KERNEL)
-    return _setting(0, lambda edges: np.isin(edges.kind, _WORK) & is_nccl[edges.label] & which(edges))
+    is_nccl, spans = built.labels.is_of(event_types.NCCL_KERNEL), Spans(kernels)
+    return _setting(0, lambda edges: spans.hold_ends_of(edges, np.isin(edges.kind, _WORK) & is_nccl[edges.label]))
 
 
 def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
@@ -289,9 +283,6 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     )
 
 
-# -- late ranks ---------------------------------------------------------------------------------------------------------
-
-
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
     """Collectives start when their typical member arrives, after other changes (`former`).
 
@@ -302,21 +293,19 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
     `tasks`, where these are not None. Ranks that take less still wait.
     """
     arrivals = _arrivals(built)
+    # No member of a collective waits for another one.
+    alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))
     less = np.zeros(len(built.graph.source), dtype=np.int64)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less[edges.number], 0))
 
     for _ in range(_MOST_PASSES):
-        reductions = _reductions(built, replay(built.graph, [*former, step, _without_waits]), arrivals, tasks)
+        reductions = _reductions(built, replay(built.graph, [*former, step, alone]), arrivals, tasks)
         less[reductions["edge"].to_numpy()] += reductions["less"].to_numpy()
         if int(reductions["less"].sum()) <= _LEAST_LESS * built.context.events.length:
             break
     return step
-
-
-_without_waits = _setting(REMOVED, lambda edges: np.isin(edges.kind, _OF_ALL))
-"""No member of a collective waits for another one."""
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
@@ -344,7 +333,7 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks:
         late = late.filter(pl.col("task").is_in(list(tasks)))
     ways = _ways(built, alone, late)
     # What took the time of each way, without what belongs to other ranks, is shorter by one share of it.
-    ways = ways.filter(pl.Series(~np.isin(built.graph.kind[ways["edge"].to_numpy()], _OF_OTHER_RANKS)))
+    ways = ways.filter(pl.Series(~np.isin(built.graph.kind[ways["edge"].to_numpy()], (*TRANSFERS, EdgeKind.ARRIVAL))))
     share = pl.min_horizontal(pl.col("excess") / pl.col("length").sum().over("way"), 1.0)
     less = ways.with_columns(less=(pl.col("length") * share).floor().cast(pl.Int64))
     return less.group_by("edge").agg(pl.col("less").sum()).filter(pl.col("less") > 0)

@@ -37,7 +37,6 @@ _LEAST_HELD = 10_000
 """From when an operation could have started to its start, ns: launches alone take up to about this."""
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
-_RECORD_CALL = r"(?i)EventRecord"
 
 FEWEST_PENDING = 900
 """Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
@@ -69,9 +68,6 @@ class EventEdges(Measurement):
     on_streams: pl.DataFrame
     on_hosts: pl.DataFrame
     inferred: pl.DataFrame
-
-
-# -- streams ------------------------------------------------------------------------------------------------------------
 
 
 class LogicalStreams:
@@ -148,9 +144,6 @@ def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
     """Values of an event type with their names."""
     names = run.events.types.get(number)
     return list(((names.values if names else None) or {}).items())
-
-
-# -- waits --------------------------------------------------------------------------------------------------------------
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:
@@ -269,12 +262,9 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(awaited)
 
 
-# -- waits for events that were not recorded -----------------------------------------------------------------------------
-
-
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search(_RECORD_CALL, name)]
+    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
     if not record_calls:
         return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
@@ -282,7 +272,13 @@ def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, op
     # The last record call of the same thread before the wait.
     recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
     open_waits = recorded.select("task", "stream", "call", "recorded")
-    held = _held(_join_next(open_waits, operations.sort("call", "start")).drop_nulls("row"), operations)
+    # Operations, each with its last wait, that started later than their launch and their stream explain.
+    followed = _join_next(open_waits, operations.sort("call", "start")).drop_nulls("row").sort("call", maintain_order=True)
+    last_waits = followed.unique(["row", "start"], keep="last", maintain_order=True)
+    before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
+    held = last_waits.join(before, on=["row", "start"], how="left", maintain_order="left").filter(
+        pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD
+    )
     candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
     last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
@@ -290,17 +286,6 @@ def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, op
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
     only = fitting.unique(["row", "start"], keep="none", maintain_order=True)
     return only.select(list(EDGE_SCHEMA)).sort("start", "row")
-
-
-def _held(followed: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """Operations that started later than their launch and their stream explain; each with its last wait."""
-    before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
-    last = followed.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
-    placed = last.join(before, on=["row", "start"], how="left", maintain_order="left")
-    return placed.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
-
-
-# -- full launch queues -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -317,7 +302,10 @@ def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     launching = calls.filter(pl.Series(is_launch)).select("row", begin="start", until="end")
     if launching.is_empty() or run.operations.is_empty():
         return BlockedCalls(pl.DataFrame(schema=BLOCKED))
-    usual = _usual_length(launching)
+    # The usual length is the upper edge of the bar of a histogram.
+    length = (launching["until"] - launching["begin"]).to_numpy()
+    counts = np.cumsum(np.bincount(np.floor(np.log2(np.maximum(length, 1)) * _BARS_PER_DOUBLING).astype(np.int64)))
+    usual = int(np.ceil(2 ** ((int(np.searchsorted(counts, _USUAL * counts[-1])) + 1) / _BARS_PER_DOUBLING)))
     long = launching.filter(pl.col("until") - pl.col("begin") >= LONGER * usual)
     # Of calls that begin at the same time the longest counts. A graph has many operations: its call waits once.
     calls = long.sort("until", maintain_order=True).unique(["row", "begin"], keep="last", maintain_order=True)
@@ -341,12 +329,3 @@ def blocked_calls(run: MeasuredRun) -> BlockedCalls:
         pl.col("until") - pl.col("free_start") <= LONGEST_RELEASE,
     )
     return BlockedCalls(released.select(pl.col(name).cast(dtype) for name, dtype in BLOCKED.items()))
-
-
-def _usual_length(launching: pl.DataFrame) -> int:
-    """Usual length of launch calls, ns: the upper edge of the bar of a histogram."""
-    length = (launching["until"] - launching["begin"]).to_numpy()
-    bars = np.bincount(np.floor(np.log2(np.maximum(length, 1)) * _BARS_PER_DOUBLING).astype(np.int64))
-    counts = np.cumsum(bars)
-    bar = int(np.searchsorted(counts, _USUAL * counts[-1]))
-    return int(np.ceil(2 ** ((bar + 1) / _BARS_PER_DOUBLING)))

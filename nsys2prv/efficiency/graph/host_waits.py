@@ -17,23 +17,12 @@ when the wait began, and for most of it, is not the cause: a helper that sleeps 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import (
-    COPY,
-    DEVICE_WAIT,
-    EVENT_WAIT,
-    NO_MOMENT,
-    NO_WAIT,
-    STREAM_WAIT,
-    GraphLabels,
-    GraphParts,
-    class_code,
-)
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -98,6 +87,11 @@ whether it is blocking (MPI_Iallreduce is not); number of members; row and start
 the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
 
 
+def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
+
+
 def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
     recorded waits of threads for events (`EventEdges.on_hosts`)."""
@@ -107,22 +101,19 @@ def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
     _wait_for_signals(parts)
 
 
-# -- waits for devices --------------------------------------------------------------------------------------------------
-
-
 def _wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != NO_WAIT) + points.devices
+    calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != CallWait.NOTHING) + points.devices
     label, (begin, until) = points.label[calls], points.times(calls)
     kinds = parts.labels.waits[label]
     awaited = _awaited(parts, calls, kinds, by_events)
     waited = awaited != NO_MOMENT
-    edges.add_class(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], until - points.moments.time[awaited], label)
+    edges.add(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], class_code(EdgeKind.SYNCHRONIZATION, label))
     # Calls that did not wait show what such a call takes by itself; a copy always waits.
-    code, free = class_code(EdgeKind.BLOCKED_CALL, label), ~waited & (kinds != COPY)
+    code, free = class_code(EdgeKind.BLOCKED_CALL, label), ~waited & (kinds != CallWait.COPY)
     edges.takes(code[free], (until - begin)[free])
     parts.set_alone(calls[waited], EdgeKind.BLOCKED_CALL, code[waited])
-    _add_staging(parts, calls[~waited & (kinds == COPY)])
+    _add_staging(parts, calls[~waited & (kinds == CallWait.COPY)])
 
 
 def _add_staging(parts: GraphParts, calls: Numbers) -> None:
@@ -154,7 +145,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
     synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
     stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
-    waiting = waiting.with_columns(stream.set(pl.Series(kinds != STREAM_WAIT), None))
+    waiting = waiting.with_columns(stream.set(pl.Series(kinds != CallWait.STREAM), None))
     end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
     by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
 
@@ -168,17 +159,21 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         joined = with_last(waiting, until, ended.select("end", group, key), key, group)
         return in_time(joined.sort("place")["end"])
 
+    # The end of what each call launched last, if it ended before the call did.
+    pairs = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="inner")
+    before = pairs.filter((pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until")))
+    copied = before.group_by("place").agg(pl.col("end").max())
     candidates = waiting.select("stream", kind=kinds).with_columns(
-        copy=_ends_of_copies(waiting, ended),
+        copy=waiting.join(copied, on="place", how="left", maintain_order="left")["end"],
         of_stream=last_of("stream", "until", "time"),
-        recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != EVENT_WAIT), None)),
+        recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
         of_thread=last_of("row", "begin", "launched"),
         of_task=last_of("task", "until", "time"),
     )
     kind, is_named = pl.col("kind"), pl.col("stream").is_not_null()
     # What the thread launched last, else what ended last in its task, is only what is likely.
-    of_devices = pl.when(kind == DEVICE_WAIT).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
-    awaited = pl.when(kind == COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
+    of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
+    awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
     return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
 
 
@@ -188,28 +183,15 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
     return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
 
 
-def _ends_of_copies(calls: pl.DataFrame, ended: pl.DataFrame) -> pl.Series:
-    """The end of what each call launched last, if it ended before the call did; null: else."""
-    pairs = calls.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="inner")
-    in_time = pairs.filter((pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until")))
-    last = in_time.group_by("place").agg(pl.col("end").max())
-    return calls.join(last, on="place", how="left", maintain_order="left")["end"]
-
-
-# -- waits for ranks ----------------------------------------------------------------------------------------------------
-
-
 def _wait_for_messages(parts: GraphParts) -> None:
     """Receives wait for sends, and long sends for receives."""
     messages, points, edges = parts.run.messages, parts.points, parts.edges
-    row, sent_at, to_row, called, to_time, size = (
-        messages[name].fill_null(0).to_numpy().astype(np.int64)
-        for name in ("row", "time", "to_row", "to_begin", "to_time", "size")
-    )
+    row, sent_at, to_row, called, to_time = columns_of(messages, "row", "time", "to_row", "to_begin", "to_time")
+    size = messages["size"].fill_null(0).to_numpy()
     sent, received = points.starts(row, sent_at), points.ends(to_row, to_time)
     # Messages of like sizes take like times.
     of_size = np.log2(size + 1.0).astype(np.int64)
-    edges.add_class(EdgeKind.MESSAGE, sent, received, to_time - sent_at, of_size, sent_at > called)
+    edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval(received[is_complete])
     parts.set_alone(calls, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[calls]))
@@ -232,9 +214,7 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     sends = pl.DataFrame({"row": points.moments.row[points.start[calls]], "time": begin, "until": until, "send": calls})
     sends = sends.unique(["row", "time"], keep="first", maintain_order=True)
     long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
-        pl.col("until") - pl.col("time") >= _LONG_SEND,
-        pl.col("called") > pl.col("time"),
-        pl.col("called") <= pl.col("until"),
+        pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
     posted = points.starts(long["to_row"].to_numpy(), long["called"].to_numpy())
     send = long["send"].to_numpy()
@@ -245,9 +225,8 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
 def _wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
-    row, start, end, kind, last_row, last_start = (
-        members[name].fill_null(NO_MOMENT).to_numpy().astype(np.int64)
-        for name in ("row", "start", "end", "kind", "awaited_row", "awaited_start")
+    row, start, end, kind, last_row, last_start = columns_of(
+        members, "row", "start", "end", "kind", "awaited_row", "awaited_start"
     )
     ended = points.ends(row, end)
     has_waited = last_row != NO_MOMENT
@@ -266,14 +245,9 @@ def _wait_for_members(parts: GraphParts) -> None:
     edges.add(EdgeKind.ARRIVAL, points.starts(row, start)[of_all], hub[of_all], 0)
 
 
-# -- collectives of MPI -------------------------------------------------------------------------------------------------
-
-
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
-    """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`.
-
-    They are matched in the whole recording. Times count from the start of the window; a call that began before begins there.
-    """
+    """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
+    are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     calls = run.recorded.frame(MPI_COLLECTIVES)
     if calls.is_empty():
         return pl.DataFrame(schema=COLLECTIVE_SCHEMA)
@@ -297,15 +271,8 @@ def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("communicator").is_in(communicators))
         .with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64).over("communicator", "task"))
     )
-    first = numbered.filter(pl.col("number") < _FIRST_CALLS)
-    offsets = [
-        (communicator, task, offset)
-        for (communicator,), of_communicator in first.partition_by("communicator", as_dict=True).items()
-        if of_communicator["task"].n_unique() > 1
-        for task, offset in _offsets(of_communicator).items()
-    ]
-    schema = {"communicator": pl.Int64, "task": pl.Int64, "offset": pl.Int64}
-    joined = numbered.join(pl.DataFrame(offsets, schema=schema, orient="row"), on=["communicator", "task"], how="inner")
+    offsets = _offsets(numbered.filter(pl.col("number") < _FIRST_CALLS))
+    joined = numbered.join(offsets, on=["communicator", "task"], how="inner")
     return joined.with_columns(place=pl.col("number") + pl.col("offset")).sort(*_COLLECTIVE, "start", "end", "row")
 
 
@@ -345,48 +312,38 @@ def _with_awaited(run: MeasuredRun, members: pl.DataFrame) -> pl.DataFrame:
     return ends.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
 
 
-def _offsets(first: pl.DataFrame) -> Mapping[int, int]:
-    """What is added to the numbers of each task on one communicator, so that equal numbers are one collective.
+def _offsets(first: pl.DataFrame) -> pl.DataFrame:
+    """What is added to the numbers of the tasks of a communicator, so that equal numbers are one collective: columns
+    `communicator`, `task`, `offset`, where there are several tasks.
 
-    `first` are the first calls of each task: task, number, start, end, kind. A task is shifted against the one with the most
-    calls so that as many calls as possible have the same name and run at the same time; only if these are twice as many as
-    without a shift.
+    A task is shifted against the one with the most calls, of the `first` calls, so that as many calls as possible have the same
+    name and run at the same time; only if these are twice as many as without a shift.
     """
-    of_tasks = {
-        int(task): calls.sort("number").select("start", "end", "kind").to_numpy()
-        for (task,), calls in first.partition_by("task", as_dict=True).items()
-    }
-    reference = max(of_tasks, key=lambda task: (len(of_tasks[task]), -task))
-    shifts = sorted(range(-_MOST_MISSING, _MOST_MISSING + 1), key=abs)
-    offsets = {}
-    for task, calls in of_tasks.items():
-        agreement = {shift: _agreement(calls, of_tasks[reference], shift) for shift in shifts}
-        best = max(shifts, key=lambda shift: agreement[shift])
-        offsets[task] = best if agreement[best] >= 2 * max(agreement[0], 1) else 0
-    least = min(offsets.values())
-    return {task: offset - least for task, offset in offsets.items()}
-
-
-def _agreement(calls: Numbers, reference: Numbers, shift: int) -> int:
-    """How many calls have the name of that of another task which is `shift` places later, and run at the same time."""
-    ours, theirs = calls[max(0, -shift) :], reference[max(0, shift) :]
-    length = min(len(ours), len(theirs))
-    ours, theirs = ours[:length], theirs[:length]
-    is_same = ours[:, 2] == theirs[:, 2]
-    return int(np.count_nonzero(is_same & (ours[:, 0] <= theirs[:, 1]) & (theirs[:, 0] <= ours[:, 1])))
-
-
-# -- threads that wake others -------------------------------------------------------------------------------------------
+    key = ["communicator", "task"]
+    tasks = first.group_by(key).agg(calls=pl.len()).filter(pl.len().over("communicator") > 1)
+    reference = tasks.sort("calls", "task", descending=[True, False]).unique("communicator", keep="first", maintain_order=True)
+    calls = first.join(reference, on=key, how="semi").select("communicator", "kind", at="number", since="start", until="end")
+    shifts = pl.DataFrame({"offset": range(-_MOST_MISSING, _MOST_MISSING + 1)}, schema={"offset": pl.Int64})
+    shifted = first.join(shifts, how="cross").with_columns(at=pl.col("number") + pl.col("offset"))
+    pairs = shifted.join(calls, on=["communicator", "at", "kind"]).filter(
+        pl.col("start") <= pl.col("until"), pl.col("since") <= pl.col("end")
+    )
+    counts = pairs.group_by(*key, "offset").agg(count=pl.len())
+    unshifted = counts.filter(pl.col("offset") == 0).select(*key, least=2 * pl.col("count"))
+    enough = counts.join(unshifted, on=key, how="left").filter(pl.col("count") >= pl.coalesce("least", 2))
+    best = enough.sort(-pl.col("count").cast(pl.Int64), pl.col("offset").abs(), "offset").unique(
+        key, keep="first", maintain_order=True
+    )
+    offsets = tasks.join(best, on=key, how="left").with_columns(pl.col("offset").fill_null(0))
+    return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 
 
 def _wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
-    row, end, signal_row, signal_start = (
-        pairs[name].to_numpy().astype(np.int64) for name in ("row", "end", "signal_row", "signal_start")
-    )
+    row, end, signal_row, signal_start = columns_of(pairs, "row", "end", "signal_row", "signal_start")
     signal, woken = parts.points.starts(signal_row, signal_start), parts.points.ends(row, end)
-    parts.edges.add_class(EdgeKind.WAKE_UP, signal, woken, end - signal_start)
+    parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
     is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
     parts.set_alone(parts.points.interval(woken[is_complete]), EdgeKind.BLOCKED_CALL, 0)
 
@@ -413,20 +370,13 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         & (pl.col("signal_row") != pl.col("row"))
     )
     paired = joined.filter(is_cause).select(list(WAKE_UP_SCHEMA))
-    return _by_threads_awake(paired, _asleep(run, waits.join(paired, on=["row", "start"], how="anti")))
-
-
-def _asleep(run: MeasuredRun, unexplained: pl.DataFrame) -> pl.DataFrame:
-    """When threads wait for what is not known: in calls of the OS, and in waits that nothing explains."""
+    # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
     values = [value for value, name in named_values(run, event_types.OS_CALL) if re.match(_ASLEEP, name)]
     in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(values))
     columns = {"signal_row": pl.col("row"), "slept_from": pl.col("start"), "slept_until": pl.col("end")}
-    return pl.concat([in_os.select(**columns), unexplained.select(**columns)]).sort("slept_from", "slept_until")
-
-
-def _by_threads_awake(pairs: pl.DataFrame, asleep: pl.DataFrame) -> pl.DataFrame:
-    """Waits without those that were ended by a thread which was asleep from their beginning on for long."""
-    latest = with_last(pairs, "start", asleep, "slept_from", "signal_row")
+    unexplained = waits.join(paired, on=["row", "start"], how="anti")
+    asleep = pl.concat([in_os.select(**columns), unexplained.select(**columns)]).sort("slept_from", "slept_until")
+    latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))
     return latest.filter(~is_asleep.fill_null(False)).select(list(WAKE_UP_SCHEMA))

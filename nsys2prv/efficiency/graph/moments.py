@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -23,24 +24,27 @@ from nsys2prv.vocabulary.name_rules import first_match
 NOTHING = -1
 """Label of a row that does nothing that has a name."""
 NO_MOMENT = -1
-NO_WAIT, DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, COPY = range(5)
-"""What a call waits for: nothing, all work of devices, that of a stream, an event, or the copy that it makes."""
+
+
+class CallWait(IntEnum):
+    """What a call waits for: nothing, all work of devices, that of a stream, an event, or the copy that it makes."""
+
+    NOTHING, DEVICE, STREAM, EVENT, COPY = range(5)
+
+
 _WAITS = (
-    (r"(?i)EventSynchronize", EVENT_WAIT),
-    (r"(?i)StreamSynchronize", STREAM_WAIT),
-    (r"(?i)(Device|Ctx|Context|Thread)Synchronize", DEVICE_WAIT),
+    (r"(?i)EventSynchronize", CallWait.EVENT),
+    (r"(?i)StreamSynchronize", CallWait.STREAM),
+    (r"(?i)(Device|Ctx|Context|Thread)Synchronize", CallWait.DEVICE),
     # Memory is freed when all work of the device is done; freed in the order of a stream, it is not waited for.
-    (r"(?i)^cu(da)?(Mem)?Free(_v\d)?$", DEVICE_WAIT),
-    (r"(?i)memcpy", COPY),
+    (r"(?i)^cu(da)?(Mem)?Free(_v\d)?$", CallWait.DEVICE),
+    (r"(?i)memcpy", CallWait.COPY),
 )
 _KEY_VALUES = 1 << 40
+_BITS_OF_KIND = (len(EdgeKind) - 1).bit_length()
 
 _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
-_BARS_PER_DOUBLING = 16
-
-
-# -- labels -------------------------------------------------------------------------------------------------------------
 
 
 class GraphLabels:
@@ -48,8 +52,8 @@ class GraphLabels:
 
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
     frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
-    family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (NO_WAIT,
-    DEVICE_WAIT, ...); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL.
+    family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
+    CallWait); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL.
     """
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
@@ -61,7 +65,9 @@ class GraphLabels:
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
-        self.waits: Numbers = np.where(is_call, self.by_name(first_match(pl.col("name"), _WAITS, NO_WAIT)), NO_WAIT)
+        self.waits: Numbers = np.where(
+            is_call, self.by_name(first_match(pl.col("name"), _WAITS, CallWait.NOTHING)), CallWait.NOTHING
+        )
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
         self.causes[NOTHING] = NO_CALL
 
@@ -81,17 +87,12 @@ class GraphLabels:
 _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VALUES
 
 
-# -- moments ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RunMoments:
-    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
-
-    `moments` are in that order; their labels are what host threads did until then, and on devices those of the intervals.
-    `event` is the number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of
-    each event; `label` that of each interval.
-    """
+    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
+    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `event` is the
+    number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of each event;
+    `label` that of each interval."""
 
     moments: Moments
     event: Places
@@ -152,6 +153,17 @@ class RunMoments:
         return self.starts(row, time, is_end=True)
 
 
+def moments_of(labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame, rows: int) -> RunMoments:
+    """The moments of operations of devices and calls of host threads, on so many rows."""
+    row, begin, end = (
+        np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
+    )
+    label = np.concatenate([labels.of(operations), labels.of(calls)])
+    may_wait = (labels.waits != CallWait.NOTHING)[label]
+    may_wait[: operations.height] = False
+    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
+
+
 def run_moments(
     row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
 ) -> RunMoments:
@@ -172,10 +184,16 @@ def run_moments(
     at = event[tied]
     place, is_end = at % np.int32(max(size, 1)), at >= size
     since, until, waits = begin[place], end[place], may_wait[place]
-    turns: Any = _turns_at_one_time(since, until, is_end, place >= devices, waits)
+    has_length, is_host = until > since, place >= devices
+    inner = np.where(has_length, np.where(is_end, -since, -until), 0)
+    # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
+    no_length = np.where(is_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
+    on_host = np.where(has_length, (is_host == is_end).astype(np.int64), no_length)
+    turn = np.where(has_length, np.where(is_end, 0, 2), 1)
     # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
     sign = np.where(waits & is_end & (since == until), -1, 1)
-    keys = (sign * (place.astype(np.int64) * 2 + is_end), sign * label[place], row[place], *turns, time[tied])
+    order = sign * (place.astype(np.int64) * 2 + is_end)
+    keys = (order, sign * label[place], row[place], inner, on_host, turn, time[tied])
     event[tied] = at[np.lexsort(keys)]
     moment = np.empty(2 * size, dtype=np.int32)
     moment[event] = np.arange(2 * size, dtype=np.int32)
@@ -205,20 +223,6 @@ def _label_until(
                 top[thread] = call
 
 
-def _turns_at_one_time(begin: Numbers, end: Numbers, is_end: Mask, is_host: Mask, waits: Mask) -> tuple[Numbers, ...]:
-    """What decides between moments of one time, the last of it first; `begin` and `end` are those of their intervals."""
-    has_length = end > begin
-    inner = np.where(has_length, np.where(is_end, -begin, -end), 0)
-    # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
-    no_length = np.where(is_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
-    device_or_host = np.where(has_length, (is_host == is_end).astype(np.int64), no_length)
-    turn = np.where(has_length, np.where(is_end, 0, 2), 1)
-    return inner, device_or_host, turn
-
-
-# -- edges --------------------------------------------------------------------------------------------------------------
-
-
 def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
     where that is not known of each edge. It is below 0.
@@ -229,58 +233,35 @@ def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
 class EdgeCollector:
     """Edges of a graph, which are added kind by kind in any order.
 
-    An edge that would go back in time is left out and counted (`left_out`): clocks differ, or something did not wait. The
-    weight of a class of edges is a low quantile of what such edges are seen to take where nothing else delays them.
+    An edge that would go back in time is left out and counted (`left_out`): clocks differ, or something did not wait;
+    `backward` are the moments at which those between ranks would end. The weight of a class of edges is a low quantile of what
+    such edges are seen to take where nothing else delays them: where nothing that is awaited is later than their source.
     """
 
     def __init__(self, moments: Moments) -> None:
-        self._moments = moments
+        self._moments, self._bits = moments, len(moments).bit_length()
         self.left_out: Counter[EdgeKind] = Counter()
-        self._backward: list[tuple[Numbers, Numbers]] = []
+        self.backward: list[Numbers] = [np.zeros(0, dtype=np.int64)]
         self._keys: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._weights: list[npt.NDArray[Any] | int] = [0]
-        self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "bar": pl.Int16, "count": pl.Int64})]
+        self._weights: list[Numbers] = [np.zeros(0, dtype=np.int64)]
+        self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
     def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
         """Edges of a kind: moments (NO_MOMENT: there is no edge), and the least time between them, ns, or a class."""
         has_both = (source != NO_MOMENT) & (target != NO_MOMENT)
         is_forward = has_both & (source < target)
-        is_backward = has_both & ~is_forward
-        self.left_out[kind] += int(np.count_nonzero(is_backward))
-        self._backward.append((source[is_backward], target[is_backward]))
+        backward = target[has_both & ~is_forward]
+        self.left_out[kind] += len(backward)
+        if kind in (EdgeKind.MESSAGE, EdgeKind.COLLECTIVE):
+            self.backward.append(backward)
         # Target, kind and source in one number: sorted, it is all that is needed of an edge.
-        of_target = target[is_forward].astype(np.int64) * len(EdgeKind) + kind
-        self._keys.append(of_target * len(self._moments) + source[is_forward])
-        self._weights.append(weight if isinstance(weight, int) else weight[is_forward])
+        of_target = (target[is_forward].astype(np.int64) << _BITS_OF_KIND) | kind
+        self._keys.append((of_target << self._bits) | source[is_forward])
+        self._weights.append(np.broadcast_to(weight, len(source))[is_forward] if np.ndim(weight) else np.int64(weight))
 
-    def add_class(
-        self,
-        kind: EdgeKind,
-        source: npt.NDArray[Any],
-        target: npt.NDArray[Any],
-        length: Numbers,
-        label: npt.NDArray[Any] | int = NOTHING,
-        shows: Mask | bool = True,
-    ) -> None:
-        """Edges that take what the shortest of their class take; those that nothing else delayed (`shows`) show by their
-        lengths, ns, what that is."""
-        code = class_code(kind, label)
-        self.add(kind, source, target, code)
-        shows = (source != NO_MOMENT) & (target != NO_MOMENT) & shows
-        self.takes(code if isinstance(code, int) else code[shows], length[shows])
-
-    def takes(self, code: npt.NDArray[Any] | int, length: Numbers) -> None:
-        """What edges of a class were seen to take that nothing else delayed, ns."""
-        bar = np.floor(np.log2(np.maximum(length, 0) + 1.0) * _BARS_PER_DOUBLING).astype(np.int16)
-        lengths = pl.DataFrame({"code": np.broadcast_to(code, len(bar)), "bar": bar}, schema_overrides={"code": pl.Int64})
-        self._lengths.append(lengths.group_by("code", "bar").agg(count=pl.len().cast(pl.Int64)))
-
-    def backward(self, task: Numbers) -> Numbers:
-        """Moments at which edges between rows of different tasks (`task` of each row) would end that are left out."""
-        source, target = (np.concatenate([[], *moments]).astype(np.int64) for moments in zip(*self._backward, strict=True))
-        rows = self._moments.row
-        backward: Numbers = np.unique(target[task[rows[source]] != task[rows[target]]])
-        return backward
+    def takes(self, code: Numbers, length: Numbers) -> None:
+        """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
+        self._lengths.append(pl.DataFrame({"code": code, "length": length}))
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
@@ -289,32 +270,30 @@ class EdgeCollector:
         self._keys.clear()
         order = np.argsort(key, kind="stable").astype(np.int32)
         key = key[order]
-        source = (key % max(len(moments), 1)).astype(np.int32)
-        key //= max(len(moments), 1)
-        kind = (key % len(EdgeKind)).astype(np.int8)
-        key //= len(EdgeKind)
+        source = (key & ((1 << self._bits) - 1)).astype(np.int32)
+        key >>= self._bits
+        kind = (key & ((1 << _BITS_OF_KIND) - 1)).astype(np.int8)
+        key >>= _BITS_OF_KIND
         first = np.zeros(len(moments) + 1, dtype=np.int32)
         np.cumsum(np.bincount(key, minlength=len(moments)), out=first[1:], dtype=np.int32)
-        del key
-        weight = np.concatenate([np.broadcast_to(*of_edges) for of_edges in zip(self._resolved(), sizes, strict=True)])[order]
+        pairs = zip(self._weights, sizes, strict=True)
+        weight = np.concatenate([np.broadcast_to(weights, size) for weights, size in pairs])[order]
+        del order
+        self._set_classes(source, key, weight)
         return RunGraph(moments, first, source, weight, kind).settle()
 
-    def _resolved(self) -> Iterator[Numbers]:
-        """Weights with those of the classes in their places."""
-        least = self._least_weights()
-        for weights in self._weights:
-            weight = np.atleast_1d(weights).astype(np.int64)
-            is_class = weight < 0
-            weight[is_class] = pl.Series(weight[is_class]).replace_strict(least["code"], least["weight"], default=0)
-            yield weight
-
-    def _least_weights(self) -> pl.DataFrame:
-        """Classes (`code`) with their weights, ns."""
-        counts = pl.concat(self._lengths).group_by("code", "bar").agg(pl.col("count").sum()).sort("code", "bar")
-        until, total = pl.col("count").cum_sum().over("code"), pl.col("count").sum().over("code")
-        least = counts.filter(until >= total * _CLASS_QUANTILE).group_by("code").agg(pl.col("bar").first())
-        weight = np.ceil(np.exp2(least["bar"].to_numpy() / _BARS_PER_DOUBLING) - 1)
-        return least.select("code", weight=pl.Series(weight).cast(pl.Int64))
+    def _set_classes(self, source: Places, target: Numbers, weight: Numbers) -> None:
+        """Set the weights of edges of classes."""
+        time, is_class = self._moments.time, weight < 0
+        # Sources are in the order of time.
+        latest = np.zeros(len(self._moments), dtype=np.int32)
+        np.maximum.at(latest, target, source)
+        shows = np.flatnonzero(is_class & (time[source] == time[latest[target]]))
+        length = time[target[shows]] - time[source[shows]]
+        lengths = pl.concat([*self._lengths, pl.DataFrame({"code": weight[shows], "length": length})])
+        of_code = lengths.group_by("code").agg(pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0))
+        codes = pl.Series(weight[is_class])
+        weight[is_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
 
 
 @dataclass(frozen=True)
@@ -328,14 +307,11 @@ class GraphParts:
     thread: Places
     launched: Numbers
     edges: EdgeCollector
-    _alone: list[pl.DataFrame] = field(default_factory=list)
+    alone: list[pl.DataFrame] = field(default_factory=list)
 
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
-        """Set what calls (intervals) that waited for something take by themselves: kind of edge and least weight."""
+        """Set what calls (intervals) that waited for something take by themselves: kind of edge and least weight. What is set
+        last counts."""
         columns = {"call": calls, "weight": np.broadcast_to(weight, len(calls))}
         frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64), strict=False)
-        self._alone.append(frame.with_columns(kind=pl.lit(int(kind))))
-
-    def times_alone(self) -> pl.DataFrame:
-        """What was set, in the order of calls: `call`, `weight`, `kind`. What was set last counts."""
-        return pl.concat(self._alone).unique("call", keep="last").sort("call")
+        self.alone.append(frame.with_columns(kind=pl.lit(int(kind))))

@@ -16,19 +16,7 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import (
-    BLOCK,
-    FOLLOWS,
-    REMOVED,
-    EdgeKind,
-    Edges,
-    Replay,
-    Step,
-    as_measured,
-    last_moment,
-    replay,
-    slacks,
-)
+from nsys2prv.efficiency.graph.replay import FOLLOWS, REMOVED, EdgeKind, Edges, Replay, Step, last_moment, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -46,14 +34,7 @@ MOST_SEGMENTS = 2_000
 MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
 
-SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
-    "begin": pl.Int64,
-    "end": pl.Int64,
-    "row": pl.Int32,
-    "kind": pl.Int8,
-    "label": pl.Int32,
-    "cause": pl.Int8,
-}
+SEGMENT_SCHEMA = {"begin": pl.Int64, "end": pl.Int64, "row": pl.Int32, "kind": pl.Int8, "label": pl.Int32, "cause": pl.Int8}
 """Columns of segments: times, row, place in KINDS, label (-1: no name), and for the host a place in HOST_CAUSES (-1: not on the
 host)."""
 
@@ -78,11 +59,7 @@ _NAME_OF_EDGE = {
 }
 """Kinds of segments that are not called as the edges are."""
 _KIND_OF_EDGE = np.array([KINDS.index(_NAME_OF_EDGE.get(kind, kind.text)) for kind in EdgeKind], dtype=np.int8)
-_KIND_OF_WORK = {
-    event_types.GRAPH_EXECUTION: _GRAPH,
-    event_types.MEMORY_OPERATION: _COPY,
-    event_types.NCCL_KERNEL: _COLLECTIVE,
-}
+_KIND_OF_WORK = {event_types.GRAPH_EXECUTION: _GRAPH, event_types.MEMORY_OPERATION: _COPY, event_types.NCCL_KERNEL: _COLLECTIVE}
 HOST_CAUSES = (*CAUSES, "host")
 """What a host thread does on the path: the categories of calls, or none of these."""
 
@@ -136,14 +113,9 @@ CRITICAL_PATH_ROWS = Table(
 TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 
 
-# -- segments -----------------------------------------------------------------------------------------------------------
-
-
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
-    """The last moment of the path (-1: there is none), and when the window ends in a replay, ns.
-
-    Of what comes after the last moment nothing is known to change: it takes as long as was measured.
-    """
+    """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
+    moment nothing is known to change: it takes as long as was measured."""
     until, counted, measured = built.context.events.length, built.counted_rows, built.graph.moments.time
     last = last_moment(built.graph, replayed.time, counted, until)
     if last < 0:
@@ -151,24 +123,16 @@ def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     return last, int(replayed.time[last]) + until - int(measured[last_moment(built.graph, measured, counted, until)])
 
 
-def replayed_length(built: BuiltGraph, replayed: Replay) -> int:
-    """Length of the window in a replay, ns."""
-    return path_end(built, replayed)[1]
-
-
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
-    """Segments of the critical path (SEGMENT_SCHEMA), from the first to the last.
-
-    Edges in which the same row does the same thing are one segment. Segments follow each other without a hole from the start of
-    the window to its end, so their lengths add up to its length in the replay.
-    """
+    """Segments of the critical path (SEGMENT_SCHEMA), from the first to the last: edges in which the same row does the same
+    thing are one. They follow each other without a hole from the start of the window to its end, so their lengths add up to its
+    length in the replay."""
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
     path, row_of = replayed.path(last), built.graph.moments.row
-    begin = int(replayed.time[path.source[0]]) if len(path) else int(replayed.time[last])
-    first_row = int(row_of[path.source[0]] if len(path) else row_of[last])
-    before = _segment(0, begin, first_row, _BEFORE)
+    first = int(path.source[0]) if len(path) else last
+    before = _segment(0, int(replayed.time[first]), int(row_of[first]), _BEFORE)
     after = _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER)
     return pl.concat([before, _joined(built, replayed, path), after])
 
@@ -228,9 +192,6 @@ def _name(names: Sequence[str], column: str) -> pl.Expr:
     return pl.lit(pl.Series(names)).gather(pl.col(column).cast(pl.UInt32))
 
 
-# -- totals -------------------------------------------------------------------------------------------------------------
-
-
 class PathTotals:
     """Sums of segments of a path (SEGMENT_SCHEMA) of a run: columns `row`, `kind`, `label`, `cause`, `total_ns`, `segments`;
     and the `length` of the path, ns."""
@@ -260,25 +221,21 @@ class PathTotals:
         names = names_of_work(self._built).cast({"label": pl.Int32})
         named = self.sums.with_columns(**_names_of_rows(self._built, self.sums["row"])).join(names, on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
+        sums, kernels, hosts = ("total_ns", "segments"), named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
         parts = {
-            "kind": named.select("total_ns", "segments", name=_name(KINDS, "kind")),
-            "task": named.select("total_ns", "segments", name="task"),
-            "family": named.filter(is_kernel).select("total_ns", "segments", name="family"),
-            "kernel": named.filter(is_kernel).select("total_ns", "segments", name="kernel"),
-            "host cause": named.filter(pl.col("kind") == _HOST).select(
-                "total_ns", "segments", name=_name(HOST_CAUSES, "cause")
-            ),
+            "kind": named.select(*sums, name=_name(KINDS, "kind")),
+            "task": named.select(*sums, name="task"),
+            "family": kernels.select(*sums, name="family"),
+            "kernel": kernels.select(*sums, name="kernel"),
+            "host cause": hosts.select(*sums, name=_name(HOST_CAUSES, "cause")),
         }
-        sums = pl.concat(part.with_columns(by=pl.lit(by, pl.Enum(list(parts)))) for by, part in parts.items())
+        by_part = pl.concat(part.with_columns(by=pl.lit(by, pl.Enum(list(parts)))) for by, part in parts.items())
         return (
-            sums.group_by("by", "name")
-            .agg(pl.col("total_ns", "segments").sum())
+            by_part.group_by("by", "name")
+            .agg(pl.col(sums).sum())
             .sort("by", "total_ns", "name", descending=[False, True, False], nulls_last=True)
             .with_columns(pl.col("by").cast(pl.String), share=pl.col("total_ns") / max(self.length, 1))
         )
-
-
-# -- what changes gain --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -307,7 +264,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return self.built.graph.has(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
+        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -315,35 +272,24 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
-        unexplained, bounds = self.totals.unexplained, self._bounds(steps)
+        length, path, unexplained = self.built.context.events.length, self.path, self.totals.unexplained
+        weights = [step(path, path.weight) for step in steps]
+        # What removes an edge of the path is bounded by the run alone: then another path counts, of which nothing is known.
+        shorter = (length if (weight == REMOVED).any() else int((path.weight - weight).sum()) for weight in weights)
+        bounds = [max(min(bound, length), 0) for bound in shorter]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
         gains = dict(zip(replayed, run_all(partial(self._replayed, steps[place]) for place in replayed), strict=True))
         return [gains.get(place, Gain(bound, unexplained, False)) for place, bound in enumerate(bounds)]
 
-    def _bounds(self, steps: Sequence[Step]) -> list[int]:
-        """By how much the critical path is shorter with each change; one that removes an edge of it is not bounded but by the
-        run: then another path counts, of which nothing is known."""
-        length = self.built.context.events.length
-        bounds = [0] * len(steps)
-        for low in range(0, len(self.path), BLOCK):
-            path = Edges(self.built.graph, self.path.number[low : low + BLOCK])
-            for place, step in enumerate(steps):
-                changed = step(path, path.weight)
-                bounds[place] += 1 << 62 if (changed == REMOVED).any() else int((path.weight - changed).sum())
-        return [max(min(bound, length), 0) for bound in bounds]
-
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
         graph, length, waits = self.built.graph, self.built.context.events.length, self.waits
-        saved = max(length - replayed_length(self.built, replay(graph, [step])), 0)
+        saved = max(length - path_end(self.built, replay(graph, [step]))[1], 0)
         least = replay(graph, [step], waits.limits([step], FOLLOWS), waits.without) if len(waits.edges) else None
-        at_most = saved if least is None else length - replayed_length(self.built, least)
+        at_most = saved if least is None else length - path_end(self.built, least)[1]
         return Gain(saved, max(at_most - saved, 0), True)
-
-
-# -- the measurement ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -367,7 +313,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     if run.measured(DeviceClocks).contradictions:
         return CriticalPath()
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
-    measured = as_measured(built.graph)
+    measured = replay(built.graph)
     segments = path_segments(built, measured)
     totals = PathTotals(built, segments)
     if not totals.length:
@@ -385,19 +331,19 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
     """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
-    if not built.graph.has(*changes.TRANSFERS):
+    if not len(built.graph.of_kind(*changes.TRANSFERS)):
         return None, []
     if not len(built.open_ends):
-        return replayed_length(built, replay(built.graph, ideal)), []
+        return path_end(built, replay(built.graph, ideal))[1], []
     bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
-    lengths = [time(replayed_length(built, bound)) for bound in (bounds.least, bounds.most) if bound is not None]
+    lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
 
 
 def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    slack = pl.DataFrame({"place": built.graph.moments.row, "slack": slacks(built.graph)}).group_by("place").agg(
+    slack = pl.DataFrame({"place": built.graph.moments.row, "slack": built.graph.slacks()}).group_by("place").agg(
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))

@@ -18,14 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Places = npt.NDArray[np.int32]
 """Numbers of moments, rows, labels or edges."""
-Limits = npt.NDArray[np.int8]
-"""Of each moment: FREE, HELD or FOLLOWS."""
 
 REMOVED = -1
 """Weight of an edge that no longer is: it is the only one below 0."""
@@ -69,9 +67,6 @@ class EdgeKind(IntEnum):
         return {"BLOCKED_CALL": "call", "WAKE_UP": "wake-up"}.get(self.name, self.name.lower().replace("_", " "))
 
 
-# -- loops --------------------------------------------------------------------------------------------------------------
-
-
 @cache
 def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., None]:
     import numba
@@ -81,11 +76,9 @@ def _compiled(function: Callable[..., None], with_cache: bool) -> Callable[..., 
 
 
 def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tuple[npt.NDArray[Any], ...]) -> None:
-    """Call a function that loops over arrays: compiled where they are long, else on lists.
-
-    It may use numbers and items of its arguments, and nothing else, and changes `outputs` alone, whose arrays have the results;
-    `inputs` and `outputs` are its arguments, numbers and arrays.
-    """
+    """Call a function that loops over arrays: compiled where they are long, else on lists. It may use numbers and items of its
+    arguments (`inputs`, `outputs`: numbers and arrays) and nothing else, and changes `outputs` alone, whose arrays have the
+    results."""
     arrays = [value for value in (*inputs, *outputs) if isinstance(value, np.ndarray)]
     if max(map(len, arrays)) >= FEWEST_COMPILED:
         try:
@@ -171,9 +164,6 @@ def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
     return latest
 
 
-# -- the graph ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Moments:
     """Points of time on rows: columns of equal length, in the order of `time`, ns from the start of the window; `row` of the
@@ -189,12 +179,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class RunGraph:
-    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources.
-
-    `first` is the first edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge
-    begins; `weight` the time by which that must be before the target at least, ns, never more than was measured; `kind` an
-    EdgeKind.
-    """
+    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources: `first` is the first
+    edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge begins; `weight` the
+    time by which that must be before the target at least, ns, never more than was measured; `kind` an EdgeKind."""
 
     moments: Moments
     first: Places
@@ -212,9 +199,13 @@ class RunGraph:
         run_loop(_settle, inputs, (self.weight,))
         return self
 
-    def has(self, *kinds: EdgeKind) -> bool:
-        """Whether there are edges of some kinds."""
-        return bool(np.isin(self.kind, kinds).any())
+    def slacks(self) -> Numbers:
+        """How much later each moment of the settled graph may be without the run becoming longer, ns: the smallest sum of
+        slacks on any way from the moment to one that nothing depends on, and from there to the end."""
+        time = self.moments.time
+        slack: Numbers = time.max(initial=0) - time
+        run_loop(_slack, (self.first, self.source, self.weight, time), (slack,))
+        return slack
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
@@ -230,11 +221,8 @@ class RunGraph:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length, made when they are asked for.
-
-    `number` is that in the graph; `moments`, of all edges of moments that follow each other, the first of these and the
-    moment behind the last.
-    """
+    """Edges of a graph: columns of equal length, made when they are asked for. `number` is that in the graph; `moments`, of all
+    edges of moments that follow each other, the first of these and the moment behind the last."""
 
     graph: RunGraph
     number: Numbers
@@ -291,13 +279,6 @@ class Edges:
         """Label of the target."""
         return self.graph.moments.label[self.target]
 
-    @cached_property
-    def work(self) -> Places:
-        """Label of what takes the time: of the target, and of a call that hands over data of the copy."""
-        return self.graph.moments.label[np.where(self.kind == EdgeKind.STAGING, self.source, self.target)]
-
-
-# -- replays ------------------------------------------------------------------------------------------------------------
 
 Step = Callable[[Edges, Numbers], Numbers]
 """Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
@@ -329,22 +310,15 @@ class Replay:
 
 
 def last_moment(graph: RunGraph, time: Numbers, rows: Mask, until: int) -> int:
-    """The moment that is last in a replay with some times: of those on some rows that were measured until a time.
-
-    Of several it is the last one; -1: there is none.
-    """
+    """The moment that is last in a replay with some times: of those on some rows that were measured until a time; of several
+    the last one, -1: there is none."""
     behind = int(np.searchsorted(graph.moments.time, until, side="right"))
     times = np.where(rows[graph.moments.row[:behind]], time[:behind], -1)[::-1]
     last = int(np.argmax(times)) if behind else 0
     return behind - 1 - last if behind and times[last] >= 0 else -1
 
 
-def as_measured(graph: RunGraph) -> Replay:
-    """The settled graph with its measured times."""
-    return Replay(graph, graph.moments.time, replay(graph).edge)
-
-
-def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = None, margins: Step | None = None) -> Replay:
+def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Integers | None = None, margins: Step | None = None) -> Replay:
     """Replay a settled graph with changes (`steps`), one after the other.
 
     Parameters
@@ -372,14 +346,3 @@ def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Limits | None = 
         weight = weight if margins is None else margins(edges, weight)
         run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, grown, limit), (sums, time, edge))
     return Replay(graph, time, edge, int(sums[0]))
-
-
-def slacks(graph: RunGraph) -> Numbers:
-    """How much later each moment of a settled graph may be without the run becoming longer, ns.
-
-    It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
-    """
-    time = graph.moments.time
-    slack: Numbers = time.max(initial=0) - time
-    run_loop(_slack, (graph.first, graph.source, graph.weight, time), (slack,))
-    return slack

@@ -20,31 +20,13 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
-from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
-from nsys2prv.efficiency.graph.moments import (
-    NO_MOMENT,
-    NO_WAIT,
-    NOTHING,
-    EdgeCollector,
-    GraphLabels,
-    GraphParts,
-    RunMoments,
-    run_moments,
-)
+from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits, columns_of
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import (
-    COLLECTIONS,
-    HOST_CALLS,
-    NCCL_REGIONS,
-    OFF_CPU_TIMES,
-    PAGE_FAULTS,
-    RANGES,
-    STREAM,
-    RunEvents,
-)
+from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM, RunEvents
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -57,37 +39,20 @@ LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
-_TO_DEVICE = event_types.COPY_KINDS[1]
-
-_MPI_COLLECTIVE = "|".join(pattern for pattern, _ in WAITING_COLLECTIVES)
-"""Collectives that wait; others are not looked at in the graph."""
-
-_NOT_IN_GRAPH = (NCCL_REGIONS, RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
-NEEDED = tuple(collection for collection in COLLECTIONS if collection not in _NOT_IN_GRAPH and not collection.samples)
-"""Collections that the graph of a recording is made of."""
-
-LOADING = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64}
-"""Times in which a host loads data: row of the thread, ns."""
 
 
 @dataclass(frozen=True)
 class BuiltGraph:
     """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
-    Attributes
-    ----------
-    left_out
-        Edges that would have gone back in time, by kind of edge; `backward` are the moments, in order, at which those between
-        different tasks would end.
-    counted_rows
-        Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
-        for is often not known.
-    loading
-        Times in which hosts load data (LOADING): they are in no CUDA or MPI call for long, and then first copy to the device.
-    open_ends
-        Moments, in order, at which something ends that may have waited for ranks that are not in the run, or that can't be
-        matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-        `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
+    `left_out` counts edges that would have gone back in time, by kind; `backward` are the moments, in order, at which those
+    between ranks would end. `counted_rows` are those that count for when the run is done: streams, and threads that
+    launch work or call MPI; what other threads wait for is often not known. `loading` are times in which hosts load data, ns
+    (columns `row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and then first copy to the device.
+
+    `open_ends` are the moments, in order, at which something ends that may have waited for ranks that are not in the run, or
+    that can't be matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
+    `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
@@ -127,19 +92,23 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
-    points = _moments(run, labels, operations, calls)
+    points = moments_of(labels, operations, calls, len(run.events.rows.names))
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
     thread, launched = (column.filter(pl.Series(on_streams)).fill_null(NO_LAUNCH).to_numpy() for column in _launches(run))
     parts = GraphParts(run, labels, points, thread, launched, EdgeCollector(points.moments))
     add_host_waits(parts, by_events.on_hosts)
-    alone = parts.times_alone()
+    alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     # What is inferred where no events were recorded, too: without it streams would be independent.
-    is_held = _add_event_waits(parts, pl.concat([by_events.on_streams, by_events.inferred])) | _add_copy_engines(parts)
-    _add_device_edges(parts, before, is_held)
+    for waits in (by_events.on_streams, by_events.inferred):
+        row, start, awaited_row, end = columns_of(waits, "row", "start", "awaited_row", "awaited_end")
+        ends, starts = points.ends(awaited_row, end), points.starts(row, start)
+        parts.edges.add(EdgeKind.EVENT_WAIT, ends, starts, class_code(EdgeKind.EVENT_WAIT))
+    _add_copy_engines(parts)
+    _add_device_edges(parts, before)
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts, alone)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
@@ -149,11 +118,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     edges = parts.edges
     # The edges are put in order when nothing else takes memory.
     del points, parts, before
-    backward = edges.backward(run.events.rows.task)
+    backward = np.unique(np.concatenate(edges.backward)).astype(np.int64)
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
-
-
-# -- intervals ----------------------------------------------------------------------------------------------------------
 
 
 def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
@@ -164,10 +130,8 @@ def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
 
 
 def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
-    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are.
-
-    What the OS does in a call that waits is how the call waits: it says nothing further.
-    """
+    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are. What the OS
+    does in a call that waits is how the call waits: it says nothing further."""
     is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
     intervals = run.calls.select("row", "start", "end").filter(pl.Series(~is_outside))
     before = intervals.join_asof(by_thread, left_on="start", right_on="begin", by="row", check_sortedness=False)
@@ -183,23 +147,11 @@ def _launches(run: MeasuredRun) -> tuple[pl.Series, pl.Series]:
     return run.launches["row"].gather(known_launch), run.launches["time"].gather(known_launch)
 
 
-def _moments(run: MeasuredRun, labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame) -> RunMoments:
-    row, begin, end = (
-        np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
-    )
-    label = np.concatenate([labels.of(operations), labels.of(calls)])
-    may_wait = (labels.waits != NO_WAIT)[label]
-    may_wait[: operations.height] = False
-    rows = len(run.events.rows.names)
-    np.maximum(begin, end, out=end)
-    return run_moments(row, begin, end, label, operations.height, may_wait, rows)
-
-
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    to_device = [value for value, name in named_values(run, event_types.MEMORY_OPERATION) if name == _TO_DEVICE]
+    to_device = [value for value, name in named_values(run, event_types.MEMORY_OPERATION) if name == event_types.COPY_KINDS[1]]
     is_batch = (
         (pl.col("number") == event_types.MEMORY_OPERATION)
         & pl.col("value").is_in(to_device)
@@ -212,54 +164,31 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .sort("launched", "is_batch")
     )
     followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
-    return followed.filter("is_batch").select(pl.col(name).cast(dtype) for name, dtype in LOADING.items())
+    return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
 
-# -- edges --------------------------------------------------------------------------------------------------------------
-
-
-def _add_event_waits(parts: GraphParts, waits: pl.DataFrame) -> Mask:
-    """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; which
-    moments are their starts."""
-    row, start, awaited_row, awaited_end = (waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end"))
-    points, is_held = parts.points, np.zeros(len(parts.points.moments), dtype=bool)
-    source, target = points.ends(awaited_row, awaited_end), points.starts(row, start)
-    is_complete = (source != NO_MOMENT) & (target != NO_MOMENT)
-    source, target, length = source[is_complete], target[is_complete], (start - awaited_end)[is_complete]
-    # What was launched after the event had ended did not wait for it.
-    shows = parts.launched[points.interval(target)] < points.moments.time[source]
-    parts.edges.add_class(EdgeKind.EVENT_WAIT, source, target, length, shows=shows)
-    is_held[target] = True
-    return is_held
-
-
-def _add_copy_engines(parts: GraphParts) -> Mask:
+def _add_copy_engines(parts: GraphParts) -> None:
     """Edges between copies of one direction and device, where they never run at the same time: a device has one copy engine for
-    each direction. Which moments are their starts on other streams."""
-    points, rows = parts.points, parts.run.events.rows
-    directions = {event_types.COPY_KINDS[kind]: kind for kind in (1, 2)}
-    direction = parts.labels.by_name(pl.col("name").replace_strict(directions, default=0))
-    direction = direction * parts.labels.is_of(event_types.MEMORY_OPERATION)
-    copies = np.flatnonzero(direction[points.label[: points.devices]])
+    each direction."""
+    points, labels = parts.points, parts.labels
+    is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
+    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label[: points.devices]])
     start, (begin, end) = points.start[copies], points.times(copies)
     row = points.moments.row[start]
     columns = {"start": start, "ended": points.end[copies], "row": row, "begin": begin, "end": end}
-    device, of_copy = rows.device[row], direction[points.label[copies]]
+    device, direction = parts.run.events.rows.device[row], points.label[copies]
     former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
-    in_order = pl.DataFrame({**columns, "device": device, "direction": of_copy}).sort("start").with_columns(former)
+    in_order = pl.DataFrame({**columns, "device": device, "direction": direction}).sort("start").with_columns(former)
     overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
     waits = in_order.filter(
         overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
     )
     parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_ended"].to_numpy(), waits["start"].to_numpy(), 0)
-    is_held = np.zeros(len(points.moments), dtype=bool)
-    is_held[waits["start"].to_numpy()] = True
-    return is_held
 
 
-def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream
-    (`before`), and the launch. `is_held`: which starts waited for something else."""
+def _add_device_edges(parts: GraphParts, before: Places) -> None:
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream, and the
+    launch."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
     of_device, time = np.flatnonzero(~points.is_host), points.moments.time
@@ -269,18 +198,14 @@ def _add_device_edges(parts: GraphParts, before: Places, is_held: Mask) -> None:
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
-        former, begin, thread, launched = before[start], time[start], parts.thread[operation], parts.launched[operation]
-        is_later = launched > begin
+        thread, launched = parts.thread[operation], parts.launched[operation]
+        is_later = launched > time[start]
         edges.left_out[EdgeKind.LAUNCH] += int(is_later.sum())
         is_launched = (thread >= 0) & ~is_later
         call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
         call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
-        # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
-        former_time = np.where(former != NO_MOMENT, time[np.maximum(former, 0)], NO_MOMENT)
-        shows = (call != NO_MOMENT) & ~is_held[start]
-        edges.add_class(EdgeKind.STREAM_ORDER, former, start, begin - former_time, shows=shows & (launched < former_time))
-        number = numbers[points.label[operation]]
-        edges.add_class(EdgeKind.LAUNCH, call, start, begin - launched, number, shows & (former_time < launched))
+        edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
+        edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label[operation]]))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
@@ -317,7 +242,9 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     phases = message_parts(name).cast(pl.Int64)
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
-    for_several = labels.by_name(name.str.contains(_MPI_COLLECTIVE) | ((phases & several) > 0))
+    # Other collectives than these do not wait.
+    is_collective = name.str.contains("|".join(pattern for pattern, _ in WAITING_COLLECTIVES))
+    for_several = labels.by_name(is_collective | ((phases & several) > 0))
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
     is_open = for_several[points.label] | for_one[points.label]
@@ -340,13 +267,12 @@ def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places,
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
-    row, begin, until, usual, free_row, free_start = (
-        in_queue[name].to_numpy() for name in ("row", "begin", "until", "usual", "free_row", "free_start")
-    )
+    columns = ("row", "begin", "until", "usual", "free_row", "free_start")
+    row, begin, until, usual, free_row, free_start = columns_of(in_queue, *columns)
     free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
     is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
     end = np.where(is_complete, end, NO_MOMENT)
-    edges.add_class(EdgeKind.LAUNCH_QUEUE, free, end, until - free_start)
+    edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
     edges.add(EdgeKind.BLOCKED_CALL, start, end, usual)
     is_replaced[end[is_complete]] = True

@@ -289,9 +289,9 @@ class PiecesOfGaps:
             first_thread=pl.lit(pl.Series(self._first_threads, dtype=pl.Int32)).gather("device"),
         ).with_columns(last=pl.lit(self._last_work, pl.Int64).clip("ready", "end"))
         ended = located.filter("is_last")
-        others = self._idle.join(ended.select("device", "gap", "ready", "last", "is_last"), on="device", maintain_order="left")
-        others = others.with_columns(pl.col("begin", "end").clip("ready", "last"))
-        before = pl.concat([located.filter(~pl.col("is_last")).with_columns(begin="ready"), others], how="diagonal")
+        idle = self._idle.join(ended.select("device", "gap", "ready", "last", "is_last"), on="device", maintain_order="left")
+        idle = idle.with_columns(pl.col("begin", "end").clip("ready", "last"))
+        before = pl.concat([located.filter(~pl.col("is_last")).with_columns(begin="ready"), idle], how="diagonal")
         # Without a launch nothing is known of a kernel; of other work, that it follows.
         issued = pl.coalesce(pl.col("launched").clip("begin", "end"), pl.when("is_last").then("end").otherwise("begin"))
         before = before.with_columns(issued=issued)

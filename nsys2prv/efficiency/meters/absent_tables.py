@@ -214,7 +214,6 @@ ABSENT_FUNCTIONS = Table(
         Column.share("share", "of all such samples with a call chain"),
     ),
     when="CPU samples with call chains",
-    is_later=True,
     page=OnPage("absent", cells=8_000),
 )
 ABSENT_STRETCHES = Table(

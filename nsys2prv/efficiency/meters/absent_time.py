@@ -127,19 +127,15 @@ class AbsentTime(Measurement):
     def _details(self) -> pl.DataFrame:
         """Columns of the table `absent_parts`, those with most time first."""
         run, by_part, part = self.run, self.by_part, pl.col("part")
-        kinds = run.events.types.get(event_types.SOURCE_MEMORY), run.events.types.get(event_types.DESTINATION_MEMORY)
-        source, destination = (
-            pl.col(name).replace_strict((kind.values if kind else None) or {}, default=None, return_dtype=pl.String)
-            for name, kind in zip(("source", "destination"), kinds, strict=True)
-        )
+        of_copies = _named(run, by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
         text = (
             pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
             .when(part == "copy").then(
-                pl.concat_str("named", pl.format(" from {}", source), pl.format(" to {}", destination), ignore_nulls=True))
+                pl.concat_str("named", pl.format(" from {}", "source"), pl.format(" to {}", "destination"), ignore_nulls=True))
             .otherwise(pl.coalesce(pl.col("detail").cast(pl.String), "named"))
         )  # fmt: skip
         return (
-            by_part.with_columns(named=run.events.named(by_part["number"], by_part["value"]))
+            by_part.with_columns(*of_copies, named=run.events.named(by_part["number"], by_part["value"]))
             .group_by("device", "part", detail=text)
             .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
             .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
@@ -164,12 +160,9 @@ class AbsentTime(Measurement):
         run, sums = self.run, self.by_function
         rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)])
         rows = rows.head(parts.MOST_HOST_ROWS)
-        names = {
-            name: run.events.named(pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True), rows[name])
-            for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
-        }
+        names = _named(run, rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
         share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-        return rows.with_columns(**names_of_threads(run, pl.col("thread")), **names, part=_TITLE, share=share)
+        return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
 
     def _longest_gaps(self) -> pl.DataFrame:
         """Columns of the table `absent_stretches`."""
@@ -358,3 +351,9 @@ def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
     totals = sums.with_columns(elapsed_ns=pl.col("elapsed"), absent_ns=pl.sum_horizontal(PART_COLUMNS))
     share = pl.when(pl.col("elapsed_ns") > 0).then(pl.col("absent_ns") / pl.col("elapsed_ns"))
     return totals.with_columns(compute_ns=pl.col("elapsed_ns") - pl.col("absent_ns"), absent_share=share)
+
+
+def _named(run: MeasuredRun, rows: pl.DataFrame, **numbers: int) -> list[pl.Series]:
+    """Names of values in columns, by their event types."""
+    types = {name: pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True) for name, number in numbers.items()}
+    return [run.events.named(number, rows[name]).alias(name) for name, number in types.items()]

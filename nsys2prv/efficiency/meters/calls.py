@@ -92,7 +92,6 @@ OS_CALLS = Table(
         *_LARGEST,
     ),
     when="calls of the OS runtime (`nsys profile --trace=osrt`)",
-    is_later=True,
     page=OnPage("gaps"),
     console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")),
         of_hosts=True),

@@ -43,7 +43,6 @@ MEMORY_IN_USE = Table(
         Column.bytes("freed_bytes", "sum of their sizes"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
-    is_later=True,
     page=OnPage("memory", worst_first="peak_bytes"),
 )  # fmt: skip
 MEMORY_BINS = Table(
@@ -58,7 +57,6 @@ MEMORY_BINS = Table(
         Column.bytes("end_bytes", "allocated at its end"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
-    is_later=True,
 )
 
 TABLES = (MEMORY_IN_USE, MEMORY_BINS)

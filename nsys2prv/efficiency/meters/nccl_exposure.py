@@ -54,7 +54,6 @@ NCCL_EXPOSURE = Table(
         ),
     ),
     when="NCCL kernels",
-    is_later=True,
     page=OnPage("communication", worst_first="exposed_ns"),
     console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
         ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")),

@@ -105,7 +105,6 @@ NVTX_TREE = Table(
         Column.share("share", "`total_ns` / sum of the outermost"),
     ),
     when="NVTX push/pop ranges",
-    is_later=True,
     page=OnPage("regions"),
 )
 

@@ -19,6 +19,7 @@ from nsys2prv.efficiency.measured_run import (
     MEMORY,
     MPI,
     NCCL,
+    OFF_CPU_ACTIVITY,
     OS,
     OS_ACTIVITIES,
     MeasuredRun,
@@ -139,6 +140,7 @@ THREADS = Table(
         Column.ns("cuda_ns", "G"),
         Column.ns("mpi_ns", "M"),
         *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
+        Column.ns("off_cpu_ns", "in none of these calls, and off its CPU; null where its scheduling was not recorded"),
     ),
     page=OnPage("devices-and-hosts", cells=8_000),
     console=OnConsole((("task", "process"), "thread", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
@@ -335,6 +337,7 @@ def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         cuda_ns=cuda,
         **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
         os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
+        off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{OFF_CPU_ACTIVITY}"),
     )
 
 

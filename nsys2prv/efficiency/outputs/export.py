@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
+from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
 from nsys2prv.exports.paths import check_kept
@@ -151,7 +152,7 @@ def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
 
 def check_places(
     inputs: Iterable[str | Path],
-    tables: Mapping[str, Iterable[str]],
+    tables: Iterable[Table],
     *,
     force: bool,
     json_path: Path | None = None,
@@ -166,7 +167,7 @@ def check_places(
     inputs
         Files and folders that are read.
     tables
-        Columns of each table that the folder of CSV files gets.
+        Tables that the folder of CSV files gets.
     force
         Replace also files that are no earlier results.
     json_path, csv_folder, talp_path, page_path
@@ -184,7 +185,7 @@ def check_places(
     _check_files([path for path, _ in places])
     if csv_folder is not None:
         _check_csv_folder(csv_folder)
-        places += [(csv_folder / f"{name}.csv", _table(columns)) for name, columns in tables.items()]
+        places += [(csv_folder / f"{table.name}.csv", _table(table.schema)) for table in tables]
     check_kept([path for path, _ in places], inputs)
     for path, start in places:
         with output_errors(path, _PLACE):

@@ -158,8 +158,8 @@ def finding_lines(
         what = "time of processes" if row["device"] is None else "device time"
         cost = f"{time(row['cost_ns'])} of {what} ({percent(row['share'])})"
         look = f"look at {_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
-        seen = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
-        lines += [[(f"       {text}", FAINT)] for text in seen]
+        evidence = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
+        lines += [[(f"       {text}", FAINT)] for text in evidence]
     return [*lines, *_check_lines(checks, verbose=verbose)]
 
 

@@ -135,7 +135,7 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        height = self._height(shown, devices)
+        height = self._height(view, member, devices)
         placed = _placed(body.replace(_HEIGHT.format(_LOWEST), _HEIGHT.format(height)), place, height)
         return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(placed)}".strip("\n")) + "\n"
 
@@ -155,18 +155,12 @@ class ViewRenderer:
             rows = rows & self._content.rows_with(types, messages=MESSAGES in need)
         return rows
 
-    def _height(self, selection: Selection | None, devices: Devices | None) -> int:
+    def _height(self, view: View, member: TypeInTrace | None, devices: Devices | None) -> int:
         """Pixels of a timeline in which its rows have room for their names."""
-        tasks = self._content.header.tasks
+        rows = int(self._rows(view, view.rows, member).sum())
         if devices is not None:
-            rows = 1 if devices.level == "appl" else sum(devices.tasks.tasks) if devices.tasks else len(tasks)
-        else:
-            shown = selection or Selection((True,) * len(tasks), {})
-            rows = sum(
-                sum(shown.threads[index]) if index in shown.threads else task.threads
-                for index, task in enumerate(tasks)
-                if shown.tasks[index]
-            )
+            of_tasks = sum(devices.tasks.tasks) if devices.tasks else len(self._content.header.tasks)
+            rows = 1 if devices.level == "appl" else of_tasks
         return min(max(_PER_ROW * rows + _BESIDE_ROWS, _LOWEST), _TALLEST)
 
     def _has(self, name: str) -> bool:
@@ -213,11 +207,11 @@ def _placed(body: str, place: int, height: int) -> str:
     'window_position_x 990\\nwindow_position_y 50\\nAnalyzer2D.X: 960\\nAnalyzer2D.Y: 20'
     """
     steps = itertools.count(len(_POSITION.findall(body)) - 1 + place // 6, -1)
-    left, top = 20 + place % 2 * _COLUMN, 20 + place // 2 % 3 * _ROW
+    x, y = 20 + place % 2 * _COLUMN, 20 + place // 2 % 3 * _ROW
 
     def position(match: re.Match[str]) -> str:
         step = _STEP * next(steps)
-        return f"{match[1]} {left + step}\n{match[2]} {max(min(top + step, _SCREEN - height), 0)}"
+        return f"{match[1]} {x + step}\n{match[2]} {max(min(y + step, _SCREEN - height), 0)}"
 
     return _POSITION.sub(position, body)
 

@@ -24,10 +24,8 @@ from nsys2prv.efficiency.graph.replay import (
     Moments,
     RunGraph,
     Step,
-    as_measured,
     last_moment,
     replay,
-    slacks,
 )
 from nsys2prv.errors import UsageError
 
@@ -84,7 +82,7 @@ def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, siz
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph)
     assert replayed.time.tolist() == graph.moments.time.tolist()
-    assert replayed.edge.tolist() == as_measured(graph).edge.tolist()
+    assert replayed.edge.tolist() == replay(graph).edge.tolist()
 
 
 @given(graphs(), st.data(), st.integers(1, 30))
@@ -112,7 +110,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
     last = last_of(graph, graph.moments.time)
     assert last == len(graph.moments) - 1
-    path = as_measured(graph).path(last)
+    path = replay(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
     assert (path.end - path.begin).tolist() == path.weight.tolist()
@@ -127,7 +125,7 @@ def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
     for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.source == moment):
             latest[moment] = min(latest[moment], latest[target[edge]] - int(graph.weight[edge]))
-    assert (slacks(graph) + graph.moments.time).tolist() == latest
+    assert (graph.slacks() + graph.moments.time).tolist() == latest
 
 
 def test_the_last_moment_is_that_of_the_replay() -> None:
@@ -145,7 +143,7 @@ def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> Non
     edges = EdgeCollector(Moments(np.array([0, 10, 100, 200]), row, row))
     seen, unseen = -100, -200
     edges.add(EdgeKind.LAUNCH, np.array([0, 2, 1]), np.array([2, 1, 3]), np.array([seen, seen, unseen]))
-    edges.takes(seen, np.array([0, 3, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15]))
+    edges.takes(np.full(12, seen), np.array([0, 3, *[15] * 10]))
     edges.add(EdgeKind.HOST, np.array([1]), np.array([2]), WHOLE)
     graph = edges.graph()
     assert +edges.left_out == {EdgeKind.LAUNCH: 1}
@@ -172,6 +170,6 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
         halved = replay(graph, [lambda _, weight: weight // 2])
         path = halved.path(last_of(graph, halved.time))
-        results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), slacks(graph).tolist()))
+        results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), graph.slacks().tolist()))
     passes._compiled.cache_clear()
     assert results[0] == results[1] == results[2]

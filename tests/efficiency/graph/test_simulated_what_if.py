@@ -176,7 +176,7 @@ def test_transfer_efficiency_is_not_decidable_without_all_ranks(tmp_path: Path) 
     tree = {row["metric"]: row for row in result.tree.iter_rows(named=True)}
     for metric in ("transfer_efficiency", "serialization_efficiency"):
         assert tree[metric]["value"] is None
-        assert "all ranks of collectives" in tree[metric]["reason"]
+        assert "all ranks of them" in tree[metric]["reason"]
     (warning,) = [text for text in result.head["warnings"] if text.startswith("transfer and serialization")]
     assert "not in the run" in warning
     assert "With an ideal network the window takes" in warning

@@ -218,19 +218,6 @@ def test_what_is_in_no_message_is_counted_under_a_reason(tmp_path: Path) -> None
     assert summary.content["messages"]["matched"] == 2
 
 
-def test_a_receive_of_any_tag_takes_the_first_message_that_is_left(tmp_path: Path) -> None:
-    sender, receiver = rank_report(0), rank_report(1)
-    for place, tag in enumerate((3, 5, 5, 4, 6)):
-        sender.mpi_p2p("MPI_Send", 100 + place, 101 + place, partner=1, size=place, tag=tag)
-    for place, tag in enumerate((5, -1, -1, 6, -1)):
-        receiver.mpi_p2p("MPI_Recv", 200 + 10 * place, 205 + 10 * place, partner=0, size=8, tag=tag)
-    summary = translate_unaligned(tmp_path, sender, receiver)
-    assert [(found.size, found.tag, found.waited) for found in rank_messages(summary)] == [
-        (0, 3, 210), (1, 5, 200), (2, 5, 220), (3, 4, 240), (4, 6, 230),
-    ]  # fmt: skip
-    assert unmatched_messages(summary) == NONE
-
-
 def test_a_message_that_runs_backwards_is_counted(tmp_path: Path) -> None:
     sender, receiver = rank_report(0), rank_report(1)
     sender.mpi_p2p("MPI_Send", 300, 310, partner=1, size=8)

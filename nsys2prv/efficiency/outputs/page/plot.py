@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
+from nsys2prv.efficiency.outputs.page.template import environment
 from nsys2prv.vocabulary.printable import printable
 
 SIDE = 1000
@@ -190,26 +191,9 @@ class Plot:
 
     def html(self) -> Markup:
         """The drawing with its axes."""
-        x_ticks, y_ticks = self.x.ticks(6), self.y.ticks(max(2, min(5, self.height // 40)))
-        grid = "".join(f"M0 {_n(SIDE * (1 - place))}H{SIDE}" for place, _ in y_ticks) if self.y.named is None else ""
-        of_time = ' data-time=""' if self.is_over_time else ""
-        more = "".join(f' {name}="{escape(value)}"' for name, value in self.attributes.items())
-        parts = [
-            f'<div class="plot" style="--height:{self.height}px">',
-            f'<div class="y-title">{text(self.y.title)}</div>' if self.y.title else "",
-            '<div class="y-ticks">',
-            *(f'<span style="top:{_n(100 * (1 - place))}%"><bdi>{text(name)}</bdi></span>' for place, name in y_ticks),
-            '</div><div class="box">',
-            f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="{self.role}" aria-label="{text(self.title)}"'
-            f"{of_time}{more}>",
-            f'<path class="line grid-line" d="{grid}"/>' if grid else "",
-            *self.shapes,
-            "</svg></div>",
-            f'<div class="x-ticks"{of_time}>',
-            *(f'<span style="left:{_n(100 * place)}%">{text(name)}</span>' for place, name in x_ticks),
-            f'</div><div class="x-title">{text(self.x.title)}</div></div>',
-        ]
-        return Markup("".join(parts))
+        ticks = {"x_ticks": self.x.ticks(6), "y_ticks": self.y.ticks(max(2, min(5, self.height // 40)))}
+        shapes = Markup("".join(self.shapes))
+        return Markup(environment().get_template("plot.html.j2").render(plot=self, **ticks, side=SIDE, shapes=shapes))
 
 
 def text(plain: str) -> Markup:

@@ -322,14 +322,12 @@ def _id(row: Mapping[str, Any]) -> str:
 
 def closeup_links(frames: Frames) -> dict[int, str]:
     """By the places of findings the close-up that shows where they cost most: that of another one may show it too."""
-    links = {}
-    devices = set(frames["closeup_bars"].select("closeup", "device").unique().rows())
+    devices, links = set(frames["closeup_bars"].select("closeup", "device").unique().rows()), {}
     for finding in frames["findings"].drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows(named=True):
-        for row in frames["closeups"].iter_rows(named=True):
+        for row in frames["closeups"].reverse().iter_rows(named=True):
             is_inside = row["begin_ns"] <= finding["worst_begin_ns"] and finding["worst_end_ns"] <= row["end_ns"]
             if row["place"] == finding["place"] or (is_inside and (row["closeup"], finding["device"]) in devices):
                 links[finding["place"]] = _id(row)
-                break
     return links
 
 
