@@ -26,7 +26,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
+from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.row_order import distinct, in_content_order
