@@ -48,7 +48,9 @@ def fault_of(run: Run, *, names: str = "") -> str | None:
         return None
     if [line for line in run.stderr.splitlines() if line.startswith("nsys2prv: ")] != [last]:
         return f"exit code {run.code} without one sentence: {run.stderr[-300:]!r}"
-    return None if names in last else f"the sentence does not name {names}: {last[:300]!r}"
+    # A wrong option is named itself: such as a range of --window that a damaged report has lost.
+    is_named = names in last or run.code == errors.UsageError.exit_code
+    return None if is_named else f"the sentence does not name {names}: {last[:300]!r}"
 
 
 def trace_fault(prv: Path) -> str | None:

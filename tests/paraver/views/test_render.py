@@ -153,7 +153,7 @@ def test_event_types_of_another_tool_are_found_by_their_labels(tmp_path: Path) -
 def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> None:
     for number, (tasks, threads) in enumerate([(ONE_GPU, None), (SIXTEEN_NODES, None), ([*ONE_GPU, (2, ["cpu only"])], None)]):
         (cfg,) = rendered(content(TYPES, tasks), "1-gpu-kernels/useful_time", tmp_path / str(number)).values()
-        (window,) = cfg.windows
+        window, *_ = cfg.windows
 
         assert window.level == "task"
         assert ("thread", 0) not in window.rows, threads
@@ -168,7 +168,7 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
     assert list(files) == ["1-gpu-kernels/useful_time_d0.cfg", "1-gpu-kernels/useful_time_d1.cfg"]
     for device, cfg in enumerate(files.values()):
         # Paraver adds up all threads of a task: those of other devices are multiplied with 0 before.
-        kernels, of_device, window = cfg.windows
+        kernels, of_device, window, *_ = cfg.windows
         assert (kernels.level, kernels.functions["compose_thread"]) == ("thread", "Nesting level")
         assert (of_device.level, of_device.functions["thread"]) == ("thread", "In Thread ID")
         assert of_device.values["parameters of thread"] == f"2 {2 + device} {4 + device}"
@@ -181,7 +181,7 @@ def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> 
     files = rendered(content(TYPES, SHARED_GPU), "1-gpu-kernels/useful_time", tmp_path)
 
     assert list(files) == ["1-gpu-kernels/useful_time_a_d0.cfg", "1-gpu-kernels/useful_time_b_d0.cfg"]
-    _, of_device, window = files["1-gpu-kernels/useful_time_a_d0.cfg"].windows
+    _, of_device, window, *_ = files["1-gpu-kernels/useful_time_a_d0.cfg"].windows
     assert of_device.values["parameters of thread"] == "3 2 3 5"
     assert (window.level, window.functions["task"], window.functions["appl"]) == ("appl", "AddingSign", "AddingSign")
     assert window.rows["task", 0] == [True, True, False]
