@@ -137,10 +137,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
     launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
-    if requested is None:
-        ranges = _most_likely(_outermost(_repeated(ranges)), launches)
-    else:
-        ranges = _outermost(ranges)
+    ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
