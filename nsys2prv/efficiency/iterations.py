@@ -26,7 +26,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
+from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
 from nsys2prv.execution.row_order import distinct, in_content_order
@@ -137,10 +137,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
     launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
-    if requested is None:
-        ranges = _most_likely(_outermost(_repeated(ranges)), launches)
-    else:
-        ranges = _outermost(ranges)
+    ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
@@ -179,10 +176,10 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
         pl.col("share", "by_thread") / sample.height
     )  # fmt: skip
-    apart = (start - start.median().over("name", "place")).abs()
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), apart=apart).group_by("name").agg(
+    skew = (start - start.median().over("name", "place")).abs()
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), skew=skew).group_by("name").agg(
         irregular=(distance - distance.median()).abs().median() / distance.median(),
-        is_in_step=pl.col("apart").median() < distance.median(),
+        is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),

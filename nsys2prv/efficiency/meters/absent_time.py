@@ -22,8 +22,7 @@ from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.meters.regions import MOST_REGIONS
-from nsys2prv.efficiency.named_ranges import named_ranges
+from nsys2prv.efficiency.meters.regions import MOST_REGIONS, named_ranges
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains

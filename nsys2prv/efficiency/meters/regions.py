@@ -1,7 +1,10 @@
-"""NVTX ranges: as regions (all ranges of a name), as iterations (the n-th range of a name of each task, or what repeats in the
-run), and as a tree of ranges inside of each other."""
+"""NVTX ranges: by their names, as regions (all ranges of a name), as iterations (the n-th range of a name of each task, or what
+repeats in the run), and as a tree of ranges inside of each other."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -11,11 +14,13 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.named_ranges import named_ranges, range_texts
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
-from nsys2prv.efficiency.run_events import RANGES
+from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
+from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import fits
+from nsys2prv.vocabulary.wording import did_you_mean_any, short
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
@@ -26,6 +31,8 @@ MOST_NODES = 1_000
 MOST_LEVELS = 12
 """Ranges that are nested more deeply are part of the one around them."""
 _NO_PARENT = -1
+_DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
+_TEXT_SCHEMA = {"number": pl.Int32, "base": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
 
 REGIONS = Table(
     "regions",
@@ -107,6 +114,51 @@ NVTX_TREE = Table(
     when="NVTX push/pop ranges",
     page=OnPage("regions"),
 )
+
+
+def range_texts(events: RunEvents) -> pl.DataFrame:
+    """Texts of NVTX ranges: columns `number` (event type), `base` (the event type that it is a lane of), `value`, `text`, and
+    `domain` (null: the default one)."""
+    rows = [
+        (number, base, value, text, match[1] if (match := _DOMAIN.fullmatch(events.types[number].label)) else None)
+        for number, base in base_types(list(events.types), RANGES).items()
+        for value, text in (events.types[number].values or {}).items()
+        if value
+    ]
+    return pl.DataFrame(rows, schema=_TEXT_SCHEMA, orient="row")
+
+
+def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
+    """Ranges chosen by name: columns `number` (event type), `value`, `slot` (0, 1, ... for each text and domain), `region` (the
+    text) and `domain`.
+
+    Parameters
+    ----------
+    requested
+        NAME or NAME@DOMAIN each; `*` and `?` match anything. A name with an @ in it also matches a range of exactly that name.
+
+    Raises
+    ------
+    UsageError
+        When no range has a name that is requested; the pattern `*` may fit none.
+    """
+    ranges = range_texts(events)
+    called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
+    for name in called.columns:
+        if name != "*" and not called[name].any():
+            names = ranges["text"].unique().sort()
+            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
+    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
+    first = pl.col("slot").min().over("text", "domain")
+    return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
+
+
+def _is_called(requested: str) -> pl.Expr:
+    name, at, of_domain = requested.rpartition("@")
+    is_called = fits(pl.col("text"), requested)
+    if at:
+        is_called |= fits(pl.col("text"), name) & fits(pl.col("domain").fill_null("default"), of_domain)
+    return is_called
 
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
