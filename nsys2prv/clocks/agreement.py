@@ -32,10 +32,8 @@ _OUTLIER = 6.0
 """An anchor that is off by more than this many times the usual is an outlier."""
 _USUAL = 10e3
 """ns; ends of a collective are usually not closer."""
-_TIMES_NOISE = 1.6
-"""Ends of a host may be late in the same way each time, by as much as they vary."""
-_VARIES = 90
-"""Percentile of what ends vary by."""
+_TIMES_NOISE, _NOISE = 1.6, 90
+"""Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
 
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
 """Whether a message arrives before it was sent."""
@@ -92,7 +90,7 @@ def count_anchors(ends: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: 
 
 def usual_variation(off: Floats) -> float:
     """How far clocks may be apart though ends vary by no more than this about their usual distance, ns."""
-    return _TIMES_NOISE * float(np.percentile(np.abs(off), _VARIES))
+    return _TIMES_NOISE * float(np.percentile(np.abs(off), _NOISE))
 
 
 def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
