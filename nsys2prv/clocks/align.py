@@ -224,6 +224,8 @@ def _axis(
         _error(clock, width, intervals, corrections, first)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
     ]
+    if estimate is None:
+        errors = [replace(error, group=0) for error in errors]
     counts = count_anchors(of_hosts, anchors.placed_messages(corrections), anchors.clocks)
     clocks = [
         HostClock(

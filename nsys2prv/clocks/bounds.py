@@ -271,7 +271,8 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
             change = ahead[later] + ahead[earlier].T
             np.minimum(most, np.abs(change) / (centre[later] - centre[earlier]), out=most)
     # In either direction.
-    return np.minimum(np.maximum(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT), UNKNOWN_DRIFT)
+    unknown: Floats = np.clip(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
+    return unknown
 
 
 def _halves(margin: Floats) -> Floats:
