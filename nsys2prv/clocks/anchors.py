@@ -212,8 +212,7 @@ def running_median(values: Floats) -> Floats:
 
 
 def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...]:
-    """Steps of a clock against another, from the ends of the same events by both: where the line through what it is ahead has
-    to be bent."""
+    """Steps of a clock against another, from ends of the same events by both: where the line of what it is ahead is bent."""
     order = np.argsort(time)
     time, ahead = time[order], (time - reference)[order].astype(np.float64)
     width = int(np.clip(len(time) // 8, 5, 32))
