@@ -34,6 +34,7 @@ _USUAL = 10e3
 _TIMES_NOISE, _NOISE = 1.6, 90
 """Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
 
+_BEND = 100e3
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
 """Whether a message arrives before it was sent."""
 _OFF = 1e6
@@ -104,17 +105,19 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
 
     Yields
     ------
-    (times, clocks): ns, infinite for a clock without such ends; for each communicator, operation and size.
+    (times, clocks): ns, infinite for a clock without such ends; for each communicator.
     """
-    for _, of_kind in ends.group_by("communicator", "kind", "name", "size", maintain_order=True):
-        numbers, begins = np.unique(of_kind["clock"].to_numpy(), return_index=True)
-        ends_of, off_of = (np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off"))
+    for _, members in ends.group_by("communicator", maintain_order=True):
+        numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
+        ends_of, off_of = (np.split(members[name].to_numpy(), begins[1:]) for name in ("end", "off"))
         levels = [running_median(off) for off in off_of]
         spread = usual_variation(np.concatenate(off_of) - np.concatenate(levels))
         widths = np.full((len(times), clocks), np.inf)
-        for clock, end, level in zip(numbers, ends_of, levels, strict=True):
-            few = ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
-            widths[:, clock] = _width(times, end, np.abs(level), spread + few)
+        for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
+            least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
+            # A single one that is not much off may be where a slew begins or ends.
+            bend = np.where(np.abs(off - level) > 2 * spread, np.minimum(np.abs(off), _BEND), 0)
+            widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 
 
@@ -167,10 +170,7 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
 
 
 def _width_of_report(distance: Floats, by_utc: float) -> float:
-    """How far a report may be off its host, ns, by the distances of its ends, and as the starts of sessions in UTC say it.
-
-    A rank may end any collective late: that is no error of a clock. Distances that are alike are.
-    """
+    """How far a report may be off its host, ns, by its ends and by UTC. A single late end is no error of a clock."""
     middle = float(np.median(distance))
     is_few = len(distance) < FEW
     varies = float(np.ptp(distance)) if is_few else usual_variation(distance - middle)
