@@ -2,8 +2,7 @@
 
 All ranks end a collective at nearly the same time. Where ends of many collectives agree after clocks were aligned, the clocks
 do. What remains is looked at in the order of time: ends of a host that are apart from those of the others for several
-collectives in a row are an error of its clock, a single one is a rank that ended late. At last the axis is checked: what cannot
-be as it was placed.
+collectives in a row are an error of its clock, a single one is a rank that ended late. What cannot be at all is told.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ _OUTLIER = 6.0
 """An anchor that is off by more than this many times the usual is an outlier."""
 _USUAL = 10e3
 """ns; ends of a collective are usually not closer."""
-_TIMES_NOISE = 1.6
-"""Ends of a host may be late in the same way each time, by as much as they vary."""
-_VARIES = 90
-"""Percentile of what ends vary by."""
+_TIMES_NOISE, _NOISE = 1.6, 90
+"""Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
 
+_BEND = 100e3
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
 """Whether a message arrives before it was sent."""
 _OFF = 1e6
@@ -92,7 +90,7 @@ def count_anchors(ends: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: 
 
 def usual_variation(off: Floats) -> float:
     """How far clocks may be apart though ends vary by no more than this about their usual distance, ns."""
-    return _TIMES_NOISE * float(np.percentile(np.abs(off), _VARIES))
+    return _TIMES_NOISE * float(np.percentile(np.abs(off), _NOISE))
 
 
 def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
@@ -107,17 +105,19 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
 
     Yields
     ------
-    (times, clocks): ns, infinite for a clock without such ends; for each communicator, operation and size.
+    (times, clocks): ns, infinite for a clock without such ends; for each communicator.
     """
-    for _, of_kind in ends.group_by("communicator", "kind", "name", "size", maintain_order=True):
-        numbers, begins = np.unique(of_kind["clock"].to_numpy(), return_index=True)
-        ends_of, off_of = (np.split(of_kind[name].to_numpy(), begins[1:]) for name in ("end", "off"))
+    for _, members in ends.group_by("communicator", maintain_order=True):
+        numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
+        ends_of, off_of = (np.split(members[name].to_numpy(), begins[1:]) for name in ("end", "off"))
         levels = [running_median(off) for off in off_of]
         spread = usual_variation(np.concatenate(off_of) - np.concatenate(levels))
         widths = np.full((len(times), clocks), np.inf)
-        for clock, end, level in zip(numbers, ends_of, levels, strict=True):
-            few = ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
-            widths[:, clock] = _width(times, end, np.abs(level), spread + few)
+        for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
+            least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
+            # A single one that is not much off may be where a slew begins or ends.
+            bend = np.where(np.abs(off - level) > 2 * spread, np.minimum(np.abs(off), _BEND), 0)
+            widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 
 
@@ -170,10 +170,7 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
 
 
 def _width_of_report(distance: Floats, by_utc: float) -> float:
-    """How far a report may be off its host, ns, by the distances of its ends, and as the starts of sessions in UTC say it.
-
-    A rank may end any collective late: that is no error of a clock. Distances that are alike are.
-    """
+    """How far a report may be off its host, ns, by its ends and by UTC. A single late end is no error of a clock."""
     middle = float(np.median(distance))
     is_few = len(distance) < FEW
     varies = float(np.ptp(distance)) if is_few else usual_variation(distance - middle)

@@ -200,6 +200,7 @@ def _axis(
 
     `widths`: how far each report may be off its clock, ns.
     """
+    alone = (0.0 if anchors.clocks == 1 else float("inf"),)
     corrections, placed_by, moves = stepping(anchors.clocks, {}), ("utc",) * anchors.clocks, np.zeros(anchors.clocks)
     bounds = None
     if estimate is not None:
@@ -221,7 +222,7 @@ def _axis(
     of_hosts = deviations(collectives)
     intervals = clock_intervals(bounds, first, last, of_hosts) if bounds is not None else None
     errors = [
-        _error(clock, width, intervals, corrections, first)
+        _error(clock, width, intervals, corrections, first) if estimate is not None else ClockError(clock, (0,), alone, width)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
     ]
     counts = count_anchors(of_hosts, anchors.placed_messages(corrections), anchors.clocks)

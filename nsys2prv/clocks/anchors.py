@@ -167,7 +167,9 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
     number, `smallest` the size that steps have at least, ns.
     """
-    ends_by_clock = _by_clock(events, clocks)
+    order = np.lexsort((events.event, events.clock))
+    borders = np.searchsorted(events.clock[order], np.arange(1, clocks))
+    ends_by_clock = [events.at(entries) for entries in np.split(order, borders)]
     steps: dict[int, tuple[ClockStep, ...]] = {}
     remaining = sorted(range(clocks), key=lambda clock: -len(ends_by_clock[clock].time))
     while remaining:
@@ -179,11 +181,6 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
         steps |= {clock: of_clock for clock, of_clock in compared.items() if of_clock}
         remaining = [clock for clock in remaining[1:] if clock not in compared]
     return steps
-
-
-def _by_clock(events: SharedEvents, clocks: int) -> list[SharedEvents]:
-    order = np.lexsort((events.event, events.clock))
-    return [events.at(entries) for entries in np.split(order, np.searchsorted(events.clock[order], np.arange(1, clocks)))]
 
 
 def _steps_against(
@@ -215,8 +212,7 @@ def running_median(values: Floats) -> Floats:
 
 
 def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...]:
-    """Steps of a clock against another, from the ends of the same events by both: where the line through what it is ahead has
-    to be bent."""
+    """Steps of a clock against another, from ends of the same events by both: where the line of what it is ahead is bent."""
     order = np.argsort(time)
     time, ahead = time[order], (time - reference)[order].astype(np.float64)
     width = int(np.clip(len(time) // 8, 5, 32))

@@ -4,7 +4,6 @@ A message arrives after it was sent. A rank ends a collective after the last ran
 it; the root of a reduction ends it after the last rank began it. If the end is at `e` by its clock, and the start at `s` by
 another, the clock of the end is ahead of the other by at most `e - s`. Bounds in both directions come from messages both ways,
 and from collectives in which different hosts are the last.
-
 Clocks are moved until bounds are kept (`enforce_bounds`), which also say how far each may be from the axis (`clock_intervals`):
 between two stretches with bounds, and beyond them, by as much more as is unknown of the drift.
 """

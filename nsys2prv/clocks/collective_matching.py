@@ -195,7 +195,8 @@ class Matching:
             return False
         for reference in candidate[:_REFERENCES]:
             first = self._sequences[reference]
-            if not self._have_similar_names(reference, index):
+            common = (self._names[reference] & self._names[index]).total()
+            if common < _LEAST_COMMON_NAMES * min(len(first), len(second)):
                 return False
             match = self._pair(first, second, precision)
             if match is not None:
@@ -204,11 +205,6 @@ class Matching:
                 self._tie(first, second, match)
                 return True
         return False
-
-    def _have_similar_names(self, first: int, second: int) -> bool:
-        """Whether two sequences have mostly the same names, about equally often."""
-        common = (self._names[first] & self._names[second]).total()
-        return common >= _LEAST_COMMON_NAMES * min(len(self._sequences[first]), len(self._sequences[second]))
 
     def _renumber(self, communicator: list[int], before: Ints, after: Ints) -> None:
         """Give the collectives of a communicator the numbers of those that they are the same as."""
@@ -231,7 +227,9 @@ class Matching:
             counted = match_by_count(first, second)
             return counted if counted is not None and counted.error <= precision and counted.evidence > 0 else None
         if self._are_tied(first.clock, second.clock):
-            expected, tolerance = self._expected(first, second.clock)
+            ahead, behind = self._shifts[first.clock], self._shifts[second.clock]
+            base = first.time - np.interp(first.time, ahead.time + ahead.shift, ahead.shift)
+            expected, tolerance = base + np.interp(base, behind.time, behind.shift), max(ahead.tolerance, behind.tolerance)
             # The tie is between two reports: others of these hosts may be as far off as sessions read the time of their start.
             is_loose = precision != PRECISIONS[0]
             return match_at_shift(first, second, expected, max(tolerance, _SAME_CLOCK) if is_loose else tolerance)
@@ -253,12 +251,6 @@ class Matching:
             self._failed[clocks] += 1
             self._searches -= 1
         return None
-
-    def _expected(self, sequence: CollectiveSequence, clock: int) -> tuple[Floats, float]:
-        """When the collectives of a sequence end by the clock of another, and how well that is known, ns."""
-        ahead, behind = self._shifts[sequence.clock], self._shifts[clock]
-        base = sequence.time - np.interp(sequence.time, ahead.time + ahead.shift, ahead.shift)
-        return base + np.interp(base, behind.time, behind.shift), max(ahead.tolerance, behind.tolerance)
 
     def _tie(self, first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> None:
         """Keep the shift between two clocks, so that further sequences need not be searched."""

@@ -10,9 +10,8 @@ Where clocks have no common collectives, messages both ways give their offset. I
 have nearly the same latency, so half of the difference of what they take by both clocks is how far one is ahead, with an error
 of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
 
-UTC of the hosts of a cluster mostly agrees within 0.1 ms. Ends of one collective differ between hosts by up to 12 ms in real
-runs, because of the position in a tree or the progress of the network, and often in the same way each time. So a few
-collectives move a clock only if they disagree with UTC by more than that; many do if they disagree by more than their noise.
+UTC of the hosts of a cluster mostly agrees within 0.1 ms; ends of one collective differ between hosts by up to 12 ms in real
+runs. So a few collectives move a clock only if they disagree with UTC by more than that; many do if by more than their noise.
 """
 
 from __future__ import annotations
@@ -104,7 +103,11 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     by_collectives = _with_steps(fitted.corrections, steps)
     corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
     placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
-    doubt = np.array(list(map(_doubt_of_utc, corrections, placed_by)))
+    # How far a clock may be from UTC before its collectives or messages count more.
+    count, median = columns_of(corrections, "anchors", "median")
+    few = ENDS_APART_NS * np.minimum(1.0, np.square(FEW / np.maximum(count, 1)))
+    doubt = np.where(placed_by == "collectives", np.maximum(few, 1.4826 * median), median)
+    doubt[count == 0] = 0
     messages = anchors.placed_messages(stepping(anchors.clocks, {}))
     extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
     preferred, by_utc = _prefer_utc(corrections, doubt, extent)
@@ -367,22 +370,13 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
         if not anchor_count[clock]:
-            sizes = {
-                name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in ("median", "percentile_95", "largest")
-            }
-            fitted[clock] = replace(fitted[clock], **sizes)
+            median, most, largest = (getattr(fitted[clock], name) for name in ("median", "percentile_95", "largest"))
+            more = of_clock + of_mean
+            fitted[clock] = replace(fitted[clock], median=median + more, percentile_95=most + more, largest=largest + more)
     return fitted
 
 
 # -- UTC ---------------------------------------------------------------------------------------------------------------
-
-
-def _doubt_of_utc(correction: ClockCorrection, placed_by: str) -> float:
-    """How far a clock may be from UTC before its collectives or messages count more, ns; 0 without such."""
-    if not correction.anchors:
-        return 0.0
-    few = ENDS_APART_NS * min(1.0, (FEW / correction.anchors) ** 2)
-    return max(few, 1.4826 * correction.median) if placed_by == "collectives" else correction.median
 
 
 def _prefer_utc(

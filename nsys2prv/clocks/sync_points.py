@@ -146,12 +146,8 @@ def _read_reports(
 ) -> list[SyncPoints]:
     # The folder is of this attempt alone: a worker may have died over the same reports before.
     folder = scratch / f"sync-points-{secrets.token_hex(4)}"
-    return run_all(
-        [
-            partial(_read, report, ranks, kinds, with_messages, folder / str(index))
-            for index, (report, ranks) in enumerate(reports)
-        ]
-    )
+    parts = [(report, ranks, kinds, with_messages, folder / str(index)) for index, (report, ranks) in enumerate(reports)]
+    return run_all([partial(_read, *part) for part in parts])
 
 
 def _read(
@@ -164,8 +160,7 @@ def _read(
     if collectives is not None:
         pl.concat(by_kind).write_ipc(collectives)
     ends = None
-    message_kinds = kinds_of_messages(report, BOUNDING) if with_messages else ()
-    if message_kinds:
+    if with_messages and (message_kinds := kinds_of_messages(report, BOUNDING)):
         # `place` keeps the order in which they are read.
         ends = ExternalSort(["place"], folder / "ends")
         place = 0

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-_SMALLEST_JUMP = 20e3
-"""ns; less is the noise of anchors."""
-_STEEP = 5e-5
-"""What changes more slowly is a drift."""
+_SMALLEST_JUMP, _STEEP = 20e3, 5e-5
+"""Smaller changes, ns, are the noise of anchors, and slower ones a drift."""
 
 
 @dataclass(frozen=True)
 class ClockStep:
     """A change of a clock by `size` ns between two times that it shows, those of anchors, besides its drift.
 
-    What is subtracted grows evenly between them, so that times stay in order. Where the clock jumped, in place of being slewed,
-    that is wrong by as much as `error`, ns.
+    What is subtracted grows evenly between them. Where the clock jumped, that is wrong by as much as `error`, ns.
     """
 
     after: int
     before: int
     size: float
     error: float = 0.0
-
-    @property
-    def is_jump(self) -> bool:
-        """Whether it is no mere change of the drift."""
-        return abs(self.size) > max(_SMALLEST_JUMP, _STEEP * (self.before - self.after))
 
 
 @dataclass(frozen=True)
@@ -66,7 +58,7 @@ class ClockCorrection:
     @property
     def jumps(self) -> tuple[ClockStep, ...]:
         """Those of the steps that are no mere changes of the drift."""
-        return tuple(step for step in self.steps if step.is_jump)
+        return tuple(step for step in self.steps if abs(step.size) > max(_SMALLEST_JUMP, _STEEP * (step.before - step.after)))
 
 
 @dataclass(frozen=True)
@@ -91,10 +83,6 @@ class Placement:
     offset: int
     clock: ClockCorrection | None = None
     shift: int = 0
-
-    def corrected(self, correction: ClockCorrection, method: str | None = None) -> Placement:
-        """With the correction of its clock, if that is known."""
-        return replace(self, clock=correction, method=method or self.method) if correction.anchors else self
 
     def at(self, time: int) -> int:
         """A time of the report on the axis, ns."""

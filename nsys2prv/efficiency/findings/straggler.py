@@ -53,11 +53,8 @@ def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
     ordered = collectives.with_columns(residence=pl.col("end") - pl.col("start"))
     ordered = ordered.sort(*_COLLECTIVE, "residence", "device", nulls_last=True)
     is_first = pl.int_range(pl.len()).over(_COLLECTIVE) == 0
-    following = residence.shift(-1).over(_COLLECTIVE) - residence
-    return ordered.with_columns(
-        waiting=residence - residence.min().over(_COLLECTIVE),
-        lost=pl.when(is_first).then(following.fill_null(0)).otherwise(0),
-    ).with_columns(is_last=pl.col("lost") > 0)
+    lost = pl.when(is_first).then((residence.shift(-1).over(_COLLECTIVE) - residence).fill_null(0)).otherwise(0)
+    return ordered.with_columns(waiting=residence - residence.min().over(_COLLECTIVE), lost=lost, is_last=lost > 0)
 
 
 def _late(waits: pl.DataFrame) -> list[Late]:
@@ -76,19 +73,14 @@ def _late(waits: pl.DataFrame) -> list[Late]:
     return list(of_devices.sort("communicator", "device", nulls_last=True).iter_rows(named=True))
 
 
-def _costs(late: Late) -> tuple[int, int]:
-    return late["lost"], -late["device"]
-
-
 def _awaited(late: Late, waits: pl.DataFrame, ranks: list[Late], followed: list[Late]) -> Late | None:
     """The one for which a rank waits in another communicator: that is last there most of the time."""
     elsewhere = waits.filter((pl.col("device") == late["device"]) & ~_in_communicator(late))
     waited = elsewhere.group_by("communicator").agg(pl.col("waiting").sum())
     longest = waited.sort("waiting", descending=True)["communicator"][0]
     devices = [rank["device"] for rank in followed]
-    awaited = [rank for rank in ranks if rank["communicator"] == longest and rank["device"] not in devices]
-    following = max(awaited, key=_costs, default=None)
-    return following if following is not None and following["last"] else None
+    awaited = [rank for rank in ranks if rank["communicator"] == longest and rank["device"] not in devices and rank["last"]]
+    return max(awaited, key=lambda rank: (rank["lost"], -rank["device"]), default=None)
 
 
 def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Cause]:
@@ -106,8 +98,7 @@ def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Ca
     yield cause("kernels of {device} take {longer} longer than those of the others", _OF_KERNELS, of_kernels)
     yield cause("copies of {device} take {longer} longer beside no kernel", _OF_COPIES, of_copies)
     for kind, lost in evidence.gaps.lost_by_cause():
-        what = f"gaps of the kind {kind}" if kind is not None else "gaps of unknown cause"
-        kinds = () if kind is None else (kind,)
+        what, kinds = ("gaps of unknown cause", ()) if kind is None else (f"gaps of the kind {kind}", (kind,))
         yield cause(f"{what} on {{device}} take {{longer}} longer than on the others", kinds, lost)
     elsewhere = waits.filter(~_in_communicator(late)).group_by("device").agg(pl.col("waiting").sum())
     if elsewhere.height:
@@ -146,7 +137,7 @@ class Straggler(
             if rank["last"] >= max(self.fewest.value, self.last_part.value * rank["collectives"])
             and rank["lost"] >= self.least.value * evidence.active_time
         ]
-        chain = [max(stragglers, key=_costs)] if stragglers else []
+        chain = sorted(stragglers, key=lambda rank: (-rank["lost"], rank["device"]))[:1]
         while chain and len(chain) < _MOST_STEPS:
             late = chain[-1]
             cause = max(_causes(late, waits, evidence), key=lambda cause: cause.longer)
