@@ -2,7 +2,7 @@
 
 All ranks end a collective at nearly the same time. Where ends of many collectives agree after clocks were aligned, the clocks
 do. What remains is looked at in the order of time: ends of a host that are apart from those of the others for several
-collectives in a row are an error of its clock, a single one is a rank that ended late. What cannot be at all is told.
+collectives in a row are an error of its clock, a single one is a rank that ended late.
 """
 
 from __future__ import annotations

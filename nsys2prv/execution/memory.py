@@ -103,7 +103,10 @@ def in_megabytes(size: int) -> str:
 
 def left(cap: int | None, workers: int = 0) -> int:
     """Bytes that this process may still take, below a cap or of what is free, beside workers that keep what they took."""
-    return free() if cap is None else max(cap - _LOADED_BYTES - workers * bytes_of_process(cap, workers), 0)
+    if cap is None:
+        return free()
+    of_workers = workers * bytes_of_process(cap, workers) if workers else 0
+    return max(cap - _LOADED_BYTES - of_workers, 0)
 
 
 def free(root: Path = Path("/")) -> int:
