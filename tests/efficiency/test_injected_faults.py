@@ -55,7 +55,8 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
     found = findings(tmp_path, made)
 
     assert found[0]["kind"] == kind
-    assert found[0]["saved_ns"] == pytest.approx(made.length - without.length, rel=0.1)
+    is_bound = found[0]["saved_how"].startswith("at most")
+    assert (0.85 if is_bound else 0.9) < found[0]["saved_ns"] / (made.length - without.length) < (1.5 if is_bound else 1.1)
     assert ranks is None or found[0]["ranks"] == ranks
     # What follows from it is not counted as another cause.
     assert all(one["saved_ns"] < found[0]["saved_ns"] for one in found[1:] if one["consequence_of"] is None)
