@@ -35,7 +35,7 @@ CEILINGS = {
     "exports": (3_000, 12),
     "sources": (6_460, 40),
     "timeline": (2_770, 10),
-    "clocks": (2_450, 9),
+    "clocks": (2_460, 9),
     "run": (2_580, 9),
     "trace": (950, 6),
     "paraver": (3_765, 17),

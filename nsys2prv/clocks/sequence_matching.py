@@ -363,29 +363,37 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
     steps = 0
     forward = [slice(start, min(start + _WINDOW, len(first))) for start in range(seed, len(first), _WINDOW)]
     backward = [slice(max(stop - _WINDOW, 0), stop) for stop in range(seed, 0, -_WINDOW)]
+    at_seed: _Shift | None = None
     for windows in (forward, backward):
-        at, tolerance = shift, precision
+        shift = since = at_seed or shift
+        tolerance = precision
         for window in windows:
             part = first.at(window)
             centre, wide = float(part.time.mean()), float(part.time[-1] - part.time[0])
-            unknown = _FASTEST_DRIFT * max(abs(centre - at.at), wide / 2)
-            allowed = min(tolerance + unknown, max(20 * precision, tolerance))
-            matched, places = _in_window(part, second, at, allowed)
+            covered = max(abs(shift.at - since.at), wide, 1.0)
+            unknown = min(_FASTEST_DRIFT, 2 * tolerance / covered)
+            allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
+            matched, places = _in_window(part, second, shift, allowed)
             if len(matched) < _LEAST_SHARE * len(part):
-                stepped = _step(part, second, at.moved(centre), precision)
+                stepped = _step(part, second, shift.moved(centre), precision)
                 again = _in_window(part, second, stepped, precision) if stepped is not None else (matched, places)
                 matched, places = max((matched, places), again, key=lambda pair: len(pair[0]))
             if len(matched) < max(_LEAST_SHARE * len(part), 4):
                 continue
-            residual = second.time[places] - at.expected(part.time[matched])
+            residual = second.time[places] - shift.expected(part.time[matched])
             local = float(np.median(residual))
             deviation = np.abs(residual - local)
-            is_jump = bool(pairs) and abs(local) > allowed
-            steps += is_jump
-            # After a jump, what was known of the drift holds on.
-            gained = 0.0 if is_jump or centre == at.at else local / (centre - at.at)
-            drift = float(np.clip(at.drift + gained, -_FASTEST_DRIFT, _FASTEST_DRIFT))
-            at = replace(at.moved(centre, local), drift=drift)
+            shift = shift.moved(centre, local)
+            if at_seed is None:
+                at_seed = since = shift
+            elif abs(local) > allowed:
+                # A jump: what was known of the drift holds on.
+                steps += 1
+                since = shift
+            elif centre != since.at:
+                # The drift since the first window is known better the longer that is ago.
+                drift = (shift.by - since.by) / (centre - since.at)
+                shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
             tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
             pairs.append((matched + window.start, places, deviation))
     if not pairs:

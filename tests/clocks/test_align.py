@@ -48,7 +48,8 @@ def _cluster(**settings: object) -> Cluster:
     [
         ("auto", False, True),
         ("auto", True, False),
-        *(pytest.param(method, True, True, marks=pytest.mark.thorough) for method in ("nccl", "mpi")),
+        ("nccl", True, True),
+        ("mpi", True, True),
     ],
 )
 def test_clocks_that_are_seconds_apart_and_drift_are_aligned_to_microseconds(
