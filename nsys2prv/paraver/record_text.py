@@ -67,14 +67,15 @@ def cell(text: str, values: np.ndarray | None = None, present: np.ndarray | None
     if least < 0:
         # As unsigned numbers also the least of all numbers has a positive counterpart.
         magnitudes, negative = np.abs(values.astype(np.int64)).view(np.uint64), values < 0
-        return Cell(text.encode(), present, magnitudes, _digits(magnitudes) + negative, negative)
+        of_magnitudes = _digits(magnitudes, int(magnitudes.min()), int(magnitudes.max()))
+        return Cell(text.encode(), present, magnitudes, of_magnitudes + negative, negative)
     if len(str(least)) < len(str(most)):
-        return Cell(text.encode(), present, _narrow(values, most), _digits(values))
+        return Cell(text.encode(), present, _narrow(values, most), _digits(values, least, most))
     differing = next(digits for digits in _DIGITS_WRITTEN if least // 10**digits == most // 10**digits)
     same = least // 10**differing
     values = values - values.dtype.type(same * 10**differing) if same else values
     digits = min(differing, len(str(least)))
-    return Cell(f"{text}{same or ''}".encode(), present, _narrow(values, int(values.max())), digits)
+    return Cell(f"{text}{same or ''}".encode(), present, _narrow(values, most - same * 10**differing), digits)
 
 
 def _narrow(values: np.ndarray, most: int) -> np.ndarray:
@@ -82,11 +83,11 @@ def _narrow(values: np.ndarray, most: int) -> np.ndarray:
     return values.astype(np.uint32 if most <= _LARGEST_NARROW else np.uint64)
 
 
-def _digits(values: np.ndarray) -> np.ndarray:
-    """Number of digits of each number."""
-    fewest, most = len(str(values.min())), len(str(values.max()))
+def _digits(values: np.ndarray, least: int, most: int) -> np.ndarray:
+    """Number of digits of each number, from the least to the largest one."""
+    fewest = len(str(least))
     digits = np.full(len(values), fewest, np.int32)
-    for more in range(fewest, most):
+    for more in range(fewest, len(str(most))):
         digits += values >= 10**more
     return digits
 

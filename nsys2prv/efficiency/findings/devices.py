@@ -369,11 +369,13 @@ class _KernelRule(FindingRule):
         """Columns of `_kernels` of those that cost something, and `cost`, ns."""
         raise NotImplementedError
 
-    def losses(self, evidence: Evidence) -> Losses:
-        return Losses.of_events(evidence.run, self.kernels(evidence).with_columns(_COST))
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        by_kernel = _by_kernel(self.kernels(evidence), losses).sort("cost", *_KERNEL, descending=[True, False, False])
+    def judge(self, evidence: Evidence) -> Finding | None:
+        # Of all operations of the run: once for losses and text.
+        kernels = self.kernels(evidence)
+        losses = self.costly(Losses.of_events(evidence.run, kernels.with_columns(_COST)), evidence)
+        if not losses:
+            return None
+        by_kernel = _by_kernel(kernels, losses).sort("cost", *_KERNEL, descending=[True, False, False])
         first = by_kernel.row(0, named=True)
         return self.finding(
             losses,
