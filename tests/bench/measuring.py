@@ -25,18 +25,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a program took.
-
-    Attributes
-    ----------
-    seconds, cpu_seconds
-        Wall time, and time on processors.
-    megabytes
-        Highest resident memory of its largest process.
-    together_megabytes, open_files
-        Highest resident memory of all its processes together, where what they share counts once, and most files that its first
-        process had open; 0 where that was not watched.
-    """
+    """What one run of a program took."""
 
     seconds: float
     cpu_seconds: float
@@ -48,13 +37,7 @@ class Run:
 def measure(
     command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None, *, watch: bool = False
 ) -> Run:
-    """Run a program in a folder, where output.txt has what it says; `watch` looks again and again at its processes.
-
-    Raises
-    ------
-    Missing
-        When the program fails.
-    """
+    """Run a program in a folder, where output.txt has what it says; `watch` looks again and again at its processes."""
     kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_PROGRAMS}
     with Path(folder, "output.txt").open("w+b") as output:
         began = time.perf_counter()

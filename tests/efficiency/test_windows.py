@@ -23,10 +23,7 @@ KERNELS = ("forward", "loss", "backward", "step")
 
 
 def trained(folder: Path, ranks: int = 2) -> list[Path]:
-    """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
-
-    GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
-    """
+    """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, at last a call of 2 ms."""
     folder.mkdir(exist_ok=True)
     paths = []
     for rank in range(ranks):

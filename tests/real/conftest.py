@@ -24,17 +24,7 @@ _NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
 
 @dataclass(frozen=True, eq=False)
 class Translated:
-    """Some reports and the trace they gave.
-
-    Attributes
-    ----------
-    reports
-        What was translated.
-    databases
-        The same as SQLite files.
-    trace
-        The trace, open.
-    """
+    """Some reports and the trace they gave."""
 
     reports: tuple[Path, ...]
     databases: tuple[Path, ...]

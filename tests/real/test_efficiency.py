@@ -68,10 +68,7 @@ def test_times_of_devices_are_those_of_the_tables_when_nccl_kernels_are_useful(
 
 
 def assert_times_of_tables(translated: Translated, measured: EfficiencyResult, reading: str) -> None:
-    """Useful, communication and active time of each device, to the nanosecond, from SQL and a loop.
-
-    In these reports a device is used by one process, or there is one process: (process, device) is a physical GPU.
-    """
+    """Useful, communication and active time of each device, to the nanosecond, from SQL and a loop."""
     devices = measured.tables["devices"]
     wanted = []
     for database in translated.databases:

@@ -19,17 +19,7 @@ from nsys2prv.exports import describe, open_report
 
 @dataclass(frozen=True)
 class AlignmentError:
-    """The error of an alignment.
-
-    Attributes
-    ----------
-    axis
-        The alignment.
-    errors
-        (hosts, moments): how far each host is ahead of the mean of all, ns, at equal steps through the run.
-    reported
-        (hosts,): the error that the alignment reports for each host, 95th percentile, ns; NaN where it reports none.
-    """
+    """The error of an alignment."""
 
     axis: Axis
     errors: NDArray[np.float64]
@@ -48,21 +38,7 @@ class AlignmentError:
 def alignment_error(
     reports: Sequence[Path], cluster: Cluster, method: str, hosts: Sequence[int] | None = None, moments: int = 50
 ) -> AlignmentError:
-    """Align reports of a simulated run and compare with its true clocks.
-
-    Parameters
-    ----------
-    reports
-        Those that `write_reports` wrote, by rank.
-    cluster
-        The run.
-    method
-        An `AlignMethod`.
-    hosts
-        Nodes to compare; None: all.
-    moments
-        Number of times.
-    """
+    """Align reports of a simulated run and compare with its true clocks."""
     opened = [open_report(path) for path in reports]
     identities = [describe(report) for report in opened]
     spans = []

@@ -15,11 +15,7 @@ def stream(number: int, device: int = 0) -> str:
 
 
 class Program:
-    """What a process does, call by call: each call takes 2 ns, every 10 ns.
-
-    `with_records`: records of events are in the report (else only their calls); `with_numbers`: they have numbers;
-    `with_device_times`: they have the times at which the device reached them.
-    """
+    """What a process does, call by call: each call takes 2 ns, every 10 ns."""
 
     def __init__(
         self, *, pid: int = 1000, with_records: bool = True, with_numbers: bool = True, with_device_times: bool = True

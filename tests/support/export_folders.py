@@ -31,10 +31,7 @@ _NARROW = frozenset(
 
 
 def write_parquet_report(directory: str | Path, tables: Tables) -> None:
-    """Write one ``TABLE.parquet`` per table into a new folder, ids of threads and processes unsigned, as nsys does it.
-
-    nsys' own names of such folders end in ``_pqtdir``.
-    """
+    """Write one ``TABLE.parquet`` per table into a new folder, ids of threads and processes unsigned, as nsys does it."""
     _write_folder(Path(directory), tables, ".parquet")
 
 

@@ -13,17 +13,7 @@ from nsys2prv.execution.row_order import differ_from_before, one_key
 
 @dataclass(frozen=True)
 class PairedIntervals:
-    """What `pair_intervals` makes of starts and ends; all frames are in the order of the given one.
-
-    Attributes
-    ----------
-    closed
-        Intervals: the columns of their starts, `end` (time of the end) and `depth` (1: outermost).
-    open
-        Starts without an end, with the given columns.
-    orphans
-        Ends without a start, with the given columns.
-    """
+    """What `pair_intervals` makes of starts and ends; all frames are in the order of the given one."""
 
     closed: pl.DataFrame
     open: pl.DataFrame
@@ -31,11 +21,7 @@ class PairedIntervals:
 
 
 def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
-    """Pair each end with the innermost start that is open.
-
-    `edges` are starts and ends in the order of the trace: `time` (ns), `value` (0: an end), the columns of `key` that intervals
-    nest in (such as row and event type), and others.
-    """
+    """Pair each end with the innermost start that is open."""
     is_start = (edges["value"] != 0).to_numpy()
     if not len(is_start):
         return PairedIntervals(edges.with_columns(end="time", depth=pl.lit(1, pl.Int64)), edges, edges)

@@ -16,10 +16,7 @@ _AS_THEY_ARE = frozenset({"from_ns", "to_ns", "elapsed_ns"})
 
 
 def grown(tables: Mapping[str, pl.DataFrame], copies: int, node: str = "gpu") -> dict[str, pl.DataFrame]:
-    """The same run on `copies` times as many nodes: what is told of a node, device or process is told of each copy of it.
-
-    Names of nodes must be `gpu001`, ...; their copies are `gpu001-0`, `gpu001-1`, ... Times differ a little between copies.
-    """
+    """The same run on `copies` times as many nodes: what is told of a node, device or process is told of each copy of it."""
     larger = {name: _copied(table_registry.BY_NAME[name], table, copies, node) for name, table in tables.items()}
     larger["run"] = tables["run"].with_columns(pl.col("devices", "processes", "threads") * copies)
     return larger

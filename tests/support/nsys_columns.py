@@ -1,8 +1,4 @@
-"""Tables of nsys exports with their columns and types.
-
-Taken from exports of schema 2.9 to 3.25 and NVIDIA's "SQLite Schema Reference" (to 3.28). Rows of other tables have the columns
-that they are given.
-"""
+"""Tables of nsys exports with their columns and types."""
 
 from __future__ import annotations
 

@@ -69,10 +69,7 @@ class Paramedir:
     home: Path
 
     def load(self, prv: Path, views: Path) -> tuple[dict[str, Path], dict[str, str]]:
-        """What paramedir writes for every view of a folder, and what it says about some; by path without suffix.
-
-        A timeline gives a .csv, and a table a file without suffix: another kind means that something of the view was dropped.
-        """
+        """What paramedir writes for every view of a folder, and what it says about some; by path without suffix."""
         files = sorted(views.rglob("*.cfg"))
         names = {str(path): str(path.relative_to(views).with_suffix("")) for path in files}
         outputs = {names[str(path)]: self.home / f"view{at}" for at, path in enumerate(files)}

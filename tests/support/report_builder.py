@@ -60,36 +60,7 @@ Value = int | float | str | bytes | None
 
 
 class ReportBuilder:
-    """A report in the making. Times are ns from the start of the session; sizes are bytes.
-
-    Methods that add CUDA work give back its correlation id; `thread` and `process` give back nsys' global ids. Everywhere,
-    `pid` and `tid` are those of the operating system, and default to the main process and its main thread.
-
-    Parameters
-    ----------
-    host
-        Name of the machine.
-    pid
-        Main process; its main thread has the same number.
-    process_name
-        Name of the main process and of its main thread.
-    rank
-        Rank of the main process: written to the environment as Slurm does it, and to MPI_RANKS when `with_mpi`.
-    with_mpi
-        Whether MPI_RANKS and MPI_COMMUNICATORS tell the rank.
-    ranks
-        Number of ranks, for the environment and the communicator.
-    utc_ns
-        UTC at time 0 of the report, ns; None: the table is not there.
-    monotonic_ns
-        The host's monotonic clock at time 0, ns; None: the column is not there, as in schema 3.11.
-    environment
-        Further variables of the launched program.
-    schema
-        Version of the schema; None: no metadata at all, as in exports of 2020.
-    hardware
-        Hardware id in the global ids (0..255): from 128 on they are negative in SQLite.
-    """
+    """A report in the making. Times are ns from the start of the session; sizes are bytes."""
 
     def __init__(
         self,
@@ -247,18 +218,7 @@ class ReportBuilder:
         short_name: str | None = None,
         **columns: Value,
     ) -> int | None:
-        """Add a kernel; gives its correlation id, None when it has none.
-
-        Parameters
-        ----------
-        name
-            Demangled name; the short one is what stands before ``<`` or ``(``, unless given.
-        launch
-            Start and end of a call of cudaLaunchKernel to add on the main thread.
-        columns
-            `stream` (7), `device` (0), `context` (1) and `pid`, as of all that runs on a stream; and any other column of the
-            table, such as ``gridX=4``.
-        """
+        """Add a kernel; gives its correlation id, None when it has none."""
         fixed = {
             "demangledName": self.string(name), "shortName": self.string(short_name or kernel_short_name(name)),
             "mangledName": self.string(name), "launchType": 1, "cacheConfig": 1, "registersPerThread": 32,
@@ -379,14 +339,7 @@ class ReportBuilder:
     # -- NVTX ---------------------------------------------------------------------------------------------------------
 
     def nvtx_range(self, text: str, start: int, end: int | None, **options: Any) -> ReportBuilder:
-        """Add a push/pop range; `end` None: never closed.
-
-        Parameters
-        ----------
-        options
-            `domain` (by default ""); `tid`, `pid`; `registered`: whether the text is in StringIds; `payload`: becomes JSON; and
-            any column of the table, such as ``int64Value=3``, ``category=1`` or ``binaryData=blob``.
-        """
+        """Add a push/pop range; `end` None: never closed."""
         return self._nvtx(NVTX_PUSHPOP, text, start, end, **options)
 
     def nvtx_start_end(
@@ -418,19 +371,7 @@ class ReportBuilder:
         kind: int = 1,
         **columns: Sequence[int],
     ) -> ReportBuilder:
-        """Add a schema of binary payloads of `size` bytes.
-
-        Parameters
-        ----------
-        schema
-            Its id.
-        fields
-            Name, type (a code of NVTX or the id of another schema), and place in bytes.
-        kind
-            1 for a plain one.
-        columns
-            Further columns of the fields, a value each: `flags`, `arrayOrUnionDetail`.
-        """
+        """Add a schema of binary payloads of `size` bytes."""
         number = self.nvtx_domain(domain, pid=pid)
         told = {"type": kind, "numEntries": len(fields), "payloadSize": size or None}
         self.row("NVTX_PAYLOAD_SCHEMAS", domainId=number, schemaId=schema, **told)
@@ -487,17 +428,7 @@ class ReportBuilder:
         group: tuple[int, int] | None = None,
         time: int = 0,
     ) -> ReportBuilder:
-        """Add a communicator, by default MPI_COMM_WORLD.
-
-        Parameters
-        ----------
-        size
-            Its ranks; None: as of a Cartesian communicator, neither its size nor the rank in it is told.
-        local_rank
-            Rank in it, by default `rank`.
-        group
-            Of one made by a split: the global rank of its root, and its number there.
-        """
+        """Add a communicator, by default MPI_COMM_WORLD."""
         local = None if size is None else rank if local_rank is None else local_rank
         root, number = group or (None, None)
         return self.row(

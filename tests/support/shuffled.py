@@ -16,17 +16,7 @@ import pyarrow.parquet
 
 
 def shuffled(report: Path, folder: Path, seed: int) -> Path:
-    """A copy of an export in a folder, under its own name, with the rows of every table in a random order.
-
-    Parameters
-    ----------
-    report
-        An SQLite file or a folder of Parquet files.
-    folder
-        Where to write it; other than that of the report.
-    seed
-        Of the random order.
-    """
+    """A copy of an export in a folder, under its own name, with the rows of every table in a random order."""
     copy = folder / report.name
     (_shuffle_parquet if report.is_dir() else _shuffle_sqlite)(report, copy, random.Random(seed))
     return copy

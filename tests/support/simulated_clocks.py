@@ -1,9 +1,4 @@
-"""Simulated clusters whose true clocks are known: what aligns clocks is simulated, and written as one report per rank.
-
-A rank computes, arrives at a collective and waits there for the last rank. Ends differ between ranks by what real runs show:
-position in a ring or tree, late progress, time stamps of the GPU. Messages go between neighbouring nodes. Then each report has
-the times of its own clock, from the start of its own session.
-"""
+"""Simulated clusters whose true clocks are known: what aligns clocks is simulated, and written as one report per rank."""
 
 from __future__ import annotations
 
@@ -37,69 +32,7 @@ _MPI = ("MPI_Allreduce", "MPI_Barrier", "MPI_Alltoall")
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterKind:
-    """What runs of a kind have in common. Times are ns; numbers drawn for a run are uniform up to the one given.
-
-    Attributes
-    ----------
-    text
-        What is special, for the table of results.
-    nodes, ranks_per_node
-        Size.
-    iterations, iteration, jitter
-        Number of iterations, their length, and the part of it by which the length varies between iterations.
-    imbalance
-        Mean by which ranks arrive late at a collective; half of the runs also have a rank that is always the last.
-    nccl, mpi
-        Collectives of each iteration.
-    algorithm
-        Of NCCL: "ring", or "tree", where ends differ between nodes by 0.1 to 10 ms.
-    transfer
-        Least and most duration of a collective after the last rank arrived.
-    mpi_messages
-        Whether ranks exchange messages with the same rank of both neighbouring nodes in each iteration.
-    latency
-        Shortest time of messages to the next node and to the one before.
-    net_messages
-        Messages of NCCL in each collective and direction, as an instrumented NCCL marks them.
-    with_kernels
-        Whether NCCL's kernels were recorded.
-    utc_apart
-        UTC of hosts is wrong by up to this, in either direction.
-    drift_ppm
-        Clocks are too fast or too slow by up to this.
-    monotonic
-        Whether reports have the monotonic clock of the host.
-    sessions_apart
-        Sessions start within this time.
-    utc_read
-        UTC at the start of a session was read up to this too late.
-    jump
-        Least and most size of a jump of the clock of one host, in either direction.
-    jump_place, jump_lasts
-        Where in the run that is: earliest and latest part of it; and for how long it is slewed, 0 where it jumps at once.
-    collectives_until
-        Part of the run after which there are no more collectives and messages.
-    lost, lost_on
-        Share of the collectives that are missing in reports, and share of the ranks on which they are.
-    late_host
-        Whether the last host was recorded only from the middle of the run on.
-    late_starts
-        Reports begin up to this many iterations late.
-    lonely_host
-        Whether the last host takes part in nothing.
-    own_communicator
-        Whether the ranks of the last host have collectives among themselves only.
-    sparse_host
-        Whether the last host has only every third collective.
-    missing
-        Share of the ranks that have no report.
-    shifted
-        "all" or "some" of the reports are exported with times in UTC.
-    width
-        Half width of the interval of two hosts that the data allow by far; None: they allow none.
-    unknowable
-        Share of the pairs of hosts that nothing connects.
-    """
+    """What runs of a kind have in common. Times are ns; numbers drawn for a run are uniform up to the one given."""
 
     text: str
     nodes: int = 4
@@ -236,10 +169,7 @@ KINDS: Mapping[str, ClusterKind] = {
 
 @dataclass(frozen=True)
 class TrueClock:
-    """The clock of a host: how far it is ahead of UTC at true time 0 and the difference of its rate, and what disturbs it, ns.
-
-    It wanders by a sine, as the temperature does it with quartz, and may jump once, or be slewed for a time.
-    """
+    """The clock of a host: how far it is ahead of UTC at true time 0, the difference of its rate, what disturbs it (ns)."""
 
     offset: int
     drift: float
@@ -258,23 +188,7 @@ class TrueClock:
 
 @dataclass(frozen=True)
 class SimulatedReport:
-    """A report, and what is true of it.
-
-    Attributes
-    ----------
-    rank, node
-        Whose it is.
-    clock
-        The clock of its host.
-    session
-        True time of the start of its session, ns.
-    span
-        First and last time of its events in time of the session, ns.
-    recorded
-        The same in true time.
-    tables
-        What is in it.
-    """
+    """A report, and what is true of it."""
 
     rank: int
     node: int

@@ -27,17 +27,7 @@ _MORE_UNKNOWN = 0.02
 
 @dataclass(frozen=True)
 class PairsOfReports:
-    """Each two reports of simulated runs, at equal steps of time from the first event of the run to the last.
-
-    Attributes
-    ----------
-    same_host
-        (pairs,): whether both are of one host.
-    errors
-        (pairs, moments): how far apart the same true moment is placed in both, ns; NaN where one of them records nothing.
-    margins
-        (pairs, moments): how far apart it may be, as it is told (`clock_margin`), ns; infinite: not known.
-    """
+    """Each two reports of simulated runs, at equal steps of time from the first event of the run to the last."""
 
     same_host: NDArray[np.bool_]
     errors: NDArray[np.float64]
@@ -98,25 +88,7 @@ def compare_with_truth(reports: Sequence[SimulatedReport], axis: Axis) -> PairsO
 
 @dataclass(frozen=True)
 class KindResult:
-    """What comes out for a kind of cluster: of pairs of reports of different hosts, unless said otherwise.
-
-    Attributes
-    ----------
-    kind
-        Its name.
-    runs
-        Number of runs.
-    inside
-        Share of the pairs whose true offset is inside the told interval, of those that are said to be known; None without such.
-    inside_host
-        The same of pairs of one host.
-    not_known
-        Share of the pairs whose offset is said not to be known.
-    margin_median, margin_largest
-        Half width of the interval of those that are known, ns.
-    error_median, error_99, error_largest
-        True error of those that are known, ns; 99: percentile.
-    """
+    """What comes out for a kind of cluster: of pairs of reports of different hosts, unless said otherwise."""
 
     kind: str
     runs: int

@@ -17,20 +17,7 @@ _ROW = ("task", "thread")
 
 @dataclass(frozen=True)
 class TraceContents:
-    """Contents of a trace, each sorted by all of its columns. Rows are named; times are ns.
-
-    Attributes
-    ----------
-    intervals
-        row, number (event type), type (label), name (label of the value, or the number), begin, end, attributes (a text),
-        depth (1: outermost).
-    points
-        Marks and samples: row, number, type, name, begin, end (the same), attributes (""), depth (1).
-    states
-        row, state, begin, end.
-    messages
-        row, to_row, send, wait, receive, size, tag.
-    """
+    """Contents of a trace, each sorted by all of its columns. Rows are named; times are ns."""
 
     intervals: pl.DataFrame
     points: pl.DataFrame

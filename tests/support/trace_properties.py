@@ -106,11 +106,7 @@ def assert_same_bytes(whole: Summary, reports: Reports, folder: Path, options: T
 def assert_parts_add_up(
     whole: Summary, reports: Reports, cuts: Sequence[int], folder: Path, options: TranslateOptions, *, nested: bool = True
 ) -> int:
-    """Parts of a run cut at some times have what the whole has there, and add up to it; the result is how many there were.
-
-    Intervals of one type that overlap on a row are taken for `nested`: otherwise a trace does not say which end belongs to
-    which start, and only their times are compared.
-    """
+    """Parts of a run cut at some times have what the whole has there, and add up to it; the result is how many there were."""
     of_whole = contents(open_whole(whole.prv))
     end = open_whole(whole.prv).header.end
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < end}), end]

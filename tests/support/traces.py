@@ -17,22 +17,7 @@ from support.whole_trace import WholeTrace, open_whole
 def translate_reports(
     folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out", form: str = ".sqlite"
 ) -> Summary:
-    """Write reports and translate them together.
-
-    Parameters
-    ----------
-    folder
-        Reports and trace are written into it.
-    builders
-        One for each report, written as `{name}0`, `{name}1`, ... in the given form.
-    name
-        Name of the trace.
-
-    Returns
-    -------
-    Summary
-        Of a trace without violations and views.
-    """
+    """Write reports and translate them together."""
     reports = [builder.write(folder / f"{name}{index}{form}") for index, builder in enumerate(builders)]
     return checked(translate(reports, folder / name, replace(options or TranslateOptions(), no_views=True)))
 

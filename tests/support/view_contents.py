@@ -20,10 +20,7 @@ def content(
     tasks: list[tuple[int, list[str]]],
     rows: Mapping[int, RowRanges] | None = None,
 ) -> TraceContent:
-    """Content of a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows.
-
-    `rows` has the rows of each type that occurs; None: all types occur, and may be on any row.
-    """
+    """Content of a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows."""
     header_tasks, first = [], 0
     for node, names in tasks:
         header_tasks.append(HeaderTask(len(names), node, first))

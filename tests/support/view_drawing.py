@@ -1,8 +1,4 @@
-"""Pictures (SVG) of views of a trace: timelines in the colours of the .pcf, tables as heat maps.
-
-`view_semantics` computes the values; they are drawn as in Paraver: a value has the colour of its number in the .pcf, and where
-several values fall into one pixel the draw mode of the window decides. Pictures follow the light or dark scheme of the reader.
-"""
+"""Pictures (SVG) of views of a trace: timelines in the colours of the .pcf, tables as heat maps."""
 
 from __future__ import annotations
 
@@ -47,44 +43,14 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Legend:
-    """Properties of values that are not in a view.
-
-    Attributes
-    ----------
-    unit
-        Unit of numbers: "ns" gives "1.5 ms", any other follows the number.
-    names
-        Names of values that have no label in the trace.
-    """
+    """Properties of values that are not in a view."""
 
     unit: str = ""
     names: Mapping[int, str] = field(default_factory=dict)
 
 
 def draw(trace: WholeTrace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Legend | None = None) -> str:
-    """A picture of a view.
-
-    Parameters
-    ----------
-    trace
-        An open trace.
-    cfg
-        The view, as rendered for it.
-    time
-        Of a timeline: start and end of the time shown, ns; None: all of it.
-    legend
-        Unit and names of values.
-
-    Returns
-    -------
-    str
-        An SVG document. The same trace and view give the same text.
-
-    Raises
-    ------
-    NotDrawn
-        The view uses a function of Paraver that is not supported here.
-    """
+    """A picture of a view."""
     semantics, legend = Semantics(trace, cfg), legend or Legend()
     if cfg.kind == "timeline":
         return _Timeline(trace, cfg, semantics, time or (0, trace.header.end), legend).svg()

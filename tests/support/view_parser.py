@@ -1,8 +1,4 @@
-"""A strict parser of Paraver's view files (.cfg).
-
-Paraver's loader ignores lines that it does not know, and shows a timeline for a table that has a wrong line. Here each of these
-is an error, so tests find a wrong template without Paraver.
-"""
+"""A strict parser of Paraver's view files (.cfg)."""
 
 from __future__ import annotations
 
@@ -78,23 +74,7 @@ class MalformedCfg(ValueError):
 
 @dataclass
 class Window:
-    """A window of a view.
-
-    Attributes
-    ----------
-    name, is_derived, level
-        Its title; whether it combines two others; its object level.
-    functions
-        The function of each level, of each compose level, and of each filter.
-    operation, parents
-        Of a derived window: its operation, and the two windows (1, 2, ...) that it combines.
-    filters
-        What each filter lets through: numbers or labels.
-    rows
-        For each level, and the task of a list of threads: whether each object is shown. Objects that are not named are.
-    values
-        Everything else, by key.
-    """
+    """A window of a view."""
 
     name: str
     is_derived: bool = False
@@ -124,31 +104,12 @@ class Cfg:
 
 
 def parse_cfg(text: str, name: str) -> Cfg:
-    """Read a view strictly.
-
-    Parameters
-    ----------
-    text
-        The file.
-    name
-        What to call it in errors.
-
-    Raises
-    ------
-    MalformedCfg
-        Paraver's loader would refuse or ignore something in it.
-    """
+    """Read a view strictly."""
     return _Parser(text, name).parse()
 
 
 def parse_views(folder: Path) -> dict[str, Cfg]:
-    """All views below a folder, read strictly, by their path inside it.
-
-    Raises
-    ------
-    MalformedCfg
-        As `parse_cfg`, of the first view that is wrong.
-    """
+    """All views below a folder, read strictly, by their path inside it."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.cfg"))
     return {name: parse_cfg((folder / name).read_text(encoding="utf-8"), name) for name in names}
 

@@ -1,7 +1,4 @@
-"""The values of a view for a trace, as Paraver computes them: windows as steps over time, and tables over windows.
-
-Functions that the views of `cfgs/` do not use are refused.
-"""
+"""The values of a view for a trace, as Paraver computes them: windows as steps over time, and tables over windows."""
 
 from __future__ import annotations
 
@@ -28,21 +25,7 @@ class NotDrawn(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a view.
-
-    Attributes
-    ----------
-    rows
-        Indices of the objects, of level `level`.
-    level
-        Their level: thread, task or appl.
-    columns
-        Values of the control window.
-    cells
-        A row per object and a column per value; nan where a cell is empty.
-    statistic
-        Paraver's name of the statistic in the cells.
-    """
+    """A table of a view."""
 
     rows: tuple[int, ...]
     level: str
@@ -58,15 +41,7 @@ class Table:
 
 
 class Semantics:
-    """Windows and tables of one view over one trace.
-
-    Parameters
-    ----------
-    trace
-        An open trace; the events that the view needs are held in memory.
-    cfg
-        The view.
-    """
+    """Windows and tables of one view over one trace."""
 
     def __init__(self, trace: WholeTrace, cfg: Cfg) -> None:
         self._trace = trace
@@ -81,13 +56,7 @@ class Semantics:
         return level
 
     def steps(self, number: int) -> pl.DataFrame:
-        """Steps of window `number` (1, 2, ...), with the columns of STEP_SCHEMA.
-
-        Raises
-        ------
-        NotDrawn
-            The window has a function that is not supported here.
-        """
+        """Steps of window `number` (1, 2, ...), with the columns of STEP_SCHEMA."""
         if number not in self._steps:
             window = self._cfg.windows[number - 1]
             found = self._derived(window) if window.is_derived else self._single(window)
@@ -101,13 +70,7 @@ class Semantics:
         return tuple(self.steps(number)["row"].unique().sort())
 
     def table(self) -> Table:
-        """The table of the view, where its columns are whole values of the control window.
-
-        Raises
-        ------
-        NotDrawn
-            Its columns are ranges, it has planes, or its statistic is not supported here.
-        """
+        """The table of the view, where its columns are whole values of the control window."""
         keys = self._cfg.histogram
         if self._cfg.kind != "table" or keys["Analyzer2D.UseFixedDelta:"] != "True" or float(keys["Analyzer2D.Delta:"]) != 1:
             raise NotDrawn("tables with planes, or with columns that are ranges")

@@ -59,23 +59,7 @@ class WholeTrace(Trace):
         return pl.concat([block.messages for block in self._read_blocks])
 
     def intervals(self, types: Iterable[int] | None = None) -> pl.DataFrame:
-        """Intervals of some event types: each start (a value) with its end (0), the innermost open one first.
-
-        Parameters
-        ----------
-        types
-            Event types; None for all that nsys2prv writes as intervals.
-
-        Returns
-        -------
-        pl.DataFrame
-            task, thread, type, begin, end (ns), value, depth (1: outermost); in the order of their starts in the file.
-
-        Raises
-        ------
-        TraceError
-            A start without end or an end without start.
-        """
+        """Intervals of some event types: each start (a value) with its end (0), the innermost open one first."""
         edges = self.events(types)
         if types is None:
             edges = edges.filter(pl.col("type").is_in([number for number in edges["type"].unique() if is_interval(number)]))

@@ -1,7 +1,4 @@
-"""All campaigns of random damage: each makes one input in an empty folder, and a driver runs and judges its command.
-
-A new campaign is a function, and its line in CAMPAIGNS.
-"""
+"""All campaigns of random damage: each makes one input in an empty folder, and a driver runs and judges its command."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs commands of nsys2prv, each in a process of its own that is forked off one that has imported everything.
-
-Importing takes longer than most inputs do; a fork has it done. The process that forks never uses polars, which starts no
-thread before its first query.
-"""
+"""Runs commands of nsys2prv, each in a process of its own that is forked off one that has imported everything."""
 
 from __future__ import annotations
 
@@ -39,21 +35,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 
 @dataclass(frozen=True)
 class Run:
-    """How a command ended.
-
-    Attributes
-    ----------
-    code
-        Exit code, negative for a signal.
-    stdout, stderr
-        What was printed; bytes that are not UTF-8 as lone surrogates.
-    peak_bytes
-        Most memory that was resident at once, as far as it was seen.
-    timed_out
-        Whether it was killed because it took too long.
-    survivors
-        Processes that it had started and that still ran some seconds after its end.
-    """
+    """How a command ended."""
 
     arguments: tuple[str, ...]
     code: int
@@ -114,23 +96,7 @@ def run_command(
     streams: Mapping[int, str] | None = None,
     without_rights: bool = False,
 ) -> Run:
-    """Run `nsys2prv ARGUMENTS` in a folder to its end.
-
-    Parameters
-    ----------
-    environment
-        Variables besides those that are set here; None: not set.
-    seconds
-        After so much processor time, or some times as long, it is killed, with all that it started.
-    limits
-        Limits of the system by their names in `resource`, as {"RLIMIT_FSIZE": 4096}.
-    kills
-        Signals that it gets.
-    streams
-        For the number of a standard stream, the file that it is instead, as /dev/full; "": closed.
-    without_rights
-        Permissions count, also when this is root.
-    """
+    """Run `nsys2prv ARGUMENTS` in a folder to its end."""
     told = tuple(os.fsdecode(argument) for argument in arguments)
     with tempfile.TemporaryDirectory() as prints:
         surroundings = _Surroundings(

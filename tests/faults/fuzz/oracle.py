@@ -87,21 +87,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A command on an input that was made.
-
-    Attributes
-    ----------
-    arguments
-        What it is told.
-    names
-        Part of the name of the damaged file, which the sentence of a failure must hold.
-    outputs
-        How names of files begin that may be new or other ones after success.
-    circumstances
-        Further arguments of `run_command`.
-    judge
-        What is wrong after the run, or None, in place of the usual rules.
-    """
+    """A command on an input that was made."""
 
     arguments: tuple[str, ...]
     names: str = ""

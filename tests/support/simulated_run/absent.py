@@ -1,8 +1,4 @@
-"""The truth about compute-absent time: of each device, what every ns without a compute kernel was spent for.
-
-This follows single operations in Python, from what the engine knows: nothing is guessed. The parts have the names of
-`nsys2prv.efficiency.meters.absent_tables`.
-"""
+"""The truth about compute-absent time: of each device, what every ns without a compute kernel was spent for."""
 
 from __future__ import annotations
 

@@ -11,19 +11,7 @@ HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 @dataclass(frozen=True)
 class Communicator:
-    """Ranks that communicate.
-
-    Attributes
-    ----------
-    identifier
-        The same in all ranks.
-    ranks
-        Ranks of the program, in the order of their numbers in the communicator.
-    bandwidth
-        Bytes per ns that a collective moves.
-    latency
-        Of a collective, ns.
-    """
+    """Ranks that communicate."""
 
     identifier: int
     ranks: tuple[int, ...]
@@ -40,11 +28,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel: its name, its length on the device, its grid.
-
-    `call_ns` is what the call takes beside its usual time, as when a module is loaded first. `migrations` pages of unified
-    memory are moved to the device while it runs, each in `migration_ns` by which it is longer.
-    """
+    """A kernel: its name, its length on the device, its grid."""
 
     name: str
     ns: int
@@ -136,10 +120,7 @@ class Free:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of NCCL, or a send and its receive in a communicator of two.
-
-    `operation` is AllReduce, AllGather, ReduceScatter, Broadcast, Send or Recv.
-    """
+    """A collective of NCCL, or a send and its receive in a communicator of two."""
 
     communicator: Communicator
     operation: str

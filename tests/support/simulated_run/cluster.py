@@ -23,63 +23,7 @@ ASYNCHRONOUS, SYNCHRONOUS = "asynchronous", "synchronous"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A run. All that makes it slow is absent unless it is given; times are ns.
-
-    Attributes
-    ----------
-    pattern
-        One of PATTERNS.
-    nodes, gpus
-        Nodes, and GPUs of each: one rank per GPU.
-    iterations, layers, buckets, batches
-        Iterations; layers of the model; collectives for the gradients; micro-batches of a pipeline.
-    seed
-        The same seed draws the same durations, whatever else is changed.
-    jitter
-        Relative spread of durations of kernels and of the host.
-    machine
-        Costs of calls, streams and the network.
-    loading
-        Time to load a batch.
-    host
-        Time of the host before each launch.
-    kernel_factor
-        All kernels take so many times as long.
-    late_rank, rotating
-        A rank, and what its host computes at the start of each iteration before it launches; rotating: it is another rank in
-        each iteration.
-    slow_kernel
-        Key of a kernel (`kernels.KERNELS`), and its factor on all ranks.
-    slow_gpu
-        A rank, and the factor of its kernels and copies.
-    slow_loading
-        Ranks (none: all), and what loading takes longer in each iteration; in the first three of four iterations.
-    unequal
-        Key of a kernel, its factor, and the ranks where it has it.
-    results
-        The result of each layer is copied to the host, ASYNCHRONOUS or SYNCHRONOUS, and the host computes for 80 us.
-    pageable_copies
-        Batches are copied from pageable memory; in the first three of four iterations.
-    allocations
-        Of each layer: what cudaMalloc before it and cudaFree after it take.
-    lazy_loading
-        What the first launch of each kernel takes longer.
-    migrations
-        Pages that migrate before each large kernel, and the time of each.
-    small_graphs
-        The optimizer is so many graphs; 1: one, of the same time.
-    launches_ahead
-        So many more small kernels are launched in each iteration in one go, and then the host computes for 20 ms: with 1,024
-        and more the queue of the stream is full.
-    late_for_reduction
-        A rank, and what its host computes before it calls MPI_Allreduce.
-    start_up
-        What the hosts compute before the first iteration.
-    clock_offsets, clock_drifts
-        Of the clock of each node, ns and ppm.
-    event_ids
-        Whether the reports have `eventSyncId`, as in new schemas.
-    """
+    """A run. All that makes it slow is absent unless it is given; times are ns."""
 
     pattern: str = DATA
     nodes: int = 1

@@ -1,9 +1,4 @@
-"""Programs of ranks are executed in virtual time.
-
-Host threads take their actions in the order of time. Work on a stream starts when its launch has reached the device, the work
-before it on the stream has ended, and the events that the stream waits for have happened. A collective ends when its last
-member has arrived and its data have moved. Times that depend on others are known later (`later.Later`).
-"""
+"""Programs of ranks are executed in virtual time."""
 
 from __future__ import annotations
 
@@ -89,17 +84,7 @@ class Recorded:
 
 
 class Engine:
-    """Executes programs.
-
-    Parameters
-    ----------
-    programs
-        Actions of the threads of each rank.
-    machine
-        Costs.
-    seed
-        Of what varies from one collective to the next.
-    """
+    """Executes programs."""
 
     def __init__(self, programs: Programs, machine: Machine, seed: int) -> None:
         self.machine, self.seed = machine, seed
@@ -143,13 +128,7 @@ class Engine:
         }
 
     def run(self) -> Recorded:
-        """Execute all programs to their ends.
-
-        Raises
-        ------
-        RuntimeError
-            When they wait for each other.
-        """
+        """Execute all programs to their ends."""
         for thread in self._threads:
             self._proceed(thread, Later(0))
         while self._due:
@@ -181,10 +160,7 @@ class Engine:
         return call
 
     def _enqueue(self, operation: Operation, least: int, delay: int) -> None:
-        """Put work on its stream.
-
-        After `delay` its call takes `least` ns, and longer where the queue of the stream is full.
-        """
+        """Put work on its stream."""
         machine, call = self.machine, operation.call
         stream = self._streams[operation.rank, operation.stream]
         full = machine.queue is not None and len(stream.operations) >= machine.queue

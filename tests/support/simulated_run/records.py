@@ -33,19 +33,7 @@ class HostCall:
 
 @dataclass(eq=False)
 class Operation:
-    """Work on a stream.
-
-    Attributes
-    ----------
-    allowed
-        When its launch lets it start.
-    before
-        All operations that had to end first: the one before it on its stream, and those of events.
-    cause, awaited
-        LAUNCHED, STREAM or EVENT, and the operation that it started after; None: it started as soon as launched.
-    meeting
-        The collective that it belongs to.
-    """
+    """Work on a stream."""
 
     rank: int
     stream: int
