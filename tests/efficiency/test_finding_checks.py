@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed, with_top
 from nsys2prv.efficiency.measure import measure
 
 US, MS = 1_000, 1_000_000
@@ -237,3 +240,160 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
     assert found["saved_ns"] == pytest.approx(39 * 500 * US, rel=0.05)
     assert found["cost_ns"] == 3 * 40 * 500 * US
     assert "gaps" in str(found["seen"])
+
+
+# -- findings of collectives that are exposed and not blocking, and of those that are hidden and blocking ----
+
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+STEPS = 20
+
+
+def findings(report: ReportBuilder, folder: Path) -> dict[str, dict[str, Any]]:
+    """Rows of the table by kind."""
+    result = measure([report.write(folder / "report.sqlite")], EfficiencyOptions(progress=False))
+    return {row["kind"]: row for row in result.tables["findings"].iter_rows(named=True)}
+
+
+def exposed_in_steps(launched_at: int, steps: int = STEPS) -> ReportBuilder:
+    """Steps of 2 ms: a kernel of 1 ms, a collective of 0.5 ms that nothing waits for, and the next kernel, launched at
+    `launched_at` ns of the step before its own."""
+    report = ReportBuilder(ranks=1).gpu(0)
+    for index in range(steps):
+        begin = 2 * MS * index + MS
+        report.kernel("k(int)", begin, begin + MS, launch=(begin - 2 * MS + launched_at, begin - 2 * MS + launched_at + 5 * US))
+        report.kernel(ALL_REDUCE, begin + MS, begin + 1500 * US, stream=20, launch=(begin + 100 * US, begin + 105 * US))
+    return report
+
+
+def test_the_next_kernel_is_not_launched_while_a_collective_is_exposed(tmp_path: Path) -> None:
+    found = findings(exposed_in_steps(launched_at=1990 * US), tmp_path)["starved-beside-communication"]
+
+    # Not of the last step, after which there is no kernel.
+    assert found["cost_ns"] == (STEPS - 1) * 500 * US
+    assert found["saved_ns"] == found["cost_ns"]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        # The next kernel was launched before: the device has something to do, and does not do it.
+        pytest.param(exposed_in_steps(launched_at=800 * US), id="launched"),
+        pytest.param(exposed_in_steps(launched_at=1990 * US, steps=8), id="few"),
+    ],
+)
+def test_launched_kernels_and_few_collectives_are_not_starved(report: ReportBuilder, tmp_path: Path) -> None:
+    assert "starved-beside-communication" not in findings(report, tmp_path)
+
+
+def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
+    """Steps of 1.5 ms, all launched before the first: a collective of 1 ms beside a kernel of `hides` ns on another stream,
+    then a kernel of 0.5 ms that waits for the collective by an event, as the next collective waits for it."""
+    report = ReportBuilder(ranks=1).gpu(0)
+    calls = iter(range(0, MS, 2 * US))
+
+    def launch() -> tuple[int, int]:
+        begin = next(calls)
+        return begin, begin + US
+
+    def wait(stream: int, event: int, of: int, sync: int) -> None:
+        report.event_record(event, correlation=report.api_call("cudaEventRecord_v3020", *launch()), stream=of, sync=sync)
+        times = launch()
+        call = report.api_call("cudaStreamWaitEvent_v3020", *times)
+        report.synchronization(*times, kind=2, correlation=call, stream=stream, event=event, sync=sync)
+
+    for index in range(STEPS):
+        begin = MS + index * 1500 * US
+        report.kernel(ALL_REDUCE, begin, begin + MS, stream=20, launch=launch())
+        report.kernel("beside(int)", begin, begin + hides, stream=9, launch=launch())
+        if waits:
+            wait(7, 3, 20, 2 * index + 1)
+        report.kernel("last(int)", begin + MS, begin + 1500 * US, launch=launch())
+        wait(20, 4, 7, 2 * index + 2)
+    return report
+
+
+def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None:
+    found = findings(hidden_in_steps(MS), tmp_path)["hidden-communication"]
+
+    assert found["cost_ns"] == STEPS * MS
+    # Without the collectives the kernels beside them are in the way of each other: 1 ms in each step, not 1.5.
+    assert found["saved_ns"] == pytest.approx(STEPS * 500 * US, rel=0.05)
+    assert found["saved_how"].startswith("at most")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(hidden_in_steps(MS, waits=False), id="nothing waits"),
+        pytest.param(hidden_in_steps(20 * US), id="exposed"),
+    ],
+)
+def test_collectives_that_nothing_waits_for_or_hides_are_not_hidden_and_blocking(report: ReportBuilder, tmp_path: Path) -> None:
+    assert "hidden-communication" not in findings(report, tmp_path)
+
+
+# -- occurrences summed by device and part of the run, and what a finding says of them: numbers on small frames ----
+
+
+LENGTH = 1000
+"""Of a run whose 100 parts are 10 ns long."""
+
+
+def occurrences(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
+    """From device, begin, end and cost."""
+    return pl.DataFrame(rows, ["device", "begin", "end", "cost"], orient="row").with_columns(count=pl.lit(1))
+
+
+def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_there() -> None:
+    pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), ("count",), LENGTH).sort("begin", "part")
+
+    # 5, 10 and 10 of 25 ns; what is lost by rounding is in the first part.
+    assert pieces.select("part", "count", "cost", "top_cost").rows() == [
+        (0, 1, 4, 4), (2, 1, 4, 20), (3, 0, 8, 20), (4, 0, 8, 20)
+    ]  # fmt: skip
+
+
+def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first() -> None:
+    rows = occurrences((0, 30, 40, 7), (0, 10, 20, 7), (1, 50, 60, 1), (0, 70, 90, 3)).with_columns(row=pl.col("begin") // 10)
+    frame = with_top(rows)
+    expected = pl.DataFrame(
+        {
+            "device": [0, 1], "count": [3, 1], "cost": [17, 1], "begin": [10, 50], "end": [90, 60],
+            "top_cost": [7, 1], "top_begin": [10, 50], "top_end": [20, 60], "top_row": [1, 5], "top_thread": [-1, -1],
+        }
+    )  # fmt: skip
+    together = summed([frame], ("device",), ("count", "cost"))
+    # Sums of blocks can be summed again.
+    blocks = [summed([block], ("device",), ("count", "cost")) for block in (frame[:1], frame[1:])]
+
+    assert_frame_equal(together, expected)
+    assert_frame_equal(summed(blocks, ("device",), ("count", "cost")), expected)
+    assert summed([], ("device",), ("count", "cost")).schema == expected.schema
+
+
+def loss(device: int, costs: dict[int, int]) -> Loss:
+    return Loss(device, len(costs), sum(costs.values()), 0, LENGTH, (0, 10), costs=costs)
+
+
+def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
+    losses = Losses([loss(0, {1: 5, 2: 1}), loss(1, {1: 3, 2: 4})])
+    finding = Finding("", losses)
+
+    assert (losses.cost, finding.saved, str(losses)) == (13, 9, "on 2 GPUs")
+    assert Finding("", losses, wall=2).saved == 2
+    # Where parts are not known, the device counts that loses most.
+    assert Finding("", Losses([*losses, loss(2, {})])).saved == 7
+    # Of devices of the same cost the first one is shown.
+    assert Losses([loss(1, {1: 2}), loss(0, {1: 2})]).worst.index == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (Number("", 1200), "1,200"), (Number("", 1_500_000, "ns"), "1.500 ms"), (Number("", 2048, "bytes"), "2.000 KiB"),
+        (Number("", 0.25, "0 to 1"), "25.0 %"), (Number("", 1.2e9, "Hz"), "1,200 MHz"),
+    ],
+)  # fmt: skip
+def test_numbers_are_worded_by_their_unit(number: Number, text: str) -> None:
+    assert str(number) == text

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import pickle
 import random
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nsys2prv.execution import external_sort, output_files
+from nsys2prv.execution import external_sort, output_files, progress, threads
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.threads import Stop, map_ahead, run_all
+from nsys2prv.execution.progress import progress_bar
+from nsys2prv.execution.row_order import Merging, distinct, in_turns, one_key, order_of_keys, order_ties
+from nsys2prv.execution.threads import GzipBlocks, Stop, map_ahead, run_all
 
 
 @pytest.mark.parametrize("cores", ["1", "2"])
@@ -159,3 +166,189 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
         begin + 10 > value or begin + 14 >= value or (begin % 40 == 0 and begin + 100 >= value) for begin in range(0, 400, 10)
     )
     assert len(list(tmp_path.rglob("*.arrow"))) == needed
+
+
+# -- gzip in blocks: one stream for readers, the same bytes however it is written ------------------------
+
+
+@pytest.mark.parametrize("cores", ["1", "2"])
+def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", cores)
+    monkeypatch.setattr(threads, "_BLOCK_BYTES", 100)
+    content = random.Random(1).randbytes(1_230)
+    files = []
+    for size in (7, 100, 1_000, 2_000):
+        file = io.BytesIO()
+        with GzipBlocks(file) as blocks:
+            for start in range(0, len(content), size):
+                blocks.write(memoryview(content)[start : start + size])
+        files.append(file.getvalue())
+    assert gzip.decompress(files[0]) == content
+    assert set(files) == {files[0]}
+    assert files[0].count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") == 13
+
+
+def test_work_that_breaks_off_writes_no_last_block() -> None:
+    file = io.BytesIO()
+
+    def break_off() -> None:
+        with GzipBlocks(file) as blocks:
+            blocks.write(b"some")
+            raise ValueError("broken off")
+
+    with pytest.raises(ValueError, match="broken off"):
+        break_off()
+    assert file.getvalue() == b""
+
+
+# -- different numbers of a column, and keys of several columns, against the plain way to find them ------
+
+
+numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(st.lists(numbers, max_size=40))
+def test_different_numbers_are_in_order_and_each_row_has_its_own(values: list[int]) -> None:
+    column = np.array(values, dtype=np.int64)
+    found = distinct(column)
+
+    assert found.numbers.tolist() == sorted(set(values))
+    assert found.numbers[found.place].tolist() == values
+    assert found.count.tolist() == [values.count(number) for number in sorted(set(values))]
+
+
+@pytest.mark.parametrize("different", [3, 900, 5_000, 200_000])
+def test_few_and_many_different_numbers_are_found(different: int) -> None:
+    column = (np.arange(300_000) * 7_919 % different) << 16
+    found = distinct(column)
+
+    assert found.numbers.tolist() == [number << 16 for number in range(different)]
+    assert np.array_equal(found.numbers[found.place], column)
+    assert int(found.count.sum()) == len(column)
+
+
+@given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=20))
+def test_a_key_is_equal_where_all_columns_are(rows: list[tuple[int, int, int]]) -> None:
+    key = one_key([np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)])
+
+    assert len(set(key.tolist())) == len(set(rows))
+    assert len(set(zip(key.tolist(), rows, strict=True))) == len(set(rows))
+
+
+@given(st.lists(st.integers(0, 100_000), max_size=30))
+def test_keys_are_ordered_and_equal_ones_stay_in_their_order(keys: list[int]) -> None:
+    assert order_of_keys(np.array(keys, dtype=np.int64)).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+
+
+# -- frames that are merged now and then are merged as if all came at once -------------------------------
+
+
+SCHEMA = {"key": pl.Int64, "count": pl.Int64}
+ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=6)
+
+
+def added(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.group_by("key").agg(pl.col("count").sum())
+
+
+@given(st.lists(ROWS, max_size=12), st.integers(0, 20))
+def test_sums_are_those_of_all_rows(frames: list[list[tuple[int, int]]], pending: int) -> None:
+    few = Merging(added, pl.DataFrame(schema=SCHEMA), pending)
+    for rows in frames:
+        few.add(pl.DataFrame(rows, schema=SCHEMA, orient="row"))
+
+    of_all = pl.DataFrame([row for rows in frames for row in rows], schema=SCHEMA, orient="row")
+    assert few.rows.sort("key").equals(added(of_all).sort("key"))
+
+
+def test_rows_are_merged_a_few_times_however_many_frames_come() -> None:
+    merged: list[int] = []
+
+    def distinct(rows: pl.DataFrame) -> pl.DataFrame:
+        merged.append(rows.height)
+        return rows.unique(maintain_order=True)
+
+    few = Merging(distinct, pl.DataFrame(schema={"key": pl.Int64}), 10)
+    for number in range(2000):
+        few.add(pl.DataFrame({"key": [number]}))
+
+    assert few.rows["key"].to_list() == list(range(2000))
+    assert sum(merged) < 5 * 2000
+
+
+# -- rows in an order that depends on what is in them ----------------------------------------------------
+
+
+EVENTS = {"start": pl.Int64, "what": pl.String}
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc") | st.none())),
+    sizes=st.lists(st.integers(0, 4), max_size=20),
+)
+def test_what_starts_together_comes_in_one_piece_and_in_one_order(rows: list[tuple[int, str | None]], sizes: list[int]) -> None:
+    ordered = pl.DataFrame(sorted(rows, key=lambda row: row[0]), schema=EVENTS, orient="row")
+    pieces, first = [], 0
+    for size in [*sizes, len(rows)]:
+        pieces.append(ordered[first : first + size])
+        first += size
+
+    found = list(in_turns(iter(pieces), "start"))
+
+    assert pl.concat([ordered.clear(), *found]).equals(order_ties(ordered, ["start"]))
+    starts = [piece["start"].unique().to_list() for piece in found]
+    assert sum(map(len, starts)) == ordered["start"].n_unique()
+    assert all(starts)
+
+
+# -- work that takes longer than a moment is shown, also while nothing of it is done ---------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def wait_for(self, text: str) -> bool:
+        """Whether a text comes within the time in which a stopped program is noticed."""
+        until = time.monotonic() + 30
+        while text not in self.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+        return text in self.getvalue()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(progress, "_DELAY", 0.01)
+    found = Terminal()
+    monkeypatch.setattr(progress, "_Screen", lambda: found)
+    return found
+
+
+def test_a_bar_is_shown_before_anything_is_done(terminal: Terminal) -> None:
+    with progress_bar("surveying", "table", 5):
+        assert terminal.wait_for("surveying:   0%")
+        assert terminal.wait_for("0.00/5.00")
+
+
+def test_a_step_without_a_unit_shows_its_time(terminal: Terminal) -> None:
+    with progress_bar("planning"):
+        assert terminal.wait_for("planning: 00:00")
+
+
+def test_the_total_of_a_bar_may_change(terminal: Terminal) -> None:
+    with progress_bar("surveying", "table", 0) as bar:
+        bar.total = 4
+        bar.update(2)
+        assert terminal.wait_for("2.00/4.00")
+
+
+@pytest.mark.parametrize("shown", [None, False], ids=["no terminal", "not wanted"])
+def test_nothing_is_shown(shown: bool | None, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shown is None:
+        monkeypatch.setattr(Terminal, "isatty", lambda _: False)
+    with progress_bar("surveying", "table", 5, shown=shown) as bar:
+        bar.total = 6
+        bar.update(2)
+        time.sleep(0.05)
+
+    assert not terminal.getvalue()

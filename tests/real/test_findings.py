@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from support.checkout import REAL_REPORTS
 from support.real_reports import REPORTS, RUNS
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph.path import path_end, path_segments
+from nsys2prv.efficiency.graph.replay import replay
+from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, WAITING
+from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.absent_tables import OF_STATES
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meters.absent_tables import OF_STATES, PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.run.options import TimeRange
 
 FOUND: dict[str, list[str]] = {
@@ -157,3 +171,213 @@ def test_a_gpu_that_is_late_against_its_host_is_named() -> None:
     assert reasons["start-up"] == "times of nid003748:D0 contradict those of the host"
     # By these times its queue is full.
     assert reasons["full-launch-queue"] == reasons["start-up"]
+
+
+# -- who arrives last in the collectives of real runs over several nodes, against plain SQL --------------
+
+
+NCCL_RUNS = [path for path in sorted(REAL_REPORTS.glob("nccl-*")) if path.is_dir()]
+_UTC = 10**18
+"""Times above are of UTC, ns since 1970."""
+_KERNELS = (
+    "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName "
+    "WHERE value LIKE 'nccl%AllReduce%' ORDER BY start"
+)
+
+
+def reductions(report: Path) -> list[tuple[int, int]]:
+    """Start and end of the all-reduces of a report, in UTC."""
+    with sqlite3.connect(f"file:{report}?mode=ro", uri=True) as database:
+        kernels = database.execute(_KERNELS).fetchall()
+        ((began,),) = database.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+    return [(start, end) if start > _UTC else (start + began, end + began) for start, end in kernels]
+
+
+EACH = [
+    # A run of three nodes in which a rank is late, and one in which a rank is missing.
+    pytest.param(
+        run,
+        id=run.name,
+        marks=[] if run.name in {"nccl-3nodes-9gpus-sleep", "nccl-2nodes-5of6-utc"} else [pytest.mark.thorough],
+    )
+    for run in NCCL_RUNS
+]
+
+
+@pytest.fixture(scope="module", params=EACH)
+def run(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def measured(run: Path) -> EfficiencyResult:
+    return measure([run])
+
+
+def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: Path, measured: EfficiencyResult) -> None:
+    of_ranks = {report.stem.rpartition("_")[2]: reductions(report) for report in sorted(run.glob("*.sqlite"))}
+    found = measured.nccl_collectives.sort("begin_ns")
+
+    counts = {len(kernels) for kernels in of_ranks.values()}
+    assert counts == {found.height}
+    for turn, collective in enumerate(found.iter_rows(named=True)):
+        starts = {pid: kernels[turn][0] for pid, kernels in of_ranks.items()}
+        ordered = sorted(starts, key=lambda pid: starts[pid])
+        apart = starts[ordered[-1]] - starts[ordered[-2]]
+        if collective["last_task"] is None:
+            # It is not decidable only where ranks arrive within what clocks can be wrong, or where the last one may be missing.
+            assert apart <= collective["margin_ns"] or "5of6" in run.name
+        else:
+            assert f"pid {ordered[-1]} " in collective["last_task"]
+        durations = [kernels[turn][1] - kernels[turn][0] for kernels in of_ranks.values()]
+        assert collective["residence_ns"] == sum(durations)
+        assert collective["transfer_ns"] == min(durations) * len(durations)
+
+
+def test_ranks_of_a_host_end_together_as_placed(run: Path, measured: EfficiencyResult) -> None:
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for report in run.glob("*.sqlite"):
+        hosts[report.stem.rpartition("_")[0]].add(report.stem)
+    assert measured.clocks.height == len(hosts)
+    assert not [warning for warning in measured.head["warnings"] if warning.startswith("as placed")]
+
+
+# -- compute-absent time of the real reports: its parts against each other -------------------------------
+
+
+def check_parts(measured: EfficiencyResult) -> None:
+    """Assert that parts of each device, iteration and region add up to the time without computation."""
+    tables, elapsed = measured.tables, measured.head["window"]["length_ns"]
+    absent = tables["absent_time"]
+
+    assert sorted(absent["absent_ns"]) == sorted(elapsed - tables["devices"]["useful_ns"])
+    assert (absent.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == absent["absent_ns"]).all()
+    assert absent.select(pl.col(PART_COLUMNS).min()).min_horizontal().item() >= 0
+    by_part = tables["absent_parts"].group_by("device").agg(pl.col("total_ns").sum())
+    assert dict(by_part.iter_rows()) == dict(absent.filter(pl.col("absent_ns") > 0).select("device", "absent_ns").iter_rows())
+    for inside in (tables["absent_iterations"], tables["absent_regions"]):
+        assert (inside.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == inside["absent_ns"]).all()
+        assert (inside["compute_ns"] + inside["absent_ns"] == inside["elapsed_ns"]).all()
+    stretches = tables["absent_stretches"]
+    assert (stretches.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == stretches["length_ns"]).all()
+    starved = absent.select(
+        pl.col(f"starved_{kind}_ns").sum() for kind in (*host_states.NAMES, "unified_memory")
+    ).sum_horizontal().item()  # fmt: skip
+    if tables["absent_calls"].height < 500:
+        assert tables["absent_calls"]["total_ns"].sum() == starved
+
+
+def test_the_parts_add_up_to_the_time_without_computation(
+    name: str, efficiency: Callable[[str, str], EfficiencyResult]
+) -> None:
+    check_parts(efficiency(name, "communication"))
+
+
+OTHER_RUNS = [run for run in RUNS if run not in REPORTS]
+
+
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=[] if run == "8workers" else [pytest.mark.thorough]) for run in OTHER_RUNS]
+)
+def test_so_they_do_in_trainings_and_over_several_hosts(run: str) -> None:
+    check_parts(measure(RUNS[run], EfficiencyOptions(regions=("*",))))
+
+
+# -- the graph of every real report: it replays exactly, and its critical path is as long as the run -----
+
+
+pytestmark = pytest.mark.real
+
+
+TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "nccl-2nodes-5of6-utc", "one-process-4gpu", "pytorch-nccl-2gpu"}
+"""Between them: all kinds of edges."""
+
+
+@pytest.mark.parametrize("run", [pytest.param(run, marks=[] if run in TYPICAL else [pytest.mark.thorough]) for run in RUNS])
+def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
+    built = graph_of_events(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True))
+    replayed, measured = replay(built.graph), replay(built.graph)
+    assert np.array_equal(replayed.time, built.graph.moments.time)
+    assert np.array_equal(replayed.edge, measured.edge)
+    window = built.context.events.length
+    assert path_end(built, measured)[1] == window
+    segments = path_segments(built, measured)
+    begin, end = segments["begin"].to_list(), segments["end"].to_list()
+    assert all(start < until for start, until in zip(begin, end, strict=True))
+    # Without a hole.
+    assert [*begin, window] == [0, *end] if begin else path_end(built, measured)[0] < 0
+
+
+# -- iterations of real reports: found without NVTX they are those that NVTX has -------------------------
+
+
+def iterations_of(path: Path, scratch: Path) -> RunIterations:
+    events = read_events([path], EfficiencyOptions(progress=False), scratch, with_ranges=True)
+    return find_iterations(MeasuredRun(events))
+
+
+def without_nvtx(path: Path, folder: Path) -> Path:
+    """A copy of a report without NVTX events."""
+    copied = Path(shutil.copyfile(path, folder / path.name))
+    with closing(sqlite3.connect(copied)) as database, database:
+        database.execute("DROP TABLE NVTX_EVENTS")
+    return copied
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "dali_amp",
+        "4gpu_baseline",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("baseline", "8workers", "dali")),
+    ],
+)
+def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str, real_reports: Path, tmp_path: Path) -> None:
+    path = real_reports / "unet-training" / f"{version}.sqlite"
+    by_ranges = iterations_of(path, tmp_path / "with")
+    by_kernels = iterations_of(without_nvtx(path, tmp_path), tmp_path / "without")
+    assert by_ranges.how == "nvtx step #"
+    assert by_kernels.how == BY_KERNELS
+    assert by_ranges.iterations.height == by_kernels.iterations.height == (23 if version == "4gpu_baseline" else 29)
+    begin, other = (one.iterations["begin"].to_numpy() for one in (by_ranges, by_kernels))
+    # Without NVTX the trace may begin elsewhere.
+    apart = (begin - begin[0]) - (other - other[0])
+    assert np.abs(apart).max() <= 0.03 * np.median(np.diff(begin))
+
+
+def test_time_steps_of_two_directions_are_found(real_reports: Path, tmp_path: Path) -> None:
+    """By SQL the state is updated 924 times, in x and z three times for each of 154 steps; the last one is cut."""
+    found = iterations_of(real_reports / "openacc-mpas.sqlite", tmp_path)
+    assert found.how == BY_KERNELS
+    lengths = (found.iterations["end"] - found.iterations["begin"]).to_numpy()
+    assert len(lengths) == 153
+    assert lengths.max() < 1.06 * lengths.min()
+
+
+def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports: Path, tmp_path: Path) -> None:
+    found = iterations_of(real_reports / "pytorch-nccl-2gpu.sqlite", tmp_path)
+    assert found.how == BY_KERNELS
+    # The first and the last of 17 executions of what a block has once are of blocks that were not recorded whole.
+    assert found.iterations.group_by("task").len()["len"].to_list() == [16, 16]
+    # Both ranks meet in each block.
+    begins = found.iterations.sort("task", "number")["begin"].to_numpy().reshape(2, 16)
+    assert np.abs(begins[0] - begins[1]).max() < 0.25 * np.median(np.diff(begins[0]))
+
+
+@pytest.mark.parametrize(
+    ("report", "count", "usual_ms"),
+    [
+        # By SQL each kernel of a time step is executed 10 times.
+        ("cloverleaf-3.13", 10, 32),
+        # 13 batches of 416 operations; the first ones load code.
+        ("pytorch-uvm", 13, 182),
+        # 28 layers of 78 operations, in which a matrix product repeats eight times.
+        ("conclusions/llm-2h100-1s", 28, 29),
+    ],
+)
+def test_iterations_are_what_the_program_repeats(
+    report: str, count: int, usual_ms: int, real_reports: Path, tmp_path: Path
+) -> None:
+    lengths = iterations_of(real_reports / f"{report}.sqlite", tmp_path).lengths
+    assert lengths.height == count
+    assert int(np.median(lengths["median"].to_numpy()) / 1e6) in range(usual_ms - 2, usual_ms + 1)

@@ -8,13 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
-from support.paramedir import VIEW, Paramedir
+from support.paramedir import STATES_VIEW, VIEW, Paramedir, read_tables, read_timeline
 from support.report_builder import ReportBuilder
+from support.spans import union_length
+from support.view_parser import parse_views
+from support.whole_trace import WholeTrace, events_of
 
+from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.views.of_trace import content_of
 from nsys2prv.run.inspect import as_text, inspect
+from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import Role
 
 from .conftest import Translated
 
@@ -136,3 +145,146 @@ def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedi
         ["0.00", "1000.00", "1.50"],
         ["1000.00", "1000.00", "0.25"],
     ]
+
+
+# -- paraver's own views of states on real traces: Useful, and each state that calls, kernels and copies have ----
+
+
+WITH_STREAMS = ("cloverleaf-3.13", "pytorch-nccl-2gpu", "mpi-openacc-4gpu", "gpu-metrics-a100")
+
+
+def _shown(csv: Path) -> pl.DataFrame:
+    """Columns `task`, `thread`, `value`, and `time` in ns: how long each value is shown on each row."""
+    lines = [line.split("\t") for line in csv.read_text().splitlines()]
+    frame = pl.DataFrame(
+        [(*map(int, row.split(".")[1:]), round(float(value)), round(float(length))) for row, _, length, value in lines],
+        schema={"task": pl.Int64, "thread": pl.Int64, "value": pl.Int64, "time": pl.Int64},
+        orient="row",
+    )
+    return frame.group_by("task", "thread", "value").agg(pl.col("time").sum())
+
+
+def _states(trace: WholeTrace) -> pl.DataFrame:
+    """The same from the records."""
+    return trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
+
+
+@pytest.mark.parametrize("report", [*WITH_STREAMS, "mpi4", "openacc-mpas"])
+def test_paraver_shows_each_state_as_long_as_it_lasts(
+    translation: Callable[[str], Translated], paramedir: Paramedir, report: str
+) -> None:
+    trace = translation(report).trace
+    # State 0, Idle, is also what Paraver shows where there is none.
+    expected = _states(trace).filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
+
+    shown = _shown(paramedir.show_one(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
+
+    assert shown.sort("task", "thread", "value").equals(expected)
+    assert not expected.is_empty()
+
+
+@pytest.mark.parametrize("report", WITH_STREAMS)
+def test_streams_run_while_kernels_do(translation: Callable[[str], Translated], report: str) -> None:
+    translated = translation(report)
+    trace = translated.trace
+    places = [(task, thread) for task, row in enumerate(trace.header.tasks, 1) for thread in range(1, row.threads + 1)]
+    # Kernels that overlap lie on rows of the same name.
+    rows = pl.DataFrame(
+        [(*place, name) for place, name in zip(places, trace.names["THREAD"], strict=True)],
+        schema={"task": pl.Int64, "thread": pl.Int64, "name": pl.String},
+        orient="row",
+    ).filter(pl.col("name").str.starts_with("CUDA-D"))
+    running = trace.states().filter(pl.col("state") == event_types.RUNNING).join(rows, on=["task", "thread"])
+    found = [union_length(of_stream.select("begin", "end").rows()) for _, of_stream in running.group_by("task", "name")]
+
+    assert sum(found) == sum(_kernel_time(path) for path in translated.databases)
+
+
+def _kernel_time(path: Path) -> int:
+    """Time in which a compute kernel runs on a stream, summed over streams, ns."""
+    with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
+        kernels = pl.DataFrame(
+            database.execute(
+                """select globalPid, deviceId, streamId, start, end from CUPTI_ACTIVITY_KIND_KERNEL
+                join StringIds on id = demangledName where value not like 'nccl%kernel%'"""
+            ).fetchall(),
+            schema=["process", "device", "stream", "begin", "end"],
+            orient="row",
+        )
+    return sum(union_length(one.select("begin", "end").rows()) for _, one in kernels.group_by("process", "device", "stream"))
+
+
+# -- every view of every real report loads in Paraver ----------------------------------------------------
+
+
+ROWS: dict[str, Callable[[WholeTrace], int]] = {
+    "thread": lambda trace: trace.header.rows,
+    "task": lambda trace: len(trace.header.tasks),
+    "appl": lambda trace: 1,
+}
+
+
+def views_of(trace: WholeTrace) -> Path:
+    return trace.path.with_suffix(".cfgs")
+
+
+@pytest.mark.every_report
+def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated: Translated) -> None:
+    trace = translated.trace
+    occurring = content_of(trace.path).types
+    views = parse_views(views_of(trace))
+
+    assert views
+    for cfg in views.values():
+        for window in cfg.windows:
+            assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
+
+
+def test_rows_of_types_are_those_that_have_them(translated: Translated) -> None:
+    trace = translated.trace
+    occurring = content_of(trace.path).occurring
+    first_rows = [task.first_row for task in trace.header.tasks]
+    rows: dict[int, set[int]] = {}
+    for number, task, thread in pl.concat(trace.read(shown_rows)).unique().iter_rows():
+        rows.setdefault(number, set()).add(first_rows[task - 1] + thread - 1)
+
+    assert occurring is not None
+    assert {
+        number: {row for first, last in ranges for row in range(first, last + 1)} for number, ranges in occurring.rows.items()
+    } == rows
+
+
+def shown_rows(block: Block) -> pl.DataFrame:
+    """Types of the events of a block, but for ends of attributes, with their tasks and threads."""
+    events = events_of(block)
+    others = [number for number in events["type"].unique() if is_no_attribute(number)]
+    shown = events.filter((pl.col("value") != 0) | pl.col("type").is_in(others))
+    return shown.select("type", "task", "thread").unique()
+
+
+def is_no_attribute(number: int) -> bool:
+    kind = type_of(number)
+    return kind is None or kind.role is not Role.ATTRIBUTE
+
+
+def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(
+    name: str, translated: Translated, shown_views: Callable[[str], dict[str, Path]]
+) -> None:
+    trace = translated.trace
+    views = parse_views(views_of(trace))
+    assert "0-start-here/states.cfg" in views
+    for view, output in shown_views(name).items():
+        cfg = views[f"{view}.cfg"]
+        window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
+        rows = ROWS[window.level](trace)
+        chosen = [shown for (level, _), shown in window.rows.items() if level == window.level != "appl"]
+        rows -= sum(shown.count(False) for shown in chosen)
+        if cfg.kind == "timeline":
+            shown = len(read_timeline(output))
+            # paramedir prints all threads of a timeline, also those that it does not show.
+            assert (shown == rows) if not chosen else (shown >= rows), view
+        else:
+            tables = read_tables(output)
+            assert cfg.kind == "tables" or len(tables) <= 1, view
+            for table in tables.values():
+                assert len(table.rows) == rows, view

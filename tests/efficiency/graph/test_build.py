@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
+from support.simulated_run.causes import with_and_without
+from support.simulated_run.cluster import Cluster
+from support.simulated_run.truth import simulate
+from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
@@ -14,9 +20,11 @@ from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_events
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.run.options import ReadOptions
 
-US = 1000
+US, MS = 1_000, 1_000_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
 
@@ -117,3 +125,146 @@ def test_launches_after_what_they_launch_are_left_out_and_counted(tmp_path: Path
     path = report.write(tmp_path / "report.sqlite")
     built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
     assert built.left_out == {EdgeKind.LAUNCH: 20}
+
+
+# -- replays of small runs in which threads wait for what nothing says, copies share an engine, and calls hand over data ----
+
+
+LOADER = 2000
+"""Thread that loads batches."""
+
+
+def replayed(report: ReportBuilder, folder: Path, **changes: Any) -> dict[str, Any]:
+    """The row of the whole window with changes."""
+    if "scale" in changes:
+        changes["scale"] = scalings(changes["scale"])
+    return what_if([report.write(folder / "run.sqlite")], WhatIfOptions(**changes)).what_if.row(0, named=True)
+
+
+def steps_and_their_loader(*, scheduled: bool) -> ReportBuilder:
+    """Ten kernels of 10 ms in turn, each of which the main thread awaits; the loader copies a batch in each, 1 ms of work after
+    it was let on, and is else off its CPU."""
+    report = ReportBuilder()
+    for step in range(10):
+        begin = step * 10 * MS + step * 200 * US
+        report.kernel("train_step", begin + 20 * US, begin + 10 * MS, launch=(begin, begin + 10 * US))
+        report.api_call("cudaStreamSynchronize_v3020", begin + 15 * US, begin + 10 * MS + 10 * US)
+        let_on, copied = begin + 30 * US, begin + 1030 * US
+        call = report.api_call("cudaMemcpyAsync_v3020", copied, copied + 5 * US, tid=LOADER)
+        report.copy(copied + 10 * US, copied + 500 * US, 8 << 20, correlation=call, stream=14)
+        if scheduled:
+            report.on_cpu(let_on, copied + 10 * US, 3, tid=LOADER)
+    return report
+
+
+def test_the_loader_of_a_run_may_follow_its_consumer(tmp_path: Path) -> None:
+    row = replayed(steps_and_their_loader(scheduled=True), tmp_path, scale="train_step=0.5")
+    half = row["measured_ns"] - 10 * (10 * MS - 20 * US) // 2
+    assert row["least_ns"] <= half + MS <= row["most_ns"] <= row["measured_ns"]
+    assert "while off their CPU" in row["reason"]
+
+
+def pauses(*, off_cpu: bool | None) -> ReportBuilder:
+    """A thread that pauses for 1 ms between kernels of 1 ms: on its CPU, off it, or nobody knows."""
+    report = ReportBuilder()
+    for step in range(10):
+        begin = step * 2 * MS
+        report.kernel("work", begin + 10 * US, begin + MS, launch=(begin, begin + 5 * US))
+        if off_cpu:
+            report.on_cpu(begin, begin + 100 * US)
+    if off_cpu is False:
+        report.on_cpu(0, 20 * MS)
+    # Somebody else is off the CPU.
+    return report.on_cpu(0, 10, 1, tid=LOADER).on_cpu(20 * MS, 20 * MS + 10, 1, tid=LOADER) if off_cpu is False else report
+
+
+@pytest.mark.parametrize("off_cpu", [True, None])
+def test_a_pause_that_may_be_a_wait_is_work_or_a_wait_for_the_device(off_cpu: bool | None, tmp_path: Path) -> None:
+    row = replayed(pauses(off_cpu=off_cpu), tmp_path, scale="work=0.5")
+    assert (row["replayed_ns"], row["speedup"]) == (None, None)
+    # The end of each kernel lets the thread go on, if anything does.
+    assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"] - 495 * US)
+
+
+def test_a_thread_that_is_seen_to_run_works(tmp_path: Path) -> None:
+    row = replayed(pauses(off_cpu=False), tmp_path, scale="work=0.5")
+    assert row["least_ns"] == row["most_ns"] == row["replayed_ns"] == row["measured_ns"] - 495 * US
+    assert row["reason"] is None
+
+
+def test_copies_of_one_direction_wait_for_each_other_also_in_other_streams(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for copy in range(20):
+        begin = (copy + 1) * MS
+        report.copy(begin, begin + MS, 1 << 20, launch=(copy * 10 * US, (copy * 10 + 5) * US), stream=10 + copy % 4)
+    report.api_call("cudaDeviceSynchronize_v3020", 200 * US, 21 * MS + 10 * US)
+    row = replayed(report, tmp_path, scale="CUDA memcpy*=0")
+    # The first one starts 1 ms after its launch for what is not known.
+    assert row["most_ns"] < 2 * MS
+
+
+def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for copy in range(5):
+        begin = copy * 10 * MS
+        report.copy(begin + 100 * US, begin + 9 * MS, 1 << 28, pageable=True, launch=(begin, begin + 8900 * US))
+        report.kernel("work", begin + 9500 * US, begin + 9900 * US, launch=(begin + 9450 * US, begin + 9460 * US))
+    row = replayed(report, tmp_path, scale="CUDA memcpy Host-to-Device=0")
+    assert row["least_ns"] <= row["measured_ns"] - 5 * 8800 * US <= row["most_ns"] * 1.01
+
+
+def test_what_makes_nothing_longer_makes_no_run_longer(tmp_path: Path) -> None:
+    row = replayed(steps_and_their_loader(scheduled=True), tmp_path, scale="train_step=0.99")
+    assert row["least_ns"] <= row["most_ns"] < row["measured_ns"]
+
+
+# -- launch calls that wait for a place in the queue of their stream, against what the simulated machine did ----
+
+
+def blocked_calls(folder: Path, cluster: Cluster) -> float | None:
+    tables = measure(write_reports(simulate(cluster), folder)).tables
+    numbers = tables["finding_numbers"]
+    found = numbers.filter(kind="full-launch-queue", number="blocked calls")["value"]
+    return found[0] if len(found) else None
+
+
+@pytest.mark.parametrize("has_limit", [True, False])
+def test_calls_are_blocked_where_the_queue_has_a_limit_and_not_where_it_has_none(tmp_path: Path, has_limit: bool) -> None:
+    limited, unlimited = with_and_without(replace(Cluster(gpus=1), launches_ahead=2_000), "full queue")
+    run = simulate(limited if has_limit else unlimited)
+    kernels = [operation for operation in run.operations_of(0) if operation.stream == 7]
+    # Blocked: its call ended when the operation 1,024 places before it started.
+    truly = sum(
+        one.call.end.time == earlier.start.time + run.cluster.machine.wake and earlier.start.time > one.call.start
+        for earlier, one in zip(kernels, kernels[1_024:], strict=False)
+    )
+    found = blocked_calls(tmp_path, limited if has_limit else unlimited)
+
+    assert (truly > 0) == has_limit
+    assert found == (pytest.approx(truly, rel=0.05) if has_limit else None)
+
+
+def test_before_the_first_work_of_a_run_nothing_makes_place(tmp_path: Path) -> None:
+    """A module is loaded while more than 1,000 kernels are launched: a call that takes long then is not blocked by a queue."""
+    made = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0)
+    for index in range(1_300):
+        call = index * 10 * US
+        start = 20_000 * US + index * 20 * US
+        made.kernel("k(int)", start, start + 15 * US, launch=(call, call + (9 if index >= 1_000 else 2) * US))
+    found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
+
+    assert "full-launch-queue" not in found["kind"].to_list()
+
+
+def test_long_calls_with_few_pending_operations_and_short_ones_with_many_are_not_blocked(tmp_path: Path) -> None:
+    """Half of the launches are far ahead, and take as long as any; others take long, and their kernels start at once."""
+    made = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0)
+    for index in range(1_200):
+        start = 6_000 * US + index * 20 * US
+        made.kernel("k(int)", start, start + 20 * US, launch=(index * 5 * US, index * 5 * US + 4 * US))
+    for index in range(100):
+        start = 40_000 * US + index * 100 * US
+        made.kernel("k(int)", start + 60 * US, start + 80 * US, launch=(start, start + 50 * US))
+    found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
+
+    assert "full-launch-queue" not in found["kind"].to_list()

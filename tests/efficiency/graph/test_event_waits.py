@@ -15,6 +15,7 @@ from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
+from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.run.options import ReadOptions
@@ -237,3 +238,201 @@ def test_random_programs_are_followed(tmp_path: Path, seed: int) -> None:
     assert on_streams <= edges
     # What an awaited operation itself waited for need not be there again.
     assert edges <= reachable(on_streams, program.operations)
+
+
+# -- what operations waited for by events that were not recorded -----------------------------------------
+
+
+US = 1000
+
+
+def inferred(events: RunEvents) -> list[tuple[str, int, str, int, int]]:
+    """Row and start of operations, and row, start and end of what they waited for, us."""
+    edges = event_edges(MeasuredRun(events))
+    assert edges.on_streams.is_empty()
+    assert edges.on_hosts.is_empty()
+    rows = edges.inferred.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
+    names = events.rows.names
+    return [(names[row], start // US, names[other], begin // US, end // US) for row, start, other, begin, end in rows]
+
+
+def program(*, start: int = 504, other_end: int = 300) -> Program:
+    """Stream 13 waits for stream 7, and stream 20 has work as well; times in us."""
+    made = Program(with_records=False)
+    made.launch(20, 10 * US, other_end * US)
+    made.launch(7, 20 * US, 500 * US)
+    made.record(5, 7)
+    made.launch(7, 510 * US, 900 * US)
+    made.launch(13, 30 * US, 40 * US)
+    made.wait(13, 5)
+    made.launch(13, start * US, (start + 10) * US)
+    made.launch(13, (start + 40) * US, (start + 50) * US)
+    return made
+
+
+def test_an_operation_that_starts_right_after_the_last_one_before_the_record_call_waited_for_it(tmp_path: Path) -> None:
+    events = events_of(tmp_path, program().report)
+    assert inferred(events) == [(stream(13), 504, stream(7), 20, 500)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        program(other_end=498),  # two may be the one
+        program(start=520),  # something else held it
+        program(start=495),  # it began before
+        program(start=45),  # it was not held
+    ],
+)
+def test_where_times_leave_no_or_several_answers_nothing_is_said(tmp_path: Path, made: Program) -> None:
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
+
+
+def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> None:
+    made = Program(with_records=False)
+    made.launch(7, 20 * US, 500 * US)
+    made.wait(13, 5)
+    made.launch(13, 504 * US, 510 * US)
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
+
+
+def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
+    made = Program()
+    made.launch(7, 20 * US, 500 * US)
+    made.record(5, 7, 501 * US)
+    made.wait(13, 6)
+    made.launch(13, 504 * US, 510 * US)
+    events = events_of(tmp_path, made.report)
+    assert not inferred(events)
+
+
+def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
+    made = Program(with_records=False)
+    expected = []
+    for turn in range(30):
+        at = 1000 * turn
+        made.now = max(made.now, at * US)
+        made.launch(7, (at + 20) * US, (at + 500) * US)
+        made.record(5, 7)
+        made.launch(7, (at + 510) * US, (at + 900) * US)
+        made.wait(13, 5)
+        made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
+        expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
+    events = events_of(tmp_path, made.report)
+    assert inferred(events) == expected
+
+
+# -- which thread woke another one -----------------------------------------------------------------------
+
+
+FIRST, SECOND = "python3 tid 1000", "tid 1001"
+
+
+def woken(events: RunEvents) -> list[tuple[object, ...]]:
+    """Row, start and end of each wait, in us, with row and start of what ended it."""
+    names = events.rows.names
+    pairs = wake_ups(MeasuredRun(events)).rows()
+    return sorted((names[row], a // US, b // US, names[by], c // US) for row, a, b, by, c in pairs)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ending"),
+    [
+        ("pthread_cond_wait", "pthread_cond_signal"),
+        ("pthread_cond_timedwait", "pthread_cond_broadcast"),
+        ("sem_wait", "sem_post"),
+        ("pthread_mutex_lock", "pthread_mutex_unlock"),
+        ("pthread_mutex_lock", "pthread_cond_wait"),
+        ("pthread_rwlock_wrlock", "pthread_rwlock_unlock"),
+        ("pthread_join", "pthread_exit"),
+    ],
+)
+def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: str, ending: str) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, 5 * US)
+    report.os_call(waiting, 10 * US, 120 * US, tid=1001)
+    report.os_call(ending, 40 * US, 42 * US)  # too early
+    report.os_call(ending, 100 * US, 102 * US)
+    report.os_call("write", 112 * US, 114 * US)
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert (SECOND, 10, 120, FIRST, 100) in pairs
+    assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "start", "end", "tid", "pid"),
+    [
+        ("sem_post", 100, 102, 1000, 1000),  # of another kind
+        ("pthread_cond_signal", 5, 8, 1000, 1000),  # before the wait
+        ("pthread_cond_signal", 121, 122, 1000, 1000),  # after it
+        ("pthread_cond_signal", 60, 69, 1000, 1000),  # too long before its end
+        ("pthread_cond_signal", 100, 102, 1001, 1000),  # its own
+        ("pthread_cond_signal", 100, 102, 2000, 2000),  # of another process
+    ],
+)
+def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end: int, tid: int, pid: int) -> None:
+    report = ReportBuilder()
+    report.process(2000, "other")
+    report.os_call("poll", 0, US)
+    report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
+    report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert not pairs
+
+
+def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, US)
+    for tid in (1001, 1002):
+        report.os_call("pthread_cond_wait", 10 * US, (tid - 900) * US, tid=tid)
+    report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
+    report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
+    events = events_of(tmp_path, report)
+    assert woken(events) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
+
+
+def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
+        report.os_call("pthread_barrier_wait", start * US, 65 * US, tid=tid)
+    events = events_of(tmp_path, report)
+    assert woken(events) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
+
+
+def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for turn in range(30):
+        at = 200 * turn
+        report.os_call("pthread_cond_wait", at * US, (at + 120) * US, tid=1001)
+        report.os_call("pthread_cond_signal", (at + 100) * US, (at + 105 + turn) * US)
+        report.os_call("write", (at + 140) * US, (at + 141) * US)
+    events = events_of(tmp_path, report)
+    assert [(start, at) for _, start, _, _, at in woken(events)] == [(200 * turn, 200 * turn + 100) for turn in range(30)]
+    assert LONGEST_WAKE_UP == 50 * US
+
+
+@pytest.mark.parametrize("sleeps", ["epoll_wait", "poll", "usleep", "pthread_cond_wait"])
+def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps: str) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, 5 * US, tid=1002)
+    # The helper sleeps from before the wait until shortly before its end; then it signals.
+    report.os_call(sleeps, 10 * US, 90 * US, tid=1001)
+    report.os_call("sem_wait", 50 * US, 120 * US)
+    for time in range(20, 80, 2):
+        report.os_call("write", time * US, (time + 1) * US, tid=1002)
+    report.os_call("sem_post", 100 * US, 102 * US, tid=1001)
+    # Here it is awake when the wait begins, and here soon after that: it may have waited for the thread that waits.
+    for begin, sleeping in ((250, 240), (450, 460)):
+        report.os_call(sleeps, (begin - 50) * US, sleeping * US, tid=1001)
+        report.os_call("sem_wait", begin * US, (begin + 70) * US)
+        report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
+    events = events_of(tmp_path, report)
+    pairs = woken(events)
+    assert [pair for pair in pairs if pair[0] == FIRST] == [
+        (FIRST, 250, 320, SECOND, 300),
+        (FIRST, 450, 520, SECOND, 500),
+    ]

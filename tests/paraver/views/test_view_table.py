@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import shlex
+import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from support.browser import PageReader, browser_or_skip, with_script
+from support.view_contents import ONE_GPU, TYPES, content
+from support.view_parser import MalformedCfg, parse_cfg
 
+from nsys2prv.paraver.views.folder import write_views
+from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
 from nsys2prv.paraver.views.view_table import GROUPS, cfgs_folder, read_view_table
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.registry import CONSTANTS, EVENT_TYPES
@@ -98,3 +108,198 @@ def test_an_inconsistent_table_is_refused(section: str, sentence: str, tmp_path:
     (tmp_path / "views.ini").write_text(f"[metrics]\n[values]\n{section}\n")
     with pytest.raises(ValueError, match=sentence):
         read_view_table(tmp_path / "views.ini")
+
+
+# -- the strict parser reads a view as Paraver does, and refuses what Paraver would drop -----------------
+
+
+TABLE_VIEW = "3-communication/overlap_of_communication"
+
+
+@pytest.fixture(scope="module")
+def table_view(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("view")
+    ViewRenderer(content(TYPES, [*ONE_GPU, (1, ["other"])])).render(folder, [TABLE_VIEW])
+    return (folder / f"{TABLE_VIEW}.cfg").read_text()
+
+
+def test_the_parser_reads_windows_and_table(table_view: str) -> None:
+    cfg = parse_cfg(table_view, "view")
+
+    assert [(window.name, window.is_derived, window.parents) for window in cfg.windows] == [
+        ("concurrent kernels", False, ()),
+        ("in NCCL kernel", False, ()),
+        ("concurrent kernels during communication", True, (1, 2)),
+    ]
+    assert cfg.kind == "table"
+    assert cfg.histogram["Analyzer2D.Statistic:"] == "% Time"
+    assert cfg.description.endswith("add up to 100 %.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ConfigFile.NumWindows: 3", "ConfigFile.NumWindows: 2"),
+        ("ConfigFile.EndDescription", ""),
+        ("window_type single", "window_type triple"),
+        ("window_level task", "window_level device"),
+        ("window_units Nanoseconds", "window_units Nanosecond"),
+        ("window_units Nanoseconds\n", ""),
+        ("window_drawmode draw_maximum", "window_drawmode draw_max"),
+        ("window_position_x", "window_position_z"),
+        ("window_position_x ", "window_position_x left"),
+        ("window_compute_y_max true", "window_compute_y_max True"),
+        ("{thread, Last Evt Val}", "{thread, Last Event Value}"),
+        ("{task, AddingSign}", "{task, Adding Sign}"),
+        ("{compose_thread, Nesting level}", "{compose_thread, Nesting Level}"),
+        ("{topcompose1, As Is}", "{topcompose1, Prod}"),
+        ("{cpu, Active Thd}, ", ""),
+        ("{evt_type, =}", "{evt_type, All}"),
+        ("window_operation product", "window_operation multiply"),
+        ("window_identifiers 1 2", "window_identifiers 1 4"),
+        ("window_identifiers 1 2", "window_identifiers 1 1"),
+        ("window_identifiers 1 2\n", ""),
+        ("window_factors 1 1", "window_factors 1"),
+        ("evt_type 2 63000006 63000007", "evt_type 3 63000006 63000007"),
+        ("evt_type 2 63000006 63000007", "evt_type 1 63000006"),
+        ('"CUDA kernel"', '"CUDA "kernel"'),
+        ("{ 0, 2, { 1, 0 } }", "{ 0, 2, { All, None } }"),
+        ("{ 0, 2, { 1, 0 } }", "{ 0, 3, { 1, 0 } }"),
+        ("Analyzer2D.ControlWindow: 3", "Analyzer2D.ControlWindow: 4"),
+        ("Analyzer2D.DataWindow: 3", "Analyzer2D.DataWindow: 1"),
+        ("Analyzer2D.Statistic: % Time", "Analyzer2D.Statistic: Share"),
+        ("Analyzer2D.HideCols: True", "Analyzer2D.HideCols: true"),
+        ("Analyzer2D.Delta: 1", "Analyzer2D.Delta: one"),
+        ("Analyzer2D.Delta: 1", "Analyzer2D.Delta: 1\nAnalyzer2D.Delta: 1"),
+        ("Analyzer2D.Name: ", "Analyzer2D.Title: "),
+    ],
+)
+def test_what_paraver_would_drop_or_refuse_is_an_error_that_names_the_view(table_view: str, old: str, new: str) -> None:
+    assert old in table_view
+    with pytest.raises(MalformedCfg, match=r"^my view, (line \d+|window '.*'): "):
+        parse_cfg(table_view.replace(old, new, 1), "my view")
+
+
+def test_a_data_window_may_be_coarser_than_the_control_window_but_not_finer(table_view: str) -> None:
+    finer = table_view.replace("window_level task", "window_level thread", 1).replace(
+        "{ 0, 2, { 1, 0 } }", "{ 0, 2, { All, None } }", 1
+    )
+
+    with pytest.raises(MalformedCfg):
+        parse_cfg(finer.replace("Analyzer2D.DataWindow: 3", "Analyzer2D.DataWindow: 1"), "view")
+
+
+# -- the page that lists the views: a search, and commands that a shell reads as they are meant ----------
+
+
+def page_of(folder: Path, prv: Path, final: Path) -> tuple[str, list[RenderedView]]:
+    written = write_views(folder, content(TYPES, ONE_GPU), prv, final)
+    return (folder / "index.html").read_text(encoding="utf-8"), written
+
+
+@pytest.mark.parametrize(
+    ("prv", "final", "trace", "views"),
+    [
+        ("run/OUT.prv", "run/OUT.cfgs", "OUT.prv", "OUT.cfgs"),
+        ("OUT.prv.gz", "elsewhere", "OUT.prv.gz", "elsewhere"),
+        ("run/OUT.prv", "views", "OUT.prv", "../views"),
+        ("my 'run' $HOME.prv", "my 'run' $HOME.cfgs", "my 'run' $HOME.prv", "my 'run' $HOME.cfgs"),
+        ("-rf.prv", "-rf.cfgs", "./-rf.prv", "./-rf.cfgs"),
+    ],
+    ids=["beside the trace", "compressed", "elsewhere", "odd characters", "like an option"],
+)
+def test_each_view_has_a_command_that_opens_it_in_the_folder_of_the_trace(
+    prv: str, final: str, trace: str, views: str, tmp_path: Path
+) -> None:
+    page, written = page_of(tmp_path, Path(prv), Path(final))
+    commands = [one.text for one in PageReader(page).all("code", **{"class": "command"})]
+
+    assert [shlex.split(command) for command in commands] == [["wxparaver", trace, f"{views}/{one.path}"] for one in written]
+
+
+def test_groups_with_views_are_listed_by_their_titles(tmp_path: Path) -> None:
+    page, written = page_of(tmp_path, Path("OUT.prv"), Path("OUT.cfgs"))
+    reader = PageReader(page)
+    groups = list(dict.fromkeys(one.view.group for one in written))
+
+    assert [one.text for one in reader.all("h2")] == [GROUPS[group] for group in groups]
+    assert [one.attributes["href"] for one in reader.all("a") if one.attributes["href"].startswith("#")] == [
+        f"#{group}" for group in groups
+    ]
+    assert "4-mpi" not in groups
+
+
+SEARCH = """
+const shown = {};
+for (const words of ["", "gemm TENSOR", "communication", "<b>", "nothing at all", "OUT.prv"]) {
+  const box = document.getElementById("search");
+  box.value = words;
+  box.dispatchEvent(new Event("input"));
+  const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
+  shown[words] = [rows.map((row) => row.querySelector("a").getAttribute("href")), document.getElementById("found").textContent];
+}
+document.body.textContent = JSON.stringify(shown);
+"""
+
+
+@pytest.mark.thorough
+def test_the_search_shows_the_views_that_have_all_words(tmp_path: Path) -> None:
+    page, written = page_of(tmp_path, Path("OUT.prv"), Path("OUT.cfgs"))
+    dumped, complaints = browser_or_skip(tmp_path).run(with_script(page, SEARCH), "--dump-dom")
+    shown = json.loads(PageReader(dumped).one("body").text)
+    of_communication = [one.path for one in written if "communication" in f"{one.path} {one.title} {one.view.text}".lower()]
+
+    assert complaints == ""
+    assert shown[""] == [[one.path for one in written], ""]
+    assert shown["gemm TENSOR"] == [["2-gpu-metrics/tensor_per_gemm.cfg"], "1 view"]
+    assert "3-communication/nccl_time.cfg" in of_communication
+    assert shown["communication"] == [of_communication, f"{len(of_communication)} views"]
+    for nothing in ("<b>", "nothing at all", "OUT.prv"):
+        assert shown[nothing] == [[], "0 views"]
+
+
+# -- workspaces have the form that Paraver reads ---------------------------------------------------------
+
+
+def test_the_workspace_file_has_the_form_that_paraver_reads(tmp_path: Path) -> None:
+    found = content(TYPES, ONE_GPU)
+    written = write_views(tmp_path / "staged", found, Path("run/trace.prv"), tmp_path / "trace.cfgs")
+    text = (tmp_path / "staged/workspace.xml").read_text()
+    root = ElementTree.fromstring(text.replace("<!DOCTYPE boost_serialization>", ""))
+    (manager,) = root
+
+    assert root.attrib == {"signature": "serialization::archive", "version": "17"}
+    assert [child.tag for child in manager] == ["workspaces", "workspacesOrder"]
+    # boost numbers classes in the order in which they come, and describes each once.
+    described = [one.attrib for one in root.iter() if "class_id" in one.attrib]
+    assert [one["class_id"] for one in described] == [str(number) for number in range(len(described))]
+    assert [(one["tracking_level"], one["version"]) for one in described] == [
+        *[("0", "0")] * 3, ("0", "2"), ("0", "0"), ("0", "1"), *[("0", "0")] * 3,
+    ]  # fmt: skip
+    workspaces = manager[0].findall("item")
+    assert int(manager[0].find("count").text) == len(workspaces) == len({one.view.group for one in written})  # type: ignore[arg-type, union-attr]
+    hints = []
+    for item in workspaces:
+        workspace = item.find("second")
+        assert workspace is not None
+        assert [child.tag for child in workspace] == ["name", "type", "autoTypes", "hintCFGs"]
+        values = [one.text or "" for one in workspace.iter("WorkspaceValue")]
+        assert [struct.unpack("<iI", base64.b64decode(value)) for value in values] == [(2, number) for number in found.types]
+        of_workspace = workspace.findall("hintCFGs/item")
+        assert int(workspace.find("hintCFGs/count").text) == len(of_workspace)  # type: ignore[arg-type, union-attr]
+        hints += [(one.find("first").text, one.find("second").text) for one in of_workspace]  # type: ignore[union-attr]
+    assert hints == [(str(tmp_path / "trace.cfgs" / one.path), one.menu_text) for one in written]
+
+
+def test_a_ws_file_holds_a_workspace_and_its_views(tmp_path: Path) -> None:
+    written = write_views(tmp_path, content(TYPES, ONE_GPU), Path("my run.prv"), tmp_path)
+    text = (tmp_path / "1-gpu-kernels.ws").read_text()
+    archive, *files = re.split(r"^=============(.*)\n", text, flags=re.MULTILINE)
+    workspace = ElementTree.fromstring(archive.replace("<!DOCTYPE boost_serialization>", ""))[0]
+    kernels = [one for one in written if one.view.group == "1-gpu-kernels"]
+
+    assert workspace.findtext("name") == "my_run_1-gpu-kernels"
+    assert [one.text for one in workspace.iter("first")] == [Path(one.path).name for one in kernels]
+    assert dict(zip(files[::2], files[1::2], strict=True)) == {
+        Path(one.path).name: (tmp_path / one.path).read_text() for one in kernels
+    }
