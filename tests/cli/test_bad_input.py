@@ -9,13 +9,12 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
-from support.report_builder import ReportBuilder
 
 USAGE, BAD_REPORT, NO_NSYS, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, INTERRUPTED = 2, 3, 4, 5, 7, 8, 130
 
@@ -105,10 +104,6 @@ def database_of_something_else(folder: Path) -> Path:
     return path
 
 
-def export_without_events(folder: Path) -> Path:
-    return ReportBuilder().write(folder / "idle.sqlite")
-
-
 def folder_without_reports(folder: Path) -> Path:
     path = folder / "nothing-here"
     path.mkdir()
@@ -168,15 +163,6 @@ def test_one_bad_report_among_good_ones_leaves_a_former_output_whole(
 
     sentence(done, BAD_REPORT, bad)
     assert contents(out.parent) == former
-
-
-@pytest.mark.parametrize("make", [missing, text_file, truncated, database_of_something_else], ids=lambda make: make.__name__)
-def test_inspect_names_a_report_that_cannot_be_read(
-    make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path
-) -> None:
-    bad = make(tmp_path)
-
-    sentence(command_line.run("inspect", bad), BAD_REPORT, bad)
 
 
 def same_path(report: Path) -> Path:
@@ -239,22 +225,6 @@ def test_an_nsys_that_fails_is_named_with_what_it_said(command_line: CommandLine
 # -- outputs that can't be written: exit code 5 ---------------------------------------------------------------------------
 
 
-def test_an_output_inside_a_file_cannot_be_written(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder\n")
-
-    sentence(command_line.run("translate", report, "-o", tmp_path / "file" / "OUT"), NOT_WRITABLE, tmp_path / "file" / "OUT")
-
-    assert (tmp_path / "file").read_text() == "not a folder\n"
-
-
-def test_an_output_in_a_folder_that_is_not_there_cannot_be_written(
-    command_line: CommandLine, report: Path, tmp_path: Path
-) -> None:
-    sentence(command_line.run("translate", report, "-o", tmp_path / "no" / "OUT"), NOT_WRITABLE, tmp_path / "no" / "OUT")
-
-    assert not (tmp_path / "no").exists()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere; as another user: make test")
 def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: CommandLine, report: Path, out: Path) -> None:
     out.parent.chmod(0o500)
@@ -313,51 +283,6 @@ def test_intermediate_files_beyond_what_may_be_written_leave_nothing(
     sentence(done, NOT_WRITABLE, "the disk is full")
     assert contents(out.parent) == former
     assert contents(scratch) == {}
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for 1.5 MB."""
-    folder = tmp_path / "small-disk"
-    folder.mkdir()
-    mounted = (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", folder], capture_output=True, text=True, check=False
-        )
-        if shutil.which("mount")
-        else None
-    )
-    if mounted is None or mounted.returncode != 0:
-        pytest.skip("a small file system can't be mounted here; as root: make test")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-@pytest.mark.parametrize("gzip", [(), pytest.param(("-z",), marks=pytest.mark.thorough)], ids=["plain", "gzip"])
-def test_a_full_disk_leaves_a_former_output_whole(
-    gzip: tuple[str, ...], command_line: CommandLine, report: Path, full_disk: Path, tmp_path: Path
-) -> None:
-    out = full_disk / "OUT"
-    assert command_line.run("translate", report, "-o", out).returncode == 0
-    former = contents(full_disk)
-    large = small_report(150_000).write(tmp_path / "large.sqlite")
-
-    done = command_line.run("translate", large, "-o", out, "--force", *gzip)
-
-    sentence(done, NOT_WRITABLE, out, "the disk is full")
-    assert contents(full_disk) == former
-
-
-def test_a_full_disk_of_intermediate_files_leaves_nothing(
-    command_line: CommandLine, long_report: Path, full_disk: Path, out: Path
-) -> None:
-    done = command_line.run("translate", long_report, "-o", out, "--scratch", full_disk)
-
-    sentence(done, NOT_WRITABLE, "the disk is full")
-    assert contents(out.parent) == {}
-    assert contents(full_disk) == {}
 
 
 # -- Ctrl-C: exit code 130 ------------------------------------------------------------------------------------------------
@@ -423,41 +348,6 @@ def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
 # -- invalid options: exit code 2 ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("option", "named"),
-    [
-        ("--time=5s", "--time 5s"),
-        ("--time=1:2", "--time 1"),
-        ("--time=2s:1s", "--time 2s:1s"),
-        ("--time=a:b", "--time a"),
-        ("--time=-1s:2s", "--time -1s"),
-        ("--ranks=one", "--ranks one"),
-        ("--ranks=7-0", "--ranks 7-0"),
-        ("--ranks=1,,2", "--ranks 1,,2"),
-        ("--only=kernles", "kernles"),
-        ("--skip=kernels,kernles", "kernles"),
-        ("--min-duration=10", "--min-duration 10"),
-        ("--min-duration=10 parsecs", "--min-duration 10 parsecs"),
-        ("--nvtx=@NCCL", "--nvtx @NCCL"),
-        ("--no-such-option=x", "--no-such-option"),
-    ],
-)
-def test_an_invalid_option_is_named(option: str, named: str, command_line: CommandLine, report: Path, out: Path) -> None:
-    done = command_line.run("translate", report, "-o", out, option)
-
-    sentence(done, USAGE, named)
-    assert contents(out.parent) == {}
-
-
-def test_an_unknown_source_is_named_with_the_known_ones(command_line: CommandLine, report: Path, out: Path) -> None:
-    sentence(command_line.run("translate", report, "-o", out, "--only", "kernles"), USAGE, "kernles", "kernels")
-
-
-@pytest.mark.parametrize("arguments", [("translate",), ("translate", "good.sqlite"), ("inspect",), ("check",), ("explain",)])
-def test_an_incomplete_command_is_one_sentence(arguments: tuple[str, ...], command_line: CommandLine) -> None:
-    sentence(command_line.run(*arguments), USAGE)
-
-
 # -- nothing is left, and traces that can't be read -----------------------------------------------------------------------
 
 
@@ -468,25 +358,6 @@ def test_a_selection_that_leaves_nothing_writes_nothing(
     sentence(command_line.run("translate", report, "-o", out, *option), NOTHING_LEFT)
 
     assert contents(out.parent) == {}
-
-
-def test_a_report_without_events_has_nothing_to_translate(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
-    done = command_line.run("translate", export_without_events(tmp_path), "-o", out)
-
-    assert done.returncode in (BAD_REPORT, NOTHING_LEFT)
-    sentence(done, done.returncode)
-    assert contents(out.parent) == {}
-
-
-def test_labels_of_a_trace_that_is_not_there_are_named(command_line: CommandLine, report: Path, out: Path) -> None:
-    done = command_line.run("translate", report, "-o", out, "--labels", "earlier.pcf")
-
-    assert "earlier.pcf" in sentence(done, NOT_A_TRACE)
-    assert contents(out.parent) == {}
-
-
-def test_check_names_a_trace_that_is_not_there(command_line: CommandLine, tmp_path: Path) -> None:
-    sentence(command_line.run("check", tmp_path / "missing.prv"), NOT_A_TRACE, tmp_path / "missing.prv")
 
 
 def test_check_ends_with_1_for_a_trace_that_is_not_valid(command_line: CommandLine, out: Path, former: object) -> None:

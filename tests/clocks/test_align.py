@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clock_truth import alignment_error
-from support.command_line import CommandLine
 
 from nsys2prv.clocks.anchors import SharedEvents
 from nsys2prv.clocks.collective_matching import Matching
@@ -200,11 +199,3 @@ def test_nothing_is_matched_where_there_is_nothing() -> None:
 def test_a_share_is_a_share(share: float) -> None:
     with pytest.raises(UsageError, match="lost_collectives"):
         Cluster(lost_collectives=share)
-
-
-def test_an_unknown_method_is_an_error(command_line: CommandLine, tmp_path: Path) -> None:
-    result = command_line.run("translate", tmp_path, "-o", tmp_path / "OUT", "--align", "magic")
-
-    assert result.returncode == 2
-    assert "'--align'" in result.stderr
-    assert "magic" in result.stderr

@@ -258,11 +258,6 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
 # -- what can't be compared ------------------------------------------------------------------
 
 
-def test_one_run_is_too_few(runs: list[Path]) -> None:
-    with pytest.raises(UsageError, match="two runs or more"):
-        compared(runs[0])
-
-
 def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:
     document = tmp_path / "useful.json"
     document.write_text(json.dumps(measure([runs[0]], EfficiencyOptions(nccl="useful")).as_json()))

@@ -387,18 +387,6 @@ def test_small_windows_of_the_sweep_change_nothing(
         assert_same(pieces.tables[name], table, name)
 
 
-@pytest.mark.thorough
-def test_a_run_in_small_windows_has_the_same_tables(two_gpus: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"bins": 7, "regions": ("*",), "per_iteration": "step"}
-    whole = measured(two_gpus, **options)
-    for constant, value in (("WINDOW_ROWS", 1), ("_BATCH_ROWS", 1), ("_KEPT_ROWS", 0)):
-        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-    pieces = measured(two_gpus, **options)
-
-    for name, table in whole.tables.items():
-        assert_same(pieces.tables[name], table, name)
-
-
 # -- tables ------------------------------------------------------------------
 
 
@@ -673,34 +661,6 @@ def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> 
     assert not (command_line.folder / "out.json").exists()
 
 
-@pytest.mark.parametrize("option", ["--regions", "--per-iteration"])
-def test_a_region_that_is_not_there_is_an_error_that_offers_what_is_near(
-    option: str, two_gpus: list[Path], command_line: CommandLine
-) -> None:
-    done = command_line.run("efficiency", *two_gpus, "--align", "utc", option, "stp", "--json-file", "out.json")
-
-    assert (done.returncode, done.stdout) == (UsageError.exit_code, "")
-    assert done.stderr == (
-        "nsys2prv: no NVTX range is called stp; did you mean step? (`nsys2prv inspect --nvtx` lists all names)\n"
-    )
-    assert not (command_line.folder / "out.json").exists()
-
-
-def test_hostile_names_come_out_of_the_command_readable(tmp_path: Path, command_line: CommandLine) -> None:
-    report = ReportBuilder(host="no\x1b[31mde\n1").gpu(0)
-    report.kernel('evil,"\x1b[2J\n' + "x" * 5000, 0, 10)
-    report.nvtx_range("=cmd|' /C calc'!A0, \u202e\r\n", 0, 10)
-    path = report.write(tmp_path / "one.sqlite")
-    done = command_line.run("efficiency", path, "--csv", "tables", "--regions", "*")
-
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) < 250
-    kernels = pl.read_csv(command_line.folder / "tables" / "kernels.csv")
-    assert (kernels.height, kernels["count"].item()) == (1, 1)
-    assert pl.read_csv(command_line.folder / "tables" / "regions.csv").height == 1
-
-
 @pytest.mark.parametrize(
     ("option", "begun", "wanted"),
     [
@@ -714,12 +674,6 @@ def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) 
     found = parameter.shell_complete(command.make_context("efficiency", ["x"]), begun)
 
     assert [one.value for one in found] == wanted
-
-
-def test_json_goes_to_the_screen(two_gpus: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("efficiency", *two_gpus, "--json")
-
-    assert json.loads(done.stdout)["format"] == table_registry.FORMAT
 
 
 def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> None:
@@ -762,14 +716,3 @@ def test_a_broken_report_is_left_out_when_the_user_wants_to_go_on(two_gpus: list
 
     assert found.left_out == 1
     assert found.tables["run"]["devices"].item() == 2
-
-
-def test_hostile_names_stay_texts(tmp_path: Path) -> None:
-    report = ReportBuilder().gpu(0)
-    report.kernel('evil<"[0]">\n' + "x" * 5000, 0, 10)
-    report.nvtx_range('<script>alert("§")</script>, 日本', 0, 10)
-    found = measured([report.write(tmp_path / "one.sqlite")], regions=("*",))
-
-    assert found.tables["regions"]["region"].to_list() == ['<script>alert("§")</script>, 日本']
-    assert "\n" not in found.tables["kernels"]["kernel"].item()
-    json.dumps(found.as_json(), allow_nan=False)

@@ -25,7 +25,6 @@ from nsys2prv.efficiency.findings.engine import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.paraver.views.view_table import read_view_table
-from nsys2prv.trace.translate import translate
 
 US, MS = 1_000, 1_000_000
 KIB, MIB = 1 << 10, 1 << 20
@@ -867,14 +866,6 @@ def test_the_pageable_copies_of_the_demo(demo: Demo) -> None:
 
 
 @pytest.mark.thorough
-def test_the_trace_of_the_demo_has_the_views_of_its_findings(demo: Demo, tmp_path: Path) -> None:
-    translate([demo.folder], tmp_path / "demo")
-
-    for view in demo.tables["findings"]["view"]:
-        assert (tmp_path / "demo.cfgs" / f"{view}.cfg").is_file()
-
-
-@pytest.mark.thorough
 def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
     done = command_line.run("efficiency", demo.folder, "--json-file", "out.json", "--csv", "tables")
 
@@ -900,19 +891,3 @@ def test_every_rule_has_its_view_its_limits_and_a_kind_of_its_own() -> None:
     assert all(rule.thresholds for rule in RULES)
     thresholds = [*GENERAL_THRESHOLDS, *(threshold for rule in RULES for threshold in rule.thresholds)]
     assert all(threshold.unit in {"ns", "bytes", "0 to 1", ""} and threshold.reason for threshold in thresholds)
-
-
-def test_hostile_names_stay_texts_in_findings(run: Run) -> None:
-    name = 'k<"\n;,{}[]>(' + "x" * 5000 + ")"
-    hostile = report()
-    time = 0
-    for length, count, communicates in ((100 * US, 51, False), (150 * US, 50, True), (100 * US, 1, False)):
-        if communicates:
-            hostile.kernel(NCCL, time - 10 * US, time + count * length - 10 * US, stream=8)
-        for _ in range(count):
-            hostile.kernel(name, time, time + length)
-            time += length
-    found = only(run(hostile))
-    assert found["kind"] == "contention-slowdown"
-    assert len(found["seen"]) < 500
-    assert "\n" not in found["seen"]

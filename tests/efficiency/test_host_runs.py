@@ -130,15 +130,6 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     assert checks["kind"][of_gpus:] == [rule.kind for rule in HOST_RULES]
 
 
-def test_its_page_has_the_numbers_of_hosts_and_no_drawing_of_devices(of_mpi: list[Path], tmp_path: Path) -> None:
-    measured(of_mpi).to_html(tmp_path / "page.html")
-
-    page = (tmp_path / "page.html").read_text()
-    assert "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run)" in page
-    assert "MPI Load Balance" in page
-    assert "Device activity" not in page
-
-
 def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(of_hosts: Path) -> None:
     result = measured([of_hosts])
 

@@ -37,7 +37,6 @@ NOT_WRITABLE = 5
 LARGEST = 3_000_000
 BYTES_OF_BAR = 200
 """Of a bar of a close-up in the page, at most."""
-OPTIONS = EfficiencyOptions(regions=("*",), per_iteration="iteration")
 
 HOSTILE = (
     "</script><script>document.title = 'broken'</script>",
@@ -348,20 +347,6 @@ def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: Com
     assert done.returncode == 0, done.stderr
     assert "Device Parallel Efficiency" in done.stdout
     assert PageReader(out.read_text(encoding="utf-8")).one("section", id="efficiencies")
-
-
-def test_another_file_is_replaced_only_by_force(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
-    former = report.read_bytes()
-
-    refused = command_line.run("efficiency", report, "-o", report)
-
-    assert refused.returncode == NOT_WRITABLE
-    assert re.fullmatch(r"nsys2prv: .*rank0\.sqlite: never replaced \(this command reads it\); .*\n", refused.stderr)
-    assert report.read_bytes() == former
-    other = tmp_path / "notes.html"
-    other.write_text("mine")
-    assert command_line.run("efficiency", report, "-o", other, "--force").returncode == 0
-    assert GENERATOR in other.read_bytes()
 
 
 @pytest.mark.parametrize("place", ["not/there/page.html", "folder"])

@@ -171,14 +171,6 @@ def test_the_demo_removes_only_what_an_earlier_demo_made(command_line: CommandLi
     assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
 
 
-def test_an_export_replaces_nothing_but_an_export(command_line: CommandLine, folder: Path) -> None:
-    (folder / "raw.sqlite").write_text("mine")
-    os.utime(folder / "raw.sqlite", (0, 0))
-
-    said = unchanged(command_line, folder, 4, "inspect", "raw.nsys-rep")
-    assert "raw.sqlite, which is older and not made by nsys2prv" in said
-
-
 # -- one meaning of --json ------------------------------------------------------------------------------------------------
 
 

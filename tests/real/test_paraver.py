@@ -7,9 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
-from support.real_reports import REPORTS
 
 from nsys2prv.paraver.check import check_trace
 
@@ -19,22 +17,6 @@ from .conftest import Translated
 @pytest.mark.every_report
 def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
-
-
-@pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row"])
-def test_sqlite_and_parquet_give_the_same_files(translation: Callable[[str], Translated], suffix: str) -> None:
-    sqlite, parquet = translation("mpi4").trace.path, translation("mpi4_parquet").trace.path
-
-    assert sqlite.with_suffix(suffix).read_bytes() == parquet.with_suffix(suffix).read_bytes()
-
-
-def test_one_process_with_four_gpus_is_one_task_with_streams_of_four_devices(
-    translation: Callable[[str], Translated],
-) -> None:
-    trace = translation("one-process-4gpu").trace
-
-    assert len(trace.header.tasks) == 1
-    assert {device for _, device in _streams(trace.names["THREAD"])} == {0, 1, 2, 3}
 
 
 def test_eight_ranks_are_eight_tasks_in_the_order_of_slurm_each_with_its_own_device(
@@ -67,23 +49,3 @@ def _rank_and_pid(path: Path) -> tuple[int, int]:
         (variable,) = database.execute("select value from META_DATA_CAPTURE where value like 'SLURM_PROCID=%'").fetchone()
         (pid,) = database.execute("select distinct (globalPid >> 24) & 0xFFFFFF from CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
     return int(variable.partition("=")[2].strip('"')), pid
-
-
-NVTX_REPORTS = [name for name in REPORTS if name.startswith("nvtx-")]
-
-
-@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS)
-def test_ranges_that_overlap_freely_are_all_whole(translation: Callable[[str], Translated], nvtx_report: str) -> None:
-    translated = translation(nvtx_report)
-    types = [number for number in translated.trace.labels.types if number == 9004 or 90040001 <= number < 90140000]
-    intervals = translated.trace.intervals(types).sort("begin", "end")
-    expected = translated.query("select start, end from NVTX_EVENTS where eventType = 60 order by start, end")
-    offset = intervals["begin"][0] - expected[0][0]
-
-    assert any(one[0] < other[0] < one[1] < other[1] for one in expected for other in expected)
-    assert intervals.select("begin", "end").rows() == [(begin + offset, end + offset) for begin, end in expected]
-    # On one event type they would cut each other off.
-    on_one_type = intervals.sort("task", "thread", "type", "begin").with_columns(
-        former=pl.col("end").shift(1).over("task", "thread", "type")
-    )
-    assert on_one_type.filter(pl.col("begin") < pl.col("former")).is_empty()

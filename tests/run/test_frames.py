@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
-import pytest
 from support.report_builder import ReportBuilder
 
-from nsys2prv.errors import UsageError
 from nsys2prv.execution.workers import workers
-from nsys2prv.run.frames import EVENT_SCHEMA, clocks_frame, devices_frame, events_frame, ranks_frame
+from nsys2prv.run.frames import events_frame
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES
@@ -36,18 +34,6 @@ def rank_report(rank: int) -> ReportBuilder:
     return report
 
 
-def test_events_of_a_source_are_a_frame_on_the_common_axis(tmp_path: Path) -> None:
-    with session_of(tmp_path, rank_report(0), rank_report(1)) as session:
-        kernels = events_frame(session, "kernels").collect().sort("rank")
-
-    where = kernels.select("rank", "host", "process", "thread", "device", "stream", "row").rows()
-    assert where == [(rank, f"node{rank}", 1000 + rank, None, 0, 7, f"CUDA-D0.S7-node{rank}") for rank in (0, 1)]
-    assert kernels.select("start", "end", "event_type", "name", "value").rows() == [
-        (2900, 4900, "CUDA kernel", "gemm", None) for _ in (0, 1)
-    ]
-    assert kernels.select("registers_per_thread").rows() == [(32,), (32,)]
-
-
 def test_events_of_host_threads_have_their_thread(tmp_path: Path) -> None:
     with session_of(tmp_path, rank_report(0)) as session:
         calls = events_frame(session, "os-runtime").collect()
@@ -55,29 +41,11 @@ def test_events_of_host_threads_have_their_thread(tmp_path: Path) -> None:
     assert calls.select("thread", "start", "end", "name").rows() == [(1000, 0, 100, "read")]
 
 
-def test_a_source_without_events_gives_an_empty_frame_and_an_unknown_one_an_error(tmp_path: Path) -> None:
-    with session_of(tmp_path, rank_report(0)) as session:
-        assert events_frame(session, "mpi").collect().schema == pl.Schema(EVENT_SCHEMA)
-        with pytest.raises(UsageError, match="there is no source gpu; did you mean kernels, copies or memsets"):
-            events_frame(session, "gpu")
-
-
 def test_a_time_range_cuts_the_events_of_a_frame(tmp_path: Path) -> None:
     with session_of(tmp_path, rank_report(0), options=ReadOptions(time="3us:4us")) as session:  # type: ignore[arg-type]
         kernels = events_frame(session, "kernels").collect()
 
     assert kernels.select("start", "end").rows() == [(0, 1000)]
-
-
-def test_ranks_devices_and_clocks_are_frames(tmp_path: Path) -> None:
-    with session_of(tmp_path, rank_report(0), rank_report(1)) as session:
-        ranks, devices, clocks = (make(session.plan) for make in (ranks_frame, devices_frame, clocks_frame))
-
-    assert ranks.select("rank", "host", "process", "threads", "streams").rows() == [
-        (rank, f"node{rank}", 1000 + rank, 1, 1) for rank in (0, 1)
-    ]
-    assert devices.select("host", "device", "ranks").rows() == [("node0", 0, [0]), ("node1", 0, [1])]
-    assert clocks.select("host").to_series().to_list() == ["node0", "node1"]
 
 
 class Names:

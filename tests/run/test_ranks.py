@@ -432,76 +432,85 @@ def cpus(count: int, **arguments: object) -> ReportBuilder:
 HOUR = 3600 * 10**9
 
 
-def test_containers_of_one_name_on_machines_that_booted_at_different_times_are_told_apart(tmp_path: Path) -> None:
-    boots = (10 * HOUR, 10 * HOUR + 10**6, 500 * HOUR)
-    reports = {f"{index}.sqlite": ReportBuilder(host="pytorch", pid=10 + index, monotonic_ns=boot)
-               for index, boot in enumerate(boots)}  # fmt: skip
-    found = run(tmp_path, reports)
-    assert hosts(found) == ["pytorch (1)", "pytorch (1)", "pytorch (2)"]
-    assert [node["name"] for node in found.content["nodes"]] == ["pytorch (1)", "pytorch (2)"]
-    assert "are of 2 hosts (they booted at different times)" in findings(found)["hosts of one name"]
+def each(*arguments: dict[str, object], **shared: object) -> list[ReportBuilder]:
+    """A report for each of some arguments; ids of their processes differ unless they are given."""
+    return [ReportBuilder(**{"pid": 10 + index, **shared, **one}) for index, one in enumerate(arguments)]  # type: ignore[arg-type]
 
 
-def test_a_host_whose_utc_was_stepped_a_little_stays_one(tmp_path: Path) -> None:
-    reports = {f"{index}.sqlite": ReportBuilder(pid=10 + index, monotonic_ns=HOUR + index * 10**9) for index in (0, 1)}
-    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
+def numbered(variable: str, *numbers: int, **environment: str) -> list[dict[str, object]]:
+    return [{"environment": {**environment, variable: str(number)}} for number in numbers]
 
 
-def test_different_gpus_at_the_same_place_are_those_of_different_hosts(tmp_path: Path) -> None:
-    reports = {
-        f"{index}.sqlite": gpus(ReportBuilder(host="", pid=10 + index), f"uuid-{index}0", f"uuid-{index}1") for index in (0, 1)
-    }
-    found = run(tmp_path, reports)
-    assert hosts(found) == ["host (1)", "host (2)"]
-    assert "have no host name" in findings(found)["hosts of one name"]
+ONE_AFTER_THE_OTHER = [{"utc_ns": START + index} for index in (0, 1)]
+LATER = [{"utc_ns": START + index * 10**6} for index in (0, 1)]
+OF_TORCHRUN = [{"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2)} for rank in (3, 2, 1, 0)]
+MODELS = ("NVIDIA A100", "NVIDIA H100")
 
 
-def test_containers_that_share_a_gpu_are_on_one_host_whatever_else_differs(tmp_path: Path) -> None:
-    reports = {}
-    for index, count in enumerate((8, 16)):
-        report = cpus(count, pid=10 + index)
-        reports[f"{index}.sqlite"] = gpus(report, "uuid-0")
-    assert hosts(run(tmp_path, reports)) == ["localhost", "localhost"]
-
-
-def test_parts_of_a_gpu_are_no_different_gpus(tmp_path: Path) -> None:
-    reports = {f"{index}.sqlite": gpus(ReportBuilder(pid=10 + index), f"MIG-{index}") for index in (0, 1)}
-    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
-
-
-def test_gpus_of_different_models_at_the_same_place_are_those_of_different_hosts(tmp_path: Path) -> None:
-    reports = {}
-    for index, name in enumerate(("NVIDIA A100", "NVIDIA H100")):
-        report = ReportBuilder(host="box", pid=10 + index).without("TARGET_INFO_GPU", "uuid")
-        reports[f"{index}.sqlite"] = report.gpu(0, name=name)
-    found = run(tmp_path, reports)
-    assert hosts(found) == ["box (1)", "box (2)"]
-    assert "different GPUs at the same place" in findings(found)["hosts of one name"]
-
-
-def test_hosts_of_one_name_whose_processes_have_the_same_id_are_told_apart(tmp_path: Path) -> None:
-    found = run(tmp_path, {f"{index}.sqlite": ReportBuilder(host="box", pid=7, utc_ns=START + index) for index in (0, 1)})
-    assert hosts(found) == ["box (1)", "box (2)"]
-    assert "are of 2 hosts (they have different processes of the same id)" in findings(found)["hosts of one name"]
-    assert len(found.content["nodes"]) == 2
-    nameless = run(
-        tmp_path, {f"{index}.sqlite": ReportBuilder(host="", utc_ns=None, pid=7) for index in (0, 1)}, name="nameless"
-    )
-    assert hosts(nameless) == ["host (1)", "host (2)"]
-
-
-def test_a_process_that_was_recorded_again_later_is_the_same(tmp_path: Path) -> None:
-    again = {f"{index}.sqlite": ReportBuilder(host="box", pid=7, utc_ns=START + index * 10**6) for index in (0, 1)}
-    assert hosts(run(tmp_path, again)) == ["box", "box"]
-    ranked = {f"{index}.sqlite": ReportBuilder(host="box", pid=7, rank=index, utc_ns=START + index * 10**6) for index in (0, 1)}
-    assert hosts(run(tmp_path, ranked, name="ranked")) == ["box (1)", "box (2)"]
-
-
-def test_containers_on_one_host_may_number_their_processes_alike(tmp_path: Path) -> None:
-    one_gpu = {f"{index}.sqlite": gpus(ReportBuilder(pid=7, utc_ns=START + index), "uuid-0") for index in (0, 1)}
-    assert hosts(run(tmp_path, one_gpu)) == ["node01", "node01"]
-    one_boot = {f"{index}.sqlite": ReportBuilder(pid=7, utc_ns=START + index, monotonic_ns=HOUR) for index in (0, 1)}
-    assert hosts(run(tmp_path, one_boot, name="boot")) == ["node01", "node01"]
+@pytest.mark.parametrize(
+    ("reports", "expected", "said"),
+    [
+        # Containers on machines that booted at different times; and a UTC that was stepped a little.
+        (
+            each(*({"monotonic_ns": boot} for boot in (10 * HOUR, 10 * HOUR + 10**6, 500 * HOUR)), host="box"),
+            ["box (1)", "box (1)", "box (2)"],
+            "are of 2 hosts (they booted at different times)",
+        ),
+        (each({"monotonic_ns": HOUR}, {"monotonic_ns": HOUR + 10**9}), ["node01", "node01"], ""),
+        # GPUs at the same place: different ones, one that is shared whatever else differs, its parts, other models.
+        (
+            [gpus(report, f"uuid-{index}0", f"uuid-{index}1") for index, report in enumerate(each({}, {}, host=""))],
+            ["host (1)", "host (2)"],
+            "have no host name",
+        ),
+        ([gpus(cpus(count, pid=count), "uuid-0") for count in (8, 16)], ["localhost", "localhost"], ""),
+        ([gpus(report, f"MIG-{index}") for index, report in enumerate(each({}, {}))], ["node01", "node01"], ""),
+        (
+            [
+                report.without("TARGET_INFO_GPU", "uuid").gpu(0, name=name)
+                for report, name in zip(each({}, {}, host="box"), MODELS, strict=True)
+            ],
+            ["box (1)", "box (2)"],
+            "different GPUs at the same place",
+        ),
+        # Processes of one id: at one time, unless containers share a GPU or booted together; later it is the same process.
+        (
+            each(*ONE_AFTER_THE_OTHER, host="box", pid=7),
+            ["box (1)", "box (2)"],
+            "are of 2 hosts (they have different processes of the same id)",
+        ),
+        (each({}, {}, host="", utc_ns=None, pid=7), ["host (1)", "host (2)"], ""),
+        ([gpus(report, "uuid-0") for report in each(*ONE_AFTER_THE_OTHER, pid=7)], ["node01", "node01"], ""),
+        (each(*ONE_AFTER_THE_OTHER, pid=7, monotonic_ns=HOUR), ["node01", "node01"], ""),
+        (each(*LATER, host="box", pid=7), ["box", "box"], ""),
+        (each(*({**one, "rank": rank} for rank, one in enumerate(LATER)), host="box", pid=7), ["box (1)", "box (2)"], ""),
+        # What the launcher numbers: hosts are numbered by rank, whatever the order of files; steps number nodes anew.
+        (
+            each(
+                *({"rank": rank, **one} for rank, one in enumerate(numbered("SLURM_NODEID", 0, 0, 1, 1))), host="box", ranks=4
+            ),
+            ["box (1)", "box (1)", "box (2)", "box (2)"],
+            "",
+        ),
+        (
+            each(*({"environment": one} for one in OF_TORCHRUN), host="box"),
+            ["box (2)", "box (2)", "box (1)", "box (1)"],
+            "",
+        ),
+        (
+            each(*({"environment": {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": step, "SLURM_NODEID": step}} for step in "01")),
+            ["node01", "node01"],
+            "",
+        ),
+    ],
+)
+def test_hosts_are_told_apart_by_what_can_not_be_of_one(
+    tmp_path: Path, reports: list[ReportBuilder], expected: list[str], said: str
+) -> None:
+    found = run(tmp_path, {f"{index}.sqlite": report for index, report in enumerate(reports)})
+    assert hosts(found) == expected
+    assert {node["name"] for node in found.content["nodes"]} == set(expected)
+    assert said in findings(found).get("hosts of one name", "")
 
 
 def test_a_process_that_is_only_seen_by_another_report_is_no_contradiction(tmp_path: Path) -> None:
@@ -521,36 +530,6 @@ def test_different_numbers_of_cpus_tell_hosts_apart_unless_they_booted_together(
     assert [node["cpus"] for node in found.content["nodes"]] == [8, 16]
     reports = {f"{count}.sqlite": cpus(count, pid=count, monotonic_ns=HOUR) for count in (8, 16)}
     assert len(run(tmp_path, reports, name="other").content["nodes"]) == 1
-
-
-def test_what_the_launcher_numbers_tells_hosts_apart(tmp_path: Path) -> None:
-    nodes = {
-        f"{rank}.sqlite": ReportBuilder(
-            host="box", rank=rank, ranks=4, pid=10 + rank, environment={"SLURM_NODEID": str(rank // 2)}
-        )
-        for rank in range(4)
-    }
-    assert hosts(run(tmp_path, nodes)) == ["box (1)", "box (1)", "box (2)", "box (2)"]
-    # Named so that the order of files is not that of ranks: hosts are numbered by rank.
-    local = {
-        f"{9 - rank}.sqlite": ReportBuilder(
-            host="box", pid=10 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2)}
-        )
-        for rank in range(4)
-    }
-    found = run(tmp_path, local, name="other")
-    assert hosts(found) == ["box (2)", "box (2)", "box (1)", "box (1)"]
-    assert [task["node"] for task in found.content["tasks"]] == ["box (1)", "box (1)", "box (2)", "box (2)"]
-
-
-def test_steps_of_a_job_number_its_nodes_anew(tmp_path: Path) -> None:
-    reports = {
-        f"{step}.sqlite": ReportBuilder(
-            pid=10 + step, environment={"SLURM_JOB_ID": "1", "SLURM_STEP_ID": str(step), "SLURM_NODEID": str(step)}
-        )
-        for step in (0, 1)
-    }
-    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
 
 
 def test_the_launcher_names_a_host_that_nsys_does_not(tmp_path: Path) -> None:

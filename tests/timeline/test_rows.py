@@ -16,8 +16,6 @@ from support.traces import labels_of
 from support.whole_trace import open_whole
 
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import TooManyRows
-from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_files import read_header
 from nsys2prv.sources.lanes import Lanes
@@ -49,14 +47,6 @@ def test_tasks_are_in_the_order_of_ranks_whatever_the_files_are_called(tmp_path:
     assert [(task["rank"], task["node"], task["pid"]) for task in found] == [
         (0, "n0", 100), (1, "n0", 101), (2, "n1", 102), (3, "n1", 103),
     ]  # fmt: skip
-
-
-def test_ranks_of_mpi_count_before_those_of_the_launcher(tmp_path: Path) -> None:
-    report = ReportBuilder(rank=7, pid=50)
-    report.process(60)
-    report.mpi_rank(1, pid=50, tid=50).mpi_rank(0, pid=60, tid=60)
-    report.os_call("read", 0, 5).os_call("read", 0, 5, pid=60, tid=60)
-    assert [(task["rank"], task["pid"]) for task in tasks(tmp_path, report)] == [(0, 60), (1, 50)]
 
 
 def test_two_ranks_that_both_say_device_0_on_different_gpus_get_different_numbers(tmp_path: Path) -> None:
@@ -141,15 +131,6 @@ def test_a_gpu_that_no_process_uses_has_its_row_in_a_task_of_the_node(tmp_path: 
     found = tasks(tmp_path, report)
     assert streams(found) == [["CUDA-D0.S7-node01", "Metrics GPU0"], ["Metrics GPU1"]]
     assert found[1]["pid"] is None
-
-
-def test_more_rows_than_paraver_takes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_format, "MOST_OBJECTS", 3)
-    report = ReportBuilder()
-    for tid in range(1, 6):
-        report.os_call("read", 0, 5, tid=tid)
-    with pytest.raises(TooManyRows, match="would have 5 rows and 3 rows are the most; select"):
-        tasks(tmp_path, report)
 
 
 def test_a_blank_in_the_name_of_a_node_does_not_end_the_name_that_tools_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.cli.translate_command import translation_warnings
-from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
+from nsys2prv.errors import NothingToTranslate, OutputExists, UsageError
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -335,15 +335,6 @@ def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
     ]
-
-
-def test_a_copy_of_a_report_is_the_same_report(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("a", 0, 10)
-    report.write(tmp_path / "a.sqlite")
-    report.write(tmp_path / "b.sqlite")
-    with pytest.raises(SameReportTwice, match=r"b\.sqlite: the same report as .*a\.sqlite"):
-        translate([tmp_path], tmp_path / "out")
 
 
 def test_nothing_to_translate_is_said(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
+from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
@@ -39,13 +39,6 @@ def report(tmp_path: Path) -> Path:
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-@pytest.mark.parametrize("name", ["", ".", "none.prv", "x" * 5000])
-def test_a_trace_that_is_not_there_is_told(name: str, command_line: CommandLine) -> None:
-    done = command_line.run("views", name)
-
-    assert (done.returncode, done.stderr.count("\n")) == (TraceError.exit_code, 1), done.stderr
 
 
 def test_translate_renders_the_views_whose_events_are_in_the_trace(report: Path, tmp_path: Path) -> None:
@@ -139,11 +132,6 @@ def test_what_is_in_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_
 
     render_views(prv, mine, force=True)
     assert tree(mine)["notes.txt"] == b"keep"
-
-
-def test_a_missing_trace_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="there is no such file"):
-        render_views(tmp_path / "none.prv")
 
 
 def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
