@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,122 +43,82 @@ def former(command_line: CommandLine, report: Path, out: Path) -> dict[str, byte
 # -- reports that can't be read: exit code 3 ------------------------------------------------------------------------------
 
 
-def missing(folder: Path) -> Path:
-    return folder / "missing.sqlite"
-
-
-def text_file(folder: Path) -> Path:
-    path = folder / "notes.sqlite"
-    path.write_text("These are notes, and no database at all.\n" * 100)
+def file(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
     return path
 
 
-def empty_file(folder: Path) -> Path:
-    path = folder / "empty.sqlite"
-    path.touch()
+def cut(path: Path, size: int) -> Path:
+    os.truncate(path, size)
     return path
 
 
-def truncated(folder: Path) -> Path:
-    path = small_report(2000).write(folder / "truncated.sqlite")
-    os.truncate(path, path.stat().st_size * 6 // 10)
+def database(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as opened, opened:
+        for statement in statements:
+            opened.execute(statement)
     return path
 
 
-def truncated_in_the_header(folder: Path) -> Path:
-    path = small_report().write(folder / "header.sqlite")
-    os.truncate(path, 50)
-    return path
-
-
-def overwritten_in_the_middle(folder: Path) -> Path:
-    path = small_report(2000).write(folder / "overwritten.sqlite")
+def overwritten(path: Path) -> Path:
     size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(size // 4)
-        file.write(b"\xa5" * (size // 2))
+    with path.open("r+b") as opened:
+        opened.seek(size // 4)
+        opened.write(b"\xa5" * (size // 2))
     return path
 
 
-def truncated_parquet(folder: Path) -> Path:
-    path = small_report(2000).write(folder / "short_pqtdir")
-    table = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
-    os.truncate(table, table.stat().st_size // 2)
+def tables_of_which_one_is_cut(path: Path) -> Path:
+    cut(small_report(2000).write(path) / "CUPTI_ACTIVITY_KIND_KERNEL.parquet", 5000)
     return path
 
 
-def database_without_tables(folder: Path) -> Path:
-    path = folder / "bare.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("create table t (a)")
-        database.execute("drop table t")
-    database.close()
-    return path
-
-
-def database_of_something_else(folder: Path) -> Path:
-    path = folder / "music.sqlite"
-    with sqlite3.connect(path) as database:
-        database.execute("create table albums (id integer, title text)")
-        database.execute("insert into albums values (1, 'Kind of Blue')")
-    database.close()
-    return path
-
-
-def folder_without_reports(folder: Path) -> Path:
-    path = folder / "nothing-here"
+def folder_with(path: Path, name: str) -> Path:
     path.mkdir()
-    (path / "README.txt").write_text("no reports\n")
+    (path / name).touch()
     return path
 
 
-def glob_without_matches(folder: Path) -> Path:
-    return folder / "rank*.sqlite"
-
-
-def kernels_without_end(folder: Path) -> Path:
-    return small_report().without("CUPTI_ACTIVITY_KIND_KERNEL", "end").write(folder / "columns.sqlite")
-
-
-BAD_REPORTS: dict[Callable[[Path], Path], tuple[int, str]] = {
-    missing: (BAD_REPORT, "there is no such file"),
-    text_file: (BAD_REPORT, "not an SQLite database"),
-    empty_file: (BAD_REPORT, "the file is empty"),
-    truncated: (BAD_REPORT, "damaged or incomplete"),
-    truncated_in_the_header: (BAD_REPORT, "header.sqlite"),
-    overwritten_in_the_middle: (BAD_REPORT, "damaged or incomplete"),
-    truncated_parquet: (BAD_REPORT, "damaged or incomplete"),
-    database_without_tables: (BAD_REPORT, "there is no table in it"),
-    database_of_something_else: (BAD_REPORT, "not those of an nsys export"),
-    folder_without_reports: (BAD_REPORT, "there is no report in this folder"),
-    glob_without_matches: (BAD_REPORT, "no file matches"),
-    kernels_without_end: (BAD_REPORT, "table CUPTI_ACTIVITY_KIND_KERNEL has no column end"),
+BAD_REPORTS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing": (lambda folder: folder / "missing.sqlite", "there is no such file"),
+    "text": (lambda folder: file(folder / "notes.sqlite", b"These are notes.\n" * 100), "not an SQLite database"),
+    "empty": (lambda folder: file(folder / "empty.sqlite", b""), "the file is empty"),
+    "cut": (lambda folder: cut(small_report(2000).write(folder / "cut.sqlite"), 100_000), "damaged or incomplete"),
+    "cut header": (lambda folder: cut(small_report().write(folder / "header.sqlite"), 50), "header.sqlite"),
+    "overwritten": (lambda folder: overwritten(small_report(2000).write(folder / "over.sqlite")), "damaged or incomplete"),
+    "cut Parquet": (lambda folder: tables_of_which_one_is_cut(folder / "short_pqtdir"), "damaged or incomplete"),
+    "no table": (lambda folder: database(folder / "bare.sqlite", "create table t (a)", "drop table t"), "no table in it"),
+    "other tables": (
+        lambda folder: database(folder / "music.sqlite", "create table albums (id integer, title text)"),
+        "not those of an nsys export",
+    ),
+    "folder": (lambda folder: folder_with(folder / "nothing-here", "README.txt"), "there is no report in this folder"),
+    "glob": (lambda folder: folder / "rank*.sqlite", "no file matches"),
+    "column": (
+        lambda folder: small_report().without("CUPTI_ACTIVITY_KIND_KERNEL", "end").write(folder / "columns.sqlite"),
+        "table CUPTI_ACTIVITY_KIND_KERNEL has no column end",
+    ),
 }
 
 
-@pytest.mark.parametrize("make", BAD_REPORTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("kind", BAD_REPORTS)
 def test_a_report_that_cannot_be_read_is_named_and_leaves_no_output(
-    make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path, out: Path
+    kind: str, command_line: CommandLine, tmp_path: Path, out: Path
 ) -> None:
+    make, said = BAD_REPORTS[kind]
     bad = make(tmp_path)
-    code, said = BAD_REPORTS[make]
 
     done = command_line.run("translate", bad, "-o", out)
 
-    sentence(done, code, bad, said)
+    sentence(done, BAD_REPORT, bad, said)
     assert contents(out.parent) == {}
 
 
-@pytest.mark.parametrize("make", [truncated, overwritten_in_the_middle, kernels_without_end], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("kind", ["cut", "overwritten", "column"])
 def test_one_bad_report_among_good_ones_leaves_a_former_output_whole(
-    make: Callable[[Path], Path],
-    command_line: CommandLine,
-    tmp_path: Path,
-    report: Path,
-    out: Path,
-    former: dict[str, bytes],
+    kind: str, command_line: CommandLine, tmp_path: Path, report: Path, out: Path, former: dict[str, bytes]
 ) -> None:
-    bad = make(tmp_path)
+    bad = BAD_REPORTS[kind][0](tmp_path)
 
     done = command_line.run("translate", report, bad, "-o", out, "--force")
 
@@ -165,29 +126,20 @@ def test_one_bad_report_among_good_ones_leaves_a_former_output_whole(
     assert contents(out.parent) == former
 
 
-def same_path(report: Path) -> Path:
-    return report
+SECOND: dict[str, Callable[[Path], Path]] = {
+    "same path": lambda report: report,
+    "link": lambda report: report.with_name("link.sqlite"),
+    "copy": lambda report: Path(shutil.copy(report, report.with_name("copy.sqlite"))),
+    "other form": lambda report: small_report().write(report.with_name("good_pqtdir")),
+}
 
 
-def other_path_to_it(report: Path) -> Path:
-    link = report.with_name("link.sqlite")
-    link.symlink_to(report)
-    return link
-
-
-def copied(report: Path) -> Path:
-    return Path(shutil.copy(report, report.with_name("copy.sqlite")))
-
-
-def its_other_form(report: Path) -> Path:
-    return small_report().write(report.with_name("good_pqtdir"))
-
-
-@pytest.mark.parametrize("again", [same_path, other_path_to_it, copied, its_other_form], ids=lambda again: again.__name__)
+@pytest.mark.parametrize("again", SECOND)
 def test_the_same_report_twice_is_refused_whatever_its_name(
-    again: Callable[[Path], Path], command_line: CommandLine, report: Path, out: Path
+    again: str, command_line: CommandLine, report: Path, out: Path
 ) -> None:
-    second = again(report)
+    report.with_name("link.sqlite").symlink_to(report)
+    second = SECOND[again](report)
 
     done = command_line.run("translate", report, second, "-o", out)
 

@@ -128,18 +128,9 @@ def test_every_table_is_on_a_page() -> None:
 
 
 def test_every_exit_code_is_explained() -> None:
-    pending, codes = (
-        [errors.Nsys2prvError],
-        {
-            0,
-            errors.LEFT_OUT_EXIT_CODE,
-            errors.INTERRUPTED_EXIT_CODE,
-            errors.NOT_READ_EXIT_CODE,
-            errors.TERMINATED_EXIT_CODE,
-        },
-    )
-    while pending:
-        error = pending.pop()
+    pending = [errors.Nsys2prvError]
+    codes = {0, *(getattr(errors, name) for name in dir(errors) if name.endswith("_EXIT_CODE"))}
+    for error in pending:
         codes.add(error.exit_code)
         pending += error.__subclasses__()
 

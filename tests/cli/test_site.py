@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-import typer
 from support.checkout import CHECKOUT, tool
 
 import nsys2prv as np
-from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison_tables import TABLES as COMPARISON_TABLES
 from nsys2prv.efficiency.findings import HOST_RULES, RULES
@@ -32,17 +30,7 @@ PAGES = {
     **{page: (CHECKOUT / name).read_text(encoding="utf-8") for name, page in site.PAGES.items()},
 }
 """Sources of the pages, by their names on the site."""
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 CODES = re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE)
-
-
-def commands() -> Iterable[str]:
-    yield from (f"nsys2prv {name}" for name in COMMANDS)
-
-
-def options() -> Iterable[str]:
-    parameters = (part for command in COMMANDS.values() for part in command.params if part.param_type_name == "option")
-    yield from (spelling for part in parameters for spelling in part.opts)
 
 
 def rules() -> Iterable[str]:
@@ -72,8 +60,6 @@ def comparison_tables() -> Iterable[str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("reference/commands.md", commands),
-        ("reference/commands.md", options),
         ("reference/findings.md", rules),
         ("efficiency.md", efficiencies),
         ("reference/views.md", views),
@@ -81,7 +67,7 @@ def comparison_tables() -> Iterable[str]:
         ("reference/efficiency-tables.md", result_tables),
         ("reference/compare-tables.md", comparison_tables),
     ],
-    ids=["commands", "options", "rules", "efficiencies", "views", "sources", "result-tables", "comparison-tables"],
+    ids=["rules", "efficiencies", "views", "sources", "result-tables", "comparison-tables"],
 )
 def test_the_site_names_everything_that_the_program_has(page: str, names: Callable[[], Iterable[str]]) -> None:
     wanted = set(names())
