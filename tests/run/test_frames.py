@@ -10,7 +10,7 @@ import polars as pl
 from support.report_builder import ReportBuilder
 
 from nsys2prv.execution.workers import workers
-from nsys2prv.run.frames import events_frame
+from nsys2prv.run.frames import clocks_frame, events_frame
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES
@@ -46,6 +46,11 @@ def test_a_time_range_cuts_the_events_of_a_frame(tmp_path: Path) -> None:
         kernels = events_frame(session, "kernels").collect()
 
     assert kernels.select("start", "end").rows() == [(0, 1000)]
+
+
+def test_clocks_of_several_hosts_are_a_frame(tmp_path: Path) -> None:
+    with session_of(tmp_path, rank_report(0), rank_report(1)) as session:
+        assert clocks_frame(session.plan)["host"].to_list() == ["node0", "node1"]
 
 
 class Names:
