@@ -114,12 +114,10 @@ def test_a_file_of_somebody_else_is_replaced_only_by_force(
     assert command_line.run(*command, *option, "--force").returncode == 0
 
 
-@pytest.mark.parametrize(
-    "options", [("--json-file", "e.json"), ("--talp", "talp.json"), ("-o", "page.html"), ("--csv", "tables")], ids=" ".join
-)
-def test_an_earlier_result_is_replaced(options: tuple[str, str], command_line: CommandLine, folder: Path) -> None:
+def test_an_earlier_result_is_replaced(command_line: CommandLine, folder: Path) -> None:
+    files = ("--json-file", "e.json", "--talp", "talp.json", "-o", "page.html", "--csv", "tables")
     for _ in range(2):
-        assert command_line.run("efficiency", "rank0.sqlite", *options).returncode == 0
+        assert command_line.run("efficiency", "rank0.sqlite", *files).returncode == 0
 
 
 def test_a_table_of_somebody_else_stays_where_the_own_one_is_empty(folder: Path) -> None:
