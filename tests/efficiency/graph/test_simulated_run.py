@@ -39,16 +39,6 @@ def on_hosts(recorded: Recorded) -> list[tuple[str, int, int]]:
     return [(call.name.partition("_v")[0], call.start, call.end.time) for call in recorded.calls]
 
 
-def test_kernels_of_a_stream_run_one_after_the_other_and_streams_beside_each_other() -> None:
-    recorded = run([Launch("a", 100), Launch("b", 30), Launch("c", 40, stream=9), Compute(200), Launch("d", 1)])
-
-    assert on_hosts(recorded) == [
-        ("cudaLaunchKernel", 0, 5), ("cudaLaunchKernel", 5, 10), ("cudaLaunchKernel", 10, 15), ("cudaLaunchKernel", 215, 220)
-    ]  # fmt: skip
-    assert on_devices(recorded) == [(10, 110), (111, 141), (20, 60), (225, 226)]
-    assert [operation.cause for operation in recorded.operations] == [LAUNCHED, STREAM, LAUNCHED, LAUNCHED]
-
-
 def test_a_stream_waits_for_an_event_of_another_one_and_the_host_for_either() -> None:
     waits: list[Action] = [actions.SynchronizeEvent(1), actions.SynchronizeStream(9), actions.SynchronizeDevice()]
     recorded = run(
@@ -136,11 +126,6 @@ def test_a_thread_is_woken_by_another_one() -> None:
     ]  # fmt: skip
 
 
-def test_programs_that_wait_for_each_other_are_an_error() -> None:
-    with pytest.raises(RuntimeError, match="wait for each other"):
-        run([actions.Collective(PAIR, "AllReduce", 8), actions.SynchronizeDevice()], [])
-
-
 # -- whole runs ---------------------------------------------------------------------------------------------------------
 
 
@@ -166,15 +151,6 @@ def test_everything_starts_when_the_last_that_it_waits_for_lets_it(pattern: str)
             assert operation.meeting.arrived[operation.rank] == start
             assert set(operation.meeting.arrived) == set(operation.meeting.communicator.ranks)
         before[stream] = operation.end.time
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_same_cluster_gives_the_same_run_and_another_seed_another_one(pattern: str) -> None:
-    cluster = Cluster(pattern=pattern, iterations=2)
-    runs = [simulate(cluster), simulate(cluster), simulate(replace(cluster, seed=2))]
-
-    lengths = [run.lengths for run in runs]
-    assert lengths[0] == lengths[1] != lengths[2]
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -52,45 +52,6 @@ def value_of(trace: WholeTrace, number: int, label: str) -> int:
     return next(value for value, named in (trace.labels.types[number].values or {}).items() if named == label)
 
 
-def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: WholeTrace) -> None:
-    gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
-    stream = trace.names["THREAD"].index("CUDA-D0.S7-node01")
-    assert steps(trace, "1-gpu-kernels/kernels", stream) == [
-        (0, 100, 0.0),
-        (100, 400, float(gemm)),
-        (400, 600, 0.0),
-        (600, 700, float(mine)),
-        (700, 1000, 0.0),
-    ]
-
-
-def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: WholeTrace) -> None:
-    name = next(label.label for number, label in trace.labels.types.items() if number == event_types.NVTX_PUSHPOP)
-    assert "pushpop" in name
-    outer, inner = (float(value_of(trace, event_types.NVTX_PUSHPOP, label)) for label in ("outer", "inner"))
-    assert steps(trace, "6-nvtx/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
-
-
-def test_a_window_of_gpus_separates_useful_time_from_communication(trace: WholeTrace) -> None:
-    useful, communication = float(event_types.RUNNING), float(event_types.STATE_GROUP)
-    assert steps(trace, "0-start-here/device_activity", 0) == [
-        (0, 100, 0.0),
-        (100, 400, useful),
-        (400, 600, communication),
-        (600, 700, useful),
-        (700, 1000, 0.0),
-    ]
-
-
-def test_a_table_has_the_time_of_each_row_and_value(trace: WholeTrace) -> None:
-    table = Semantics(trace, view(trace, "1-gpu-kernels/useful_time")).table()
-    assert (table.level, table.rows, table.columns, table.statistic) == ("task", (0, 1), (1,), "Time")
-    assert table.cells.tolist() == [[400.0], [500.0]]
-    shares = Semantics(trace, view(trace, "3-communication/overlap_of_communication")).table()
-    assert shares.columns == (1, 2)
-    assert shares.cells.round(2).tolist() == [[57.14, 42.86], [28.57, 71.43]]
-
-
 def test_an_unsupported_function_is_refused_by_name(trace: WholeTrace) -> None:
     with pytest.raises(NotDrawn, match="planes"):
         draw(trace, view(trace, "1-gpu-kernels/kernel_durations"))

@@ -123,19 +123,6 @@ def table_view(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / f"{TABLE_VIEW}.cfg").read_text()
 
 
-def test_the_parser_reads_windows_and_table(table_view: str) -> None:
-    cfg = parse_cfg(table_view, "view")
-
-    assert [(window.name, window.is_derived, window.parents) for window in cfg.windows] == [
-        ("concurrent kernels", False, ()),
-        ("in NCCL kernel", False, ()),
-        ("concurrent kernels during communication", True, (1, 2)),
-    ]
-    assert cfg.kind == "table"
-    assert cfg.histogram["Analyzer2D.Statistic:"] == "% Time"
-    assert cfg.description.endswith("add up to 100 %.")
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -178,15 +165,6 @@ def test_what_paraver_would_drop_or_refuse_is_an_error_that_names_the_view(table
     assert old in table_view
     with pytest.raises(MalformedCfg, match=r"^my view, (line \d+|window '.*'): "):
         parse_cfg(table_view.replace(old, new, 1), "my view")
-
-
-def test_a_data_window_may_be_coarser_than_the_control_window_but_not_finer(table_view: str) -> None:
-    finer = table_view.replace("window_level task", "window_level thread", 1).replace(
-        "{ 0, 2, { 1, 0 } }", "{ 0, 2, { All, None } }", 1
-    )
-
-    with pytest.raises(MalformedCfg):
-        parse_cfg(finer.replace("Analyzer2D.DataWindow: 3", "Analyzer2D.DataWindow: 1"), "view")
 
 
 # -- the page that lists the views: a search, and commands that a shell reads as they are meant ----------
