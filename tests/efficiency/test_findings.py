@@ -126,11 +126,6 @@ def test_kernels_of_four_times_the_gap_are_launch_bound_and_longer_ones_are_not(
     assert kinds(run(launching(kernel=60 * US + 1))) == []
 
 
-@pytest.mark.parametrize("made", [launching(100), launching(with_calls=False), launching(ahead=True)])
-def test_few_gaps_unknown_launches_and_early_ones_are_not_launch_bound(run: Run, made: ReportBuilder) -> None:
-    assert kinds(run(made)) == []
-
-
 def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
     """Kernels of 30 µs every 100 µs, and a wait for the device between."""
     made = report()
@@ -247,12 +242,6 @@ def test_one_long_gap_on_all_devices_is_named(run: Run) -> None:
     assert "on 2 GPUs there is one of that length" in found["seen"]
 
 
-def test_gaps_of_a_phase_are_not_host_bound(run: Run) -> None:
-    made = computing_hosts(20)
-    made.kernel("long(int)", 20 * MS, 80 * MS, launch=(19_900 * US, 19_910 * US))
-    assert kinds(run(made)) == []
-
-
 def loading(count: int = 5, size: int = MIB, *, with_calls: bool = True) -> ReportBuilder:
     """Batches every 10 ms that are used within 8 ms."""
     made = report()
@@ -274,11 +263,6 @@ def test_data_loading(run: Run) -> None:
         "gaps": 4, "mean gap": 2020 * US, "longest gap": 2020 * US, "part of the gaps in OS calls": 0,
         "part of the gaps in which the thread sleeps or waits": 0,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("made", [loading(3), loading(size=KIB), loading(with_calls=False)])
-def test_few_gaps_small_copies_and_unknown_launches_are_no_data_loading(run: Run, made: ReportBuilder) -> None:
-    assert kinds(run(made)) == []
 
 
 def test_copies_after_copies_load_no_batches(run: Run) -> None:
@@ -386,20 +370,6 @@ def test_of_two_slow_gpus_the_slowest_counts(run: Run) -> None:
     assert tables["finding_devices"].select("device", "cost_ns").rows() == [("node01:D1", 5 * 1200 * US), ("node01:D3", 0)]
 
 
-def test_gpus_that_differ_little_or_alone_are_not_slow(run: Run) -> None:
-    assert kinds(run(computing(0, 100 * US), computing(1, 104 * US), computing(2, 100 * US))) == []
-    assert kinds(run(computing(0, 130 * US))) == []
-
-
-def test_kernels_with_other_work_on_one_gpu_do_not_make_it_slow(run: Run) -> None:
-    tables = run(
-        computing(0, 100 * US, 100 * US, 90 * US),
-        computing(1, 100 * US, 100 * US, 90 * US),
-        computing(2, 150 * US, 70 * US, 70 * US),
-    )
-    assert kinds(tables) == []
-
-
 def test_imbalance(run: Run) -> None:
     tables = run(computing(0, 500 * US), computing(1, 500 * US, count=26), computing(2, 500 * US))
 
@@ -410,12 +380,6 @@ def test_imbalance(run: Run) -> None:
         "load balance": pytest.approx(2200 / 2600), "largest useful time": 13 * MS, "mean useful time": 11 * MS,
         "smallest useful time": 10 * MS, "of it explained by slow GPUs and unequal work": 0,
     }  # fmt: skip
-
-
-def test_little_imbalance_and_one_gpu(run: Run) -> None:
-    reports = [computing(0, 500 * US), computing(1, 500 * US, count=21), computing(2, 500 * US)]
-    assert kinds(run(*reports)) == []
-    assert kinds(run(computing(0, 500 * US))) == []
 
 
 def clocked(low: int, count: int = 10) -> ReportBuilder:
@@ -477,11 +441,6 @@ def test_contention_slowdown(run: Run) -> None:
         "mean duration alone, of the kernel that loses most": 100 * US, "mean duration beside NCCL kernels": 150 * US,
         "part of its executions beside NCCL kernels": pytest.approx(50 / 101),
     }  # fmt: skip
-
-
-def test_durations_that_are_near_or_have_another_reason_are_no_contention(run: Run) -> None:
-    assert kinds(run(beside(119 * US))) == []
-    assert kinds(run(beside(150 * US, "other(int)"))) == []
 
 
 def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> ReportBuilder:
@@ -555,25 +514,6 @@ def test_pageable_copies(run: Run) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        copying(covered=True),
-        copying(count=9),
-        copying(size=64 * KIB - 1),
-        copying().without("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "dstKind"),
-    ],
-)
-def test_copies_that_are_covered_few_small_or_of_unknown_memory_are_not_found(run: Run, made: ReportBuilder) -> None:
-    assert kinds(run(made)) == []
-
-
-def test_pageable_copies_of_a_start_are_not_found(run: Run) -> None:
-    made = copying()
-    made.kernel("k(int)", 20 * MS, 80 * MS)
-    assert kinds(run(made)) == []
-
-
 def test_pinned_copies_beside_which_nothing_computes(run: Run) -> None:
     tables = run(copying(pageable=False))
 
@@ -617,15 +557,6 @@ def test_small_copies(run: Run) -> None:
     assert numbers(tables) == {"copies": 600, "mean size": KIB, "time in gaps between them": 599 * 3 * US}
 
 
-def test_few_copies_and_large_ones_are_no_small_copies(run: Run) -> None:
-    assert kinds(run(small_copies(499))) == []
-    # Launches take longer than copies: without these the run would be as long.
-    tables = run(small_copies(size=64 * KIB))
-    reasons = dict(tables["finding_checks"].select("kind", "reason").iter_rows())
-    assert kinds(tables) == []
-    assert reasons["exposed-copies"] == "it costs 0 ns, less than is worth a look"
-
-
 def on_two_streams(count: int = 60, beside: int = 0, *, waits: bool = False, late: bool = False) -> ReportBuilder:
     """Work of 79 µs that begins 1 µs after 100 µs on the default stream, every 200 µs, launched 80 µs before."""
     made = report()
@@ -652,11 +583,47 @@ def test_streams_that_wait_for_the_default_stream(run: Run) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "made", [on_two_streams(beside=2), on_two_streams(waits=True), on_two_streams(late=True), on_two_streams(19)]
-)
-def test_streams_that_run_beside_wait_for_events_or_are_launched_late_are_not_found(run: Run, made: ReportBuilder) -> None:
-    assert kinds(run(made)) == []
+def and_then(made: ReportBuilder, begin: int, end: int, launch: tuple[int, int] | None = None) -> ReportBuilder:
+    """A report with one long kernel more."""
+    made.kernel("long(int)", begin, end, launch=launch)
+    return made
+
+
+NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
+    "few gaps": lambda: [launching(100)],
+    "gaps of unknown launches": lambda: [launching(with_calls=False)],
+    "launches ahead": lambda: [launching(ahead=True)],
+    "gaps of a phase": lambda: [and_then(computing_hosts(20), 20 * MS, 80 * MS, (19_900 * US, 19_910 * US))],
+    "few batches": lambda: [loading(3)],
+    "small batches": lambda: [loading(size=KIB)],
+    "batches of unknown launches": lambda: [loading(with_calls=False)],
+    "GPUs that differ little": lambda: [computing(rank, length * US) for rank, length in enumerate((100, 104, 100))],
+    "one GPU": lambda: [computing(0, 130 * US)],
+    "other work on one GPU": lambda: [
+        *(computing(rank, 100 * US, 100 * US, 90 * US) for rank in (0, 1)),
+        computing(2, 150 * US, 70 * US, 70 * US),
+    ],
+    "little imbalance": lambda: [computing(rank, 500 * US, count=count) for rank, count in enumerate((20, 21, 20))],
+    "durations that are near": lambda: [beside(119 * US)],
+    "durations of another reason": lambda: [beside(150 * US, "other(int)")],
+    "covered copies": lambda: [copying(covered=True)],
+    "few copies": lambda: [copying(count=9)],
+    "pageable copies that are small": lambda: [copying(size=64 * KIB - 1)],
+    "copies of unknown memory": lambda: [copying().without("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "dstKind")],
+    "copies of a start": lambda: [and_then(copying(), 20 * MS, 80 * MS)],
+    "few small copies": lambda: [small_copies(499)],
+    # Launches take longer than copies: without these the run would be as long.
+    "copies that are not small": lambda: [small_copies(size=64 * KIB)],
+    "streams that run beside": lambda: [on_two_streams(beside=2)],
+    "streams that wait for events": lambda: [on_two_streams(waits=True)],
+    "streams with late launches": lambda: [on_two_streams(late=True)],
+    "few waits of streams": lambda: [on_two_streams(19)],
+}
+
+
+@pytest.mark.parametrize("near", NOTHING)
+def test_what_is_near_a_problem_is_none(run: Run, near: str) -> None:
+    assert kinds(run(*NOTHING[near]())) == []
 
 
 # -- the demo ----------------------------------------------------------------------------------
