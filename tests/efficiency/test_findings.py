@@ -597,7 +597,7 @@ NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
     "few batches": lambda: [loading(3)],
     "small batches": lambda: [loading(size=KIB)],
     "batches of unknown launches": lambda: [loading(with_calls=False)],
-    "GPUs that differ little": lambda: [computing(rank, length * US) for rank, length in enumerate((100, 104, 100))],
+    "GPUs that differ little": lambda: [computing(rank, length * US, count=200) for rank, length in enumerate((100, 104, 100))],
     "one GPU": lambda: [computing(0, 130 * US)],
     "other work on one GPU": lambda: [
         *(computing(rank, 100 * US, 100 * US, 90 * US) for rank in (0, 1)),
