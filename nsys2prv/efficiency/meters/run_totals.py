@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import DEVICE_KINDS, running, times_in_parts, trees, useful_time
-from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
+from nsys2prv.efficiency.activity_times import DEVICE_KINDS, in_parts, running, times_in_parts, trees, useful_time
+from nsys2prv.efficiency.intervals import Elapsed, Numbers
 from nsys2prv.efficiency.measured_run import (
-    ACTIVITIES,
     CAUSES,
     CUDA_ACTIVITIES,
     KERNEL,
@@ -237,51 +236,35 @@ _NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMOR
 
 def run_totals(run: MeasuredRun) -> MeasuredTables:
     """Times of all devices, tasks and calling threads over the whole window."""
-    rows, activity, calls = run.events.rows, run.on_devices, run.on_threads
-    by_device, by_task = _by_mask(run, activity, len(rows.devices)), _by_mask(run, run.on_tasks, len(rows.tasks))
-    by_thread = _keyed(time_by(run.activity_of_threads, calls.length, ACTIVITIES, calls.group, len(run.callers)))
+    rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
+    by_device, by_thread = times_in_parts(run, *window)
+    by_task = in_parts(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), len(rows.tasks), *window)
+    useful, policy = useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
+    times = {"useful_ns": useful, "communication_ns": _ACTIVE - useful, "active_ns": _ACTIVE}
+    of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
     spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
         first_ns=pl.col("begin").min(), last_ns=pl.col("end").max()
     )  # fmt: skip
+    # Slots of the trees of nodes: the places of their names.
+    node_of_device = [device.node for device in rows.devices]
+    node_of_thread = [rows.tasks[task].node for task in rows.task[run.callers]]
+    nodes = {node: slot for slot, node in enumerate(dict.fromkeys([*node_of_device, *node_of_thread]))}
+    by_node = (
+        times.with_columns(slot=pl.Series([nodes[node] for node in of_groups], dtype=pl.Int64))
+        for times, of_groups in ((by_device, node_of_device), (by_thread, node_of_thread))
+    )
     return MeasuredTables(
         {
-            **_trees(run, by_device, by_thread),
-            DEVICES: _device_rows(run, by_device.join(spans, on="group", how="left", maintain_order="left")),
-            TASKS: _task_rows(run, by_task, threads),
-            USEFUL_TIME: _useful_rows(run, by_device, by_task),
+            RUN: trees(run, by_device, by_thread),
+            NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes))),
+            DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
+            TASKS: _task_rows(run, of_tasks, threads),
+            USEFUL_TIME: _useful_rows(run, of_devices, of_tasks),
             THREADS: threads,
         }
     )
-
-
-def _by_mask(run: MeasuredRun, activity: Segments, groups: int) -> pl.DataFrame:
-    """Times of each group by mask, and columns of times for the policy of NCCL kernels."""
-    useful = useful_time(run.options.nccl)
-    times = _keyed(time_by(activity.mask, activity.length, MASKS, activity.group, groups))
-    policy = pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
-    return times.with_columns(policy, useful_ns=useful, communication_ns=_ACTIVE - useful, active_ns=_ACTIVE)
-
-
-def _keyed(by_key: Numbers) -> pl.DataFrame:
-    """Times by key of the window as a whole, as of `times_in_windows`: columns `group` and `key0`, `key1`, ..."""
-    columns = {f"key{key}": by_key[:, key] for key in range(by_key.shape[1])}
-    return pl.DataFrame({"group": np.arange(len(by_key)), **columns})
-
-
-def _trees(run: MeasuredRun, by_device: pl.DataFrame, by_thread: pl.DataFrame) -> dict[Table, pl.DataFrame]:
-    """Trees of the run, and of each node."""
-    rows = run.events.rows
-    nodes_of = ([device.node for device in rows.devices], [rows.tasks[task].node for task in rows.task[run.callers]])
-    nodes = list(dict.fromkeys(node for nodes in nodes_of for node in nodes))
-
-    def in_slots(times: pl.DataFrame, nodes_of_groups: list[str]) -> pl.DataFrame:
-        slots = (pl.lit(0), pl.Series([1 + nodes.index(node) for node in nodes_of_groups], dtype=pl.Int32))
-        return pl.concat(times.with_columns(slot=slot, window=pl.lit(run.events.length)) for slot in slots)
-
-    of_run = trees(run, *(in_slots(*pair) for pair in zip((by_device, by_thread), nodes_of, strict=True)))
-    return {RUN: of_run[:1], NODES: of_run[1:].with_columns(node=pl.Series(nodes))}
 
 
 def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
