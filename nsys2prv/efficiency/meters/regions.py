@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.activity_times import times_in_ranges, trees
-from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
@@ -237,40 +235,34 @@ def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
     """The table `nvtx_tree`."""
     names = range_texts(run.events).filter(pl.col("base") == event_types.NVTX_PUSHPOP)
     names = names.select("number", "value", text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
-    texts = names["text"].unique().sort()
-    names = names.with_columns(name=(pl.col("text").rank("dense") - 1).cast(pl.Int32))
+    names = names.with_columns(name=pl.col("text").rank("dense").cast(pl.Int32))
+    start, end = pl.col("start"), pl.col("end")
     # Of equal ranges, the one whose text comes first is around the other.
-    ranges = (
+    inner = (
         run.frame(RANGES)
         .join(names, on=["number", "value"], how="inner")
-        .select("row", "start", "end", "name")
         .sort("row", "start", "end", "name", descending=[False, False, True, False])
+        .select("start", "end", "name", around="row", outer=pl.lit(_NO_PARENT, pl.Int64))
     )
-    if ranges.is_empty():
+    levels: list[pl.DataFrame] = []
+    while inner.height and len(levels) < MOST_LEVELS:
+        # What ends later than all before it that are inside of the same range is in none of them.
+        is_outer = (end > end.cum_max().shift(1).over("around")).fill_null(value=True)
+        inner = inner.with_columns(is_outer=is_outer)
+        sums = inner.filter("is_outer").group_by("outer", "name").agg(count=pl.len(), total=(end - start).sum())
+        path = pl.int_range(pl.len(), dtype=pl.Int64) + sum(level.height for level in levels)
+        levels.append(sums.sort("outer", "name").with_columns(path=path))
+        inner = inner.join(levels[-1], on=["outer", "name"], how="left", maintain_order="left")
+        inner = inner.select(
+            "start", "end", "name", "is_outer",
+            around=pl.col("is_outer").cum_sum(),
+            outer=pl.when("is_outer").then("path").forward_fill(),
+        ).filter(~pl.col("is_outer"))  # fmt: skip
+    if not levels:
         return MeasuredTables({})
-    around = enclosing(ranges["row"].to_numpy(), ranges["end"].to_numpy())
-    path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
-    length = pl.col("end") - pl.col("start")
-    sums = ranges.group_by(pl.Series("path", path)).agg(count=pl.len(), total=length.sum())
     # A range is no longer than the one around it, and its path comes later: nodes with most time have those around them.
-    nodes = paths.join(sums, on="path").sort("total", "path", descending=[True, False]).head(MOST_NODES)
-    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
-
-
-def _paths(around: Numbers, names: Numbers, texts: int) -> tuple[Numbers, pl.DataFrame]:
-    """The path of each range (_NO_PARENT where it is left out), and all paths: `path`, `outer`, the one around it, and `name`.
-    They are in the order of their levels, those inside of one path in that of their texts."""
-    path: Numbers = np.full(len(around), _NO_PARENT, dtype=np.int64)
-    keys: list[Numbers] = []
-    level = np.flatnonzero(around == _NO_PARENT)
-    for _ in range(MOST_LEVELS):
-        outer = np.where(around[level] == _NO_PARENT, _NO_PARENT, path[around[level]])
-        key, place = np.unique(outer * texts + names[level], return_inverse=True)
-        path[level] = sum(map(len, keys)) + place
-        keys.append(key)
-        level = np.flatnonzero(np.isin(around, level))
-    key = np.concatenate(keys)
-    return path, pl.DataFrame({"path": np.arange(len(key)), "outer": key // texts, "name": key % texts})
+    nodes = pl.concat(levels).sort("total", "path", descending=[True, False]).head(MOST_NODES)
+    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.join(names.unique("name"), on="name", maintain_order="left"))})
 
 
 def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
@@ -292,22 +284,3 @@ def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
     for outermost in inside[_NO_PARENT]:
         add(outermost, None, 0)
     return rows
-
-
-def enclosing(group: Numbers, end: Numbers) -> Numbers:
-    """For intervals in the order of their groups, their starts, and backwards their ends: the place of the innermost one of the
-    group that encloses each; -1: none.
-
-    >>> enclosing(np.zeros(5, int), np.array([8, 4, 3, 6, 10])).tolist()
-    [-1, 0, 1, 0, -1]
-    """
-    # Each starts with its neighbour. Where that ends earlier, nothing that the neighbour lies outside of encloses either: on to
-    # what is around the neighbour, as far as that is known. Each round doubles the steps.
-    around: Numbers = np.arange(len(group), dtype=np.int64) - 1
-    around[np.flatnonzero(np.diff(group, prepend=-1) != 0)] = _NO_PARENT
-    is_open = np.flatnonzero(around != _NO_PARENT)
-    while len(is_open):
-        is_open = is_open[end[around[is_open]] < end[is_open]]
-        around[is_open] = around[around[is_open]]
-        is_open = is_open[around[is_open] != _NO_PARENT]
-    return around
