@@ -162,7 +162,8 @@ def _is_called(requested: str) -> pl.Expr:
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
     names = named_ranges(run.events, run.options.regions)
-    inside = _with_tasks(run, run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
+    located = run.events.rows.located(run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
+    inside = located.select("slot", "task", "end", begin="start")
     length = pl.col("end") - pl.col("begin")
     by_slot = (
         inside.group_by("slot")
@@ -180,7 +181,8 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
     started = run.frame(RANGES).join(named_ranges(run.events, [name]), on=["number", "value"], how="semi").sort("start", "end")
-    numbered = _with_tasks(run, started).with_columns(slot=pl.int_range(pl.len()).over("task"))
+    slot = pl.int_range(pl.len()).over("task")
+    numbered = run.events.rows.located(started).select("task", "end", begin="start", slot=slot)
     length = pl.col("end") - pl.col("begin")
     lengths = numbered.group_by("slot").agg(
         pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
@@ -196,12 +198,6 @@ def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame
     columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
     of_slots = trees(run, *times_in_ranges(run, ranges))
     return columns.with_columns(iteration="slot").join(of_slots, on="slot", how="left", maintain_order="left")
-
-
-def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Columns `task`, `begin`, `end` of ranges, and `slot` where they have one."""
-    task = pl.Series("task", run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
-    return ranges.select(task, pl.col("start").alias("begin"), "end", pl.col("^slot$"))
 
 
 def run_iterations(run: MeasuredRun) -> MeasuredTables:

@@ -71,6 +71,9 @@ SAMPLED_BINS = Table(
     when="sampled GPU metrics",
 )
 
+_TIME = pl.col("time_ns")
+_WEIGHTED_MEAN = pl.when(_TIME.sum() > 0).then((pl.col("mean") * _TIME).sum() / _TIME.sum())
+
 TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 
@@ -84,12 +87,11 @@ def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     in_bins = _with_names(run, _in_bins(samples, run.measured(Bins).edges))
     means = _by_kernel_and_family(run, _in_kernels(run, samples)).sort("metric", "level", "name", "task", "device")
     table = _with_names(run, means).with_columns(task=run.task_names(pl.col("task")))
-    mean, time = pl.col("mean"), pl.col("time_ns")
     summary = table.drop_nulls("mean").group_by("metric", "level", "name", maintain_order=True).agg(
         pl.col("samples").sum(),
         tasks=pl.len(),
-        weighted=pl.when(time.sum() > 0).then((mean * time).sum() / time.sum()),
-        **spread(mean),
+        weighted=_WEIGHTED_MEAN,
+        **spread(pl.col("mean")),
     )  # fmt: skip
     return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
 
@@ -144,15 +146,9 @@ def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.Data
     kernels = KERNELS.frame(run.measured(Kernels).filled[KERNELS])
     named = with_names(in_kernels, run.events)
     by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list()))
-    mean, time = pl.col("mean"), pl.col("time_ns")
     by_family = (
         named.join(kernels.select("kernel", "family"), on="kernel", how="left", maintain_order="left")
         .group_by("metric", "task", "device", name="family", maintain_order=True)
-        .agg(
-            pl.col("samples").sum(),
-            time.sum(),
-            mean=pl.when(time.sum() > 0).then((mean * time).sum() / time.sum()),
-            level=pl.lit("family"),
-        )
+        .agg(pl.col("samples", "time_ns").sum(), mean=_WEIGHTED_MEAN, level=pl.lit("family"))
     )
     return pl.concat([by_family, by_kernel.select("*", name="kernel", level=pl.lit("kernel")).select(by_family.columns)])
