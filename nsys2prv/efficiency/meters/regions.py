@@ -14,7 +14,7 @@ from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
-from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
+from nsys2prv.efficiency.window import iteration_kinds
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import fits
@@ -187,9 +187,10 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     lengths = numbered.group_by("slot").agg(
         pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
     )
-    lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
-    kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
-    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
+    lengths = lengths.sort("slot")
+    longest = lengths["longest"].to_numpy()
+    kind = iteration_kinds(longest, longest)
+    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kind, region=pl.lit(name)), numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -219,9 +220,8 @@ def run_iterations(run: MeasuredRun) -> MeasuredTables:
         return MeasuredTables({TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
-    kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
     lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
-        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
+        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how)
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
     return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
