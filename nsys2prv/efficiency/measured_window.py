@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
@@ -18,7 +16,6 @@ from nsys2prv.vocabulary.wording import time
 
 START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
 """Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
-_PHASE_SCHEMA = {"task": pl.Int64, "start": pl.Int64, "end": pl.Int64, "is_start_up": pl.Boolean}
 _OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)
 """What the program does itself; samples, scheduling and what the profiler does go on before and after it."""
 
@@ -68,20 +65,13 @@ def mpi_phases(run: MeasuredRun) -> pl.DataFrame:
 
     Times are those of the run, and of a call that reaches over an edge of its window the part inside counts.
     """
-    kinds = [
-        (number, value, re.match(START_UP_CALLS, name) is not None)
-        for number in event_types.MPI_TYPES.values()
-        if (names := run.events.types.get(number)) is not None
-        for value, name in (names.values or {}).items()
-        if re.match(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}", name)
-    ]
-    if not kinds:
-        return pl.DataFrame(schema=_PHASE_SCHEMA)
-    schema = {"number": pl.Int32, "value": pl.Int32, "is_start_up": pl.Boolean}
+    kinds = run.calls.select("number", "value").unique().filter(pl.col("number").is_in(event_types.MPI_TYPES.values()))
+    name = run.events.named(kinds["number"], kinds["value"])
+    kinds = kinds.with_columns(is_start_up=name.str.contains(START_UP_CALLS))
+    kinds = kinds.filter(name.str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
     calls = run.calls.filter((pl.col("end") > 0) & (pl.col("start") < run.events.length))
-    phases = calls.join(pl.DataFrame(kinds, schema, orient="row"), on=["number", "value"], how="inner")
-    located = run.events.rows.located(phases)
-    return located.select(pl.col(name).cast(dtype) for name, dtype in _PHASE_SCHEMA.items()).sort("start", "task", "end")
+    phases = run.events.rows.located(calls.join(kinds, on=["number", "value"], how="inner"))
+    return phases.select("task", "start", "end", "is_start_up").sort("start", "task", "end")
 
 
 def _between_phases(phases: pl.DataFrame, program: Span) -> Span | None:
