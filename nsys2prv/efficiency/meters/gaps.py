@@ -7,7 +7,7 @@ next. `findings.gap_causes` has their sums.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -98,13 +98,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
     begin, end = np.insert(busy.end, first, 0), np.insert(busy.begin, after, run.events.length)
     is_gap = end > begin
     group, begin, end = group[is_gap], begin[is_gap], end[is_gap]
-    operations = run.operations
-
-    def order(places: Numbers) -> Sequence[Numbers]:
-        ties = operations[places]
-        return -threads_that_launched(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
-
-    following = _operation_at(run, "start", group, end, order, can_end)
+    following = _operation_at(run, "start", group, end, ("thread", "row", "number", "value"), can_end)
     launch = np.append(run.launch_of, NO_LAUNCH)[following]
     return pl.DataFrame(
         {
@@ -137,10 +131,11 @@ def _operation_at(
     edge: str,
     device: Numbers,
     time: Numbers,
-    order: Callable[[Numbers], Sequence[Numbers]],
+    order: Sequence[str],
     candidates: npt.NDArray[np.bool_] | None = None,
 ) -> Numbers:
-    """The first operation, in some order, whose `edge` (`start` or `end`) is at a time of a device; NONE: there is none.
+    """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
+    `end`) is at a time of a device; NONE: there is none.
 
     Devices and times are sorted, and no pair of them is there twice. It is much faster than a join.
     """
@@ -148,19 +143,19 @@ def _operation_at(
     operations = run.operations
     keys = run.events.rows.device[operations["row"].to_numpy()] * span + operations[edge].to_numpy()
     requested = device * span + time
-    operation: Numbers = np.full(len(requested), NONE, dtype=np.int64)
-    if not len(requested):
-        return operation
     match = np.searchsorted(requested, keys)
-    fits = requested[np.minimum(match, len(requested) - 1)] == keys
+    fits = np.append(requested, NONE)[match] == keys
     place = np.flatnonzero(fits if candidates is None else fits & candidates)
     match = match[place]
+    operation: Numbers = np.full(len(requested), NONE, dtype=np.int64)
     operation[match] = place
     is_tied = np.bincount(match, minlength=len(requested))[match] > 1
     place, match = place[is_tied], match[is_tied]
-    # Of those that are written to the same match, the last write counts.
-    first_last = np.lexsort((*order(place)[::-1], match))[::-1]
-    operation[match[first_last]] = place[first_last]
+    columns = {"thread": -threads_that_launched(run, place), "match": match, "place": place}
+    length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
+    ties = operations[place].with_columns(size, length=length, **{name: pl.Series(column) for name, column in columns.items()})
+    first = ties.sort("match", *order, maintain_order=True).unique("match", keep="first")
+    operation[first["match"].to_numpy()] = first["place"].to_numpy()
     return operation
 
 
@@ -207,13 +202,7 @@ def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
 def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
     """For each gap the operation that ended last before it, where it begins; NONE at the start of the window."""
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
-    operations = run.operations
-
-    def order(places: Numbers) -> Sequence[Numbers]:
-        ties = operations[places].with_columns(pl.col("size").fill_null(UNKNOWN), length=pl.col("end") - pl.col("start"))
-        return [ties[name].to_numpy() for name in ("number", "value", "size", "length")]
-
-    return np.where(begin > 0, _operation_at(run, "end", device, begin, order), NONE)
+    return np.where(begin > 0, _operation_at(run, "end", device, begin, ("number", "value", "size", "length")), NONE)
 
 
 def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.DataFrame:

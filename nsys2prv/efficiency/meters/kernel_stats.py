@@ -244,10 +244,7 @@ def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     bars = durations.group_by("place", bar=bar_of(duration)).agg(total_ns=duration.sum(), count=pl.len().cast(pl.Int64))
     bars = bars.join(shown, on="place").sort("place", "bar")
     bar = bars["bar"].to_numpy()
-    edges = {"from_ns": bar_edge(bar), "to_ns": bar_edge(bar + 1)}
-    return bars.select("kernel", "count", "total_ns", "bar").with_columns(
-        *(pl.Series(name, edge, dtype=pl.Int64) for name, edge in edges.items())
-    )
+    return bars.select("kernel", "count", "total_ns", "bar").with_columns(from_ns=bar_edge(bar), to_ns=bar_edge(bar + 1))
 
 
 def _modes(histograms: pl.DataFrame) -> pl.DataFrame:

@@ -160,13 +160,12 @@ OVERLAP = Table(
     when="NCCL kernels",
     page=OnPage("communication", cells=8_000),
 )
-_SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
-
 OVERLAP_SUMMARY = Table(
     "overlap_summary",
     "Overlap of communication and computation over tasks",
     "one number of kernels at once, and one base",
-    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
+    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"),
+        *(replace(column, unit="0 to 1") for column in SPREAD)),
     when="NCCL kernels",
     page=OnPage("communication"),
     console=OnConsole((("kernels", "kernels at once"), ("base", "of"), "average", "maximum", "minimum", "deviation"),
