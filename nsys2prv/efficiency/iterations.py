@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -258,7 +259,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(_of_same_work(repeated), _ends_of_collectives(run, group_of_row))
+    return _numbered(run, group_of_row, _of_same_work(repeated))
 
 
 def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
@@ -423,15 +424,11 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
 # -- numbers ----------------------------------------------------------------------------------------
 
 
-def _ends_of_collectives(run: MeasuredRun, group_of_row: Numbers) -> dict[int, Numbers]:
-    """Ends of the NCCL kernels of each group, in their order."""
+def _numbered(run: MeasuredRun, group_of_row: Numbers, iterations: pl.DataFrame) -> pl.DataFrame:
+    """Iterations with numbers that are the same in all groups."""
     kernels = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
     ends = kernels.select("end", group=pl.Series(group_of_row[kernels["row"].to_numpy()])).sort("group", "end")
-    return {int(group): part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
-
-
-def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> pl.DataFrame:
-    """Iterations with numbers that are the same in all groups."""
+    collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)
     shifts = [_shift(part, reference, collectives) for part in parts]
@@ -440,7 +437,7 @@ def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> p
     return pl.concat(part.with_columns(pl.col("number") + shift) for part, shift in zip(parts, shifts, strict=True))
 
 
-def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[int, Numbers]) -> int | None:
+def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int | None:
     """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
     period = max(float(np.median(np.diff(of_reference))), 1.0)

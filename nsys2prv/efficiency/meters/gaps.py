@@ -177,7 +177,10 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     """
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
-    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
+    # What ended last where a gap begins; nothing where the window does.
+    device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
+    former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
+    gaps = gaps.with_columns(former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32))
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING + 1)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
@@ -197,12 +200,6 @@ def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
     order = gaps.select(pl.arg_sort_by("length", "begin", "device", descending=[True, False, False]).head(count))
     # Gathered: the head of a sorted frame would keep all of it in memory.
     return gaps[order.to_series()]
-
-
-def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
-    """For each gap the operation that ended last before it, where it begins; NONE at the start of the window."""
-    device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
-    return np.where(begin > 0, _operation_at(run, "end", device, begin, ("number", "value", "size", "length")), NONE)
 
 
 def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.DataFrame:

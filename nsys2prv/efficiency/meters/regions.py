@@ -141,22 +141,18 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
         When no range has a name that is requested; the pattern `*` may fit none.
     """
     ranges = range_texts(events)
-    called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
-    for name in called.columns:
+    called = {}
+    for name in requested:
+        text, at, domain = name.rpartition("@")
+        is_in_domain = fits(pl.col("text"), text) & fits(pl.col("domain").fill_null("default"), domain)
+        is_called = fits(pl.col("text"), name) | is_in_domain if at else fits(pl.col("text"), name)
+        called[name] = ranges.select(is_called).to_series()
         if name != "*" and not called[name].any():
             names = ranges["text"].unique().sort()
             raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
+    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called.values())).with_row_index("slot")
     first = pl.col("slot").min().over("text", "domain")
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
-
-
-def _is_called(requested: str) -> pl.Expr:
-    name, at, of_domain = requested.rpartition("@")
-    is_called = fits(pl.col("text"), requested)
-    if at:
-        is_called |= fits(pl.col("text"), name) & fits(pl.col("domain").fill_null("default"), of_domain)
-    return is_called
 
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:

@@ -3,7 +3,7 @@ communication overlaps with computation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -369,25 +369,17 @@ def spread(values: pl.Expr) -> dict[str, pl.Expr]:
     }
 
 
-@dataclass(frozen=True)
-class Bins(MeasuredTables):
-    """Times in bins of equal length.
-
-    Attributes
-    ----------
-    edges
-        Start of each bin, and the end of the last, ns.
-    """
-
-    edges: Numbers
-
-
-def time_bins(run: MeasuredRun) -> Bins:
-    """The tables `bins` and `device_bins`."""
+def bin_edges(run: MeasuredRun) -> Numbers:
+    """Start of each bin of the tables over time, and the end of the last, ns: bins are of equal length."""
     length = run.events.length
     # Never more bins than nanoseconds.
     count = max(min(run.options.bins, length), 1)
-    edges: Numbers = np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
+    return np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
+
+
+def time_bins(run: MeasuredRun) -> MeasuredTables:
+    """The tables `bins` and `device_bins`."""
+    edges = bin_edges(run)
     of_devices, of_threads = times_in_parts(run, edges[:-1], edges[1:])
     bins = trees(run, of_devices, of_threads)
     slots = bins["slot"].to_numpy()
@@ -399,9 +391,8 @@ def time_bins(run: MeasuredRun) -> Bins:
         memory_ns=_MEMORY_ALONE,
         idle_ns=pl.col("window") - _ACTIVE,
     )
-    return Bins(
-        {BINS: bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot"), DEVICE_BINS: by_device}, edges
-    )
+    bins = bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
+    return MeasuredTables({BINS: bins, DEVICE_BINS: by_device})
 
 
 def window_times(run: MeasuredRun) -> MeasuredTables:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Moments, Numbers
+from nsys2prv.efficiency.intervals import Moments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
-from nsys2prv.efficiency.meters.run_totals import Bins, spread
+from nsys2prv.efficiency.meters.run_totals import bin_edges, spread
 from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import SAMPLES
 
@@ -84,7 +84,12 @@ def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     samples = samples.select("start", "value", device, metric="number").filter(pl.col("device") >= 0)
     if samples.is_empty():
         return MeasuredTables({})
-    in_bins = _with_names(run, _in_bins(samples, run.measured(Bins).edges))
+    edges, value = bin_edges(run), pl.col("value")
+    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
+    bins = pl.Series("bin", np.minimum(place, len(edges) - 2))
+    in_bins = samples.group_by("metric", "device", bins).agg(
+        samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
+    )
     means = _by_kernel_and_family(run, _in_kernels(run, samples)).sort("metric", "level", "name", "task", "device")
     table = _with_names(run, means).with_columns(task=run.task_names(pl.col("task")))
     summary = table.drop_nulls("mean").group_by("metric", "level", "name", maintain_order=True).agg(
@@ -93,18 +98,13 @@ def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
         weighted=_WEIGHTED_MEAN,
         **spread(pl.col("mean")),
     )  # fmt: skip
-    return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
-
-
-def _in_bins(samples: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
-    """Columns of the table `sampled_bins`, with numbers of metrics and devices."""
-    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
-    bins = pl.Series("bin", np.minimum(place, len(edges) - 2), dtype=pl.Int32)
-    value = pl.col("value")
-    sums = samples.group_by("metric", "device", bins).agg(
-        samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
+    return MeasuredTables(
+        {
+            SAMPLED_BINS: _with_names(run, in_bins.sort("metric", "device", "bin")),
+            SAMPLED_KERNELS: table,
+            SAMPLED_SUMMARY: summary,
+        }
     )
-    return sums.sort("metric", "device", "bin")
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
