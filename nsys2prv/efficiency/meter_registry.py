@@ -26,6 +26,7 @@ from nsys2prv.efficiency.meters.late_processes import late_processes
 from nsys2prv.efficiency.meters.nccl_exposure import NCCL_EXPOSURE, measure_nccl_exposure
 from nsys2prv.efficiency.meters.nccl_stats import measure_nccl
 from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
+from nsys2prv.efficiency.meters.run_totals import time_bins
 
 METERS: tuple[Meter, ...] = (
     Meter(event_edges),
@@ -38,7 +39,7 @@ METERS: tuple[Meter, ...] = (
     Meter(regions.run_iterations, (), (regions.TASK_ITERATIONS,)),
     Meter(regions.nvtx_tree, (), (regions.NVTX_TREE,)),
     Meter(regions.nvtx_regions, (), (regions.REGIONS,), when=lambda run: bool(run.options.regions)),
-    Meter(run_totals.time_bins, (), (run_totals.BINS, run_totals.DEVICE_BINS)),
+    Meter(time_bins, (), (run_totals.BINS, run_totals.DEVICE_BINS)),
     Meter(kernel_durations, (), kernel_stats.TABLES, of_devices=True),
     Meter(measure_nccl_exposure, (measure_nccl, measure_absent_time, event_edges), (NCCL_EXPOSURE,), of_devices=True),
     Meter(measure_nccl, (), nccl_stats.TABLES),
@@ -54,8 +55,8 @@ METERS: tuple[Meter, ...] = (
     Meter(gaps_by_rule, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
     Meter(calls.host_calls, (), (calls.CUDA_CALLS, calls.MPI_CALLS, calls.OS_CALLS)),
     Meter(calls.memory_operations, (), (calls.MEMORY_OPERATIONS,), of_devices=True),
-    Meter(memory_in_use.memory_in_use, (), memory_in_use.TABLES, of_devices=True),
-    Meter(sampled_metrics.sampled_metrics, (kernel_durations,), sampled_metrics.TABLES, of_devices=True),
+    Meter(memory_in_use.memory_in_use, (time_bins,), memory_in_use.TABLES, of_devices=True),
+    Meter(sampled_metrics.sampled_metrics, (time_bins, kernel_durations), sampled_metrics.TABLES, of_devices=True),
     Meter(late_processes, when=lambda run: not run.events.rows.devices),
     Meter(unrecorded_mpi),
     Meter(device_copies, of_devices=True),

@@ -267,7 +267,6 @@ TREE_TABLE = Table(
         Column.text("formula", "how it is computed"),
         Column.text("reads_as", "what is lost where it is low"),
     ),
-    by_nccl_policy=True,
 )
 
 
@@ -313,8 +312,9 @@ def efficiencies(times: pl.DataFrame, *, mpi: bool) -> pl.DataFrame:
 
 def _recomputed(run: TreeRow) -> dict[str, Any]:
     """The row of the table `run` with efficiencies from its times."""
-    times = pl.DataFrame([{name: run.get(name) for name in _TIMES}])
-    return {**run, **efficiencies(times, mpi=run["mpi_parallel_efficiency"] is not None).row(0, named=True)}
+    times = {name: None if (time := run.get(name)) is None else float(time) for name in _TIMES}
+    frame = pl.DataFrame([times], schema=dict.fromkeys(_TIMES, pl.Float64))
+    return {**run, **efficiencies(frame, mpi=run["mpi_parallel_efficiency"] is not None).row(0, named=True)}
 
 
 def with_ideal_network(run: TreeRow, replayed: int) -> dict[str, Any]:

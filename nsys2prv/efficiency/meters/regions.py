@@ -47,7 +47,6 @@ REGIONS = Table(
         *TREE_COLUMNS,
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
     console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), spare=("count",)),
 )
@@ -73,7 +72,6 @@ ITERATIONS = Table(
         Column.text("kind", "`warm-up`: left out of the steady part; `slow`: longer than usual; null for the others"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
         worst_first="longest_ns", cells=20_000),
     console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS),

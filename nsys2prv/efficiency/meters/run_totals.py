@@ -37,10 +37,10 @@ from nsys2prv.efficiency.result_tables import (
 )
 from nsys2prv.efficiency.run_events import STREAM
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN)
 
 NODES = Table(
-    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True,
+    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS),
     page=OnPage("devices-and-hosts", columns=("node", "devices", EFFICIENCY_COLUMNS),
         worst_first="device_parallel_efficiency", lowest_first=True),
     console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency")),
@@ -76,7 +76,6 @@ DEVICES = Table(
         Column.moment("first_ns", "when its first activity began; null for none"),
         Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts", columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
         "useful_share", "active_share", "nccl_alone_ns", "memory_alone_ns"), worst_first="useful_ns", lowest_first=True),
     console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share")),
@@ -102,7 +101,6 @@ TASKS = Table(
         Column.ns("mpi_ns", "sum of M"),
         Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts", columns=("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns",
         "mpi_ns"), worst_first="useful_ns", lowest_first=True),
     console=OnConsole((("task", "process"), "threads", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
@@ -124,7 +122,6 @@ USEFUL_TIME = Table(
         Column.mean_ns("deviation_ns", "standard deviation of the population"),
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts"),
 )
 
@@ -183,7 +180,6 @@ BINS = Table(
         Column.moment("end_ns", "from the start of the trace"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("bin", "begin_ns", "end_ns", EFFICIENCY_COLUMNS)),
 )
 
@@ -220,7 +216,6 @@ WINDOWS = Table(
         Column.share("share", "of the whole run"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
     console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
         EFFICIENCY_COLUMNS), spare=("share",)),
