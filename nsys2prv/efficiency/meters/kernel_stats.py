@@ -139,9 +139,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     """The tables of kernels."""
     length = pl.col("end") - pl.col("start")
     kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
-    durations = kernels.select(*_NAME, "row", "family", duration=length).collect()
-    device = pl.Series("device", run.events.rows.device[durations["row"].to_numpy()], dtype=pl.Int64)
-    durations = durations.drop("row").with_columns(device)
+    durations = run.events.rows.located(kernels.select(*_NAME, "row", "family", duration=length).collect())
     by_device = durations.group_by(*_NAME, "device").agg(
         count=pl.len().cast(pl.Int64),
         total=pl.col("duration").sum(),

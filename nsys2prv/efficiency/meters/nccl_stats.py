@@ -335,7 +335,6 @@ def _known_distance(time: pl.Expr, *, between_clocks: bool = True) -> pl.Expr:
 
 
 def _by_communicator(waits: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl_waits`."""
     # Of collectives, not of ranks.
     margin = pl.col("margin").filter(pl.col(_ID).is_first_distinct()).median()
     return (
@@ -395,7 +394,6 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
     bandwidth, best_bandwidth = (
         pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")

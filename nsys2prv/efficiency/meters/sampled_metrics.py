@@ -79,9 +79,8 @@ TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     """The tables of sampled metrics."""
-    samples = run.frame(SAMPLES)
-    device = pl.Series("device", run.events.rows.device[samples["row"].to_numpy()], dtype=pl.Int32)
-    samples = samples.select("start", "value", device, metric="number").filter(pl.col("device") >= 0)
+    samples = run.events.rows.located(run.frame(SAMPLES)).filter(pl.col("device") >= 0)
+    samples = samples.select("start", "value", "device", metric="number")
     if samples.is_empty():
         return MeasuredTables({})
     edges, value = bin_edges(run), pl.col("value")
