@@ -145,13 +145,10 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
         min_mpi_ns=pl.col("longest_mpi").min(),
     )
     times = devices.join(hosts, on="slot", how="full", coalesce=True).sort("slot")
-    times = times.with_columns(
+    times = times.with_columns(pl.coalesce("elapsed_ns", "window")).fill_null(0).with_columns(
         pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name),
-        pl.coalesce("elapsed_ns", "window"),
+        host_waiting_ns=pl.col("host_waiting_ns") if run.is_scheduled.all() else pl.lit(None, pl.Int64),
         ideal_network_ns=pl.lit(None, pl.Int64),
-    )
-    times = times.with_columns(pl.exclude("ideal_network_ns").fill_null(0))
-    if not run.is_scheduled.all():
-        times = times.with_columns(host_waiting_ns=pl.lit(None, pl.Int64))
+    )  # fmt: skip
     has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
     return pl.concat([times, efficiencies(times, mpi=has_mpi)], how="horizontal")
