@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.efficiency_options import STEADY
 from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES
@@ -34,19 +34,18 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
     program = _program(recorded, options.time)
     iterations = find_iterations(recorded, options.per_iteration)
     mpi_work = None if events.rows.devices else _between_phases(mpi_phases(recorded), program)
-    name, times = options.window.name, options.window.times
-    if name == CHOSEN and times is not None:
-        begin, end = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
-        if begin >= end:
+    times, span = options.window.times, program
+    if times is not None:
+        span = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
+        if span[0] >= span[1]:
             raise NothingToTranslate(
                 f"the window lies outside of the run, which is from {time(program[0])} to {time(program[1])}"
             )
-        return MeasuredWindow(CHOSEN, (begin, end), program, events.length, iterations, mpi_work)
-    if name == STEADY:
+    elif options.window.name == STEADY:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
-        return MeasuredWindow(STEADY, iterations.steady, program, events.length, iterations)
-    return MeasuredWindow(ALL, program, program, events.length, iterations, mpi_work)
+        span = iterations.steady
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
