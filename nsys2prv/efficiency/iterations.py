@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
@@ -187,15 +187,11 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
-    # The ranges of a name on a task are sorted and apart.
-    group = pl.struct("name", "task").rank("dense").cast(pl.Int64) - 1
-    ranges = ranges.with_columns(range=group)
-    tried = launches.join(ranges.select("name", "task", "range").unique(), on="task")
-    moments = Moments.of(ranges["range"].to_numpy(), ranges["start"].to_numpy())
-    place = moments.place(tried["range"].to_numpy(), tried["time"].to_numpy())
-    around = ranges.select("place", "end", range_row="row")[place]
-    launched = pl.concat([tried, around], how="horizontal").filter((pl.Series(place) >= 0) & (pl.col("time") < pl.col("end")))
-    return launched.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
+    # The ranges of a name on a task are apart: the last one that began before is around a launch, or none is.
+    around = ranges.select("name", "task", "place", "start", "end", range_row="row").sort("start", maintain_order=True)
+    tried = launches.join(ranges.select("name", "task").unique(), on="task").sort("time")
+    launched = tried.join_asof(around, left_on="time", right_on="start", by=["name", "task"], check_sortedness=False)
+    return launched.filter(pl.col("time") < pl.col("end")).with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
 def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
