@@ -6,7 +6,6 @@ next. `findings.gap_causes` has their sums.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -181,7 +180,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
     gaps = gaps.with_columns(former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32))
-    states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING + 1)
+    states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
 
@@ -206,13 +205,12 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     """Columns of `idle_gaps`, from those of `gaps_between` and `former`, and the times of threads by state."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
-    windows = thread[is_launched], begin[is_launched], end[is_launched]
     by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
-    by_cause[~is_launched, -1] = (end - begin)[~is_launched]
-    for place, in_state in enumerate(itertools.islice(states.in_windows(*windows), COMPUTING)):
+    for place, in_state in enumerate(states.in_windows(thread[is_launched], begin[is_launched], end[is_launched])):
         by_cause[is_launched, place] = in_state
-    in_none = np.where(run.is_scheduled[windows[0]], COMPUTING, UNSCHEDULED)
-    by_cause[np.flatnonzero(is_launched), in_none] = windows[2] - windows[1] - by_cause[is_launched].sum(axis=1)
+    in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
+    in_no_state[~is_launched] = UNSCHEDULED + 1
+    by_cause[np.arange(len(thread)), in_no_state] = end - begin - by_cause.sum(axis=1)
     following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(

@@ -180,8 +180,7 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     length = pl.col("end") - pl.col("begin")
     lengths = numbered.group_by("slot").agg(
         pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
-    )
-    lengths = lengths.sort("slot")
+    ).sort("slot")  # fmt: skip
     longest = lengths["longest"].to_numpy()
     kind = iteration_kinds(longest, longest)
     return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kind, region=pl.lit(name)), numbered)})
