@@ -5,7 +5,7 @@ program host threads are: functions that were sampled most, the NVTX range, and 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
@@ -42,7 +42,7 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
         return {"unknown": unknown}
 
@@ -67,7 +67,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         waiting = losses.total("waiting") / losses.cost
         return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
 
@@ -116,7 +116,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
         return replace(finding, text=finding.text + late, follows=kind)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         calls = evidence.tables["mpi_calls"]
         return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
@@ -210,7 +210,8 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_process
         loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
         finding = self.finding(
             Losses([loss]),
-            wall=saved,
+            (),
+            saved,
             name=evidence.name(task),
             most=most,
             mean=mean,
@@ -244,7 +245,8 @@ class LateProcess(
         loss = Loss(task, number, spent, first, last, (begin, end), _threads(evidence, task))
         finding = self.finding(
             Losses([loss]),
-            wall=saved,
+            (),
+            saved,
             number=number,
             name=evidence.name(task),
             spent=spent,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
@@ -47,7 +46,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(most)
+        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(lambda loss: most[loss.index])
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -138,7 +137,7 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
         calls = evidence.tables["cuda_calls"].filter(is_synchronous)
         return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
@@ -153,7 +152,7 @@ _FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start
 _IS_LARGE = pl.col("size") >= _SMALLEST.value
 
 
-class _LargeCopies(FindingRule):
+class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies that cost enough again and again, or for long.
 
     Attributes
@@ -177,13 +176,14 @@ class _LargeCopies(FindingRule):
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
         kernels = evidence.tables["devices"]["kernels_ns"]
-        saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
+        saved = Finding("", losses.at_most(lambda loss: kernels[loss.index] + int(speedup * loss.cost))).saved
         hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
         return self.finding(
             losses,
-            wall=saved,
+            (),
+            saved,
             copies=losses.occurrences,
             mean=moved / losses.occurrences,
             speed=f"{moved / length:.1f}",
@@ -201,8 +201,8 @@ class _LargeCopies(FindingRule):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
         factor = self.factor(evidence)
-        is_of_finding = self.copies & pl.col("device").is_in(finding.losses.indices)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(is_of_finding).select("begin", "end", group="row")
+        copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
+        copies = copies.select("begin", "end", group="row")
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
