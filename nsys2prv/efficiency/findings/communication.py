@@ -235,30 +235,24 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
 
 def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     """Columns of `NcclContention.slowed`."""
-    means = (
-        executions.group_by(_WORK)
-        .agg(
-            executions=pl.len(),
-            beside=_IS_BESIDE.sum(),
-            alone=(~_IS_BESIDE).sum(),
-            beside_mean=_LENGTH.filter(_IS_BESIDE).mean(),
-            alone_mean=_LENGTH.filter(~_IS_BESIDE).mean(),
-        )
-        .filter(pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value)
-        .filter(pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"))
-    )
+    sides = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}
     bar, middle = bar_of(_LENGTH), ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
-    is_separate = pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle)
-    separate = (
-        executions.join(means, on=_WORK, how="inner")
-        .group_by(*_WORK, "is_beside")
-        .agg(separate=is_separate.mean())
+    by_work = (
+        executions.with_columns(_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
+        .with_columns(separate=pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle))
         .group_by(_WORK)
-        .agg(pl.col("separate").min())
-        .filter(pl.col("separate") >= ContentionSlowdown.separation.value)
+        .agg(
+            pl.len().alias("executions"),
+            pl.col("beside_mean", "alone_mean").first(),
+            *(which.sum().alias(side) for side, which in sides.items()),
+            *(pl.col("separate").filter(which).mean().alias(f"{side}_separate") for side, which in sides.items()),
+        )
     )
-    lost = (pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")
-    slowed = means.join(separate, on=_WORK, how="semi").with_columns(lost=lost)
+    slowed = by_work.with_columns(lost=(pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")).filter(
+        pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value,
+        pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"),
+        pl.min_horizontal("beside_separate", "alone_separate") >= ContentionSlowdown.separation.value,
+    )
     return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 

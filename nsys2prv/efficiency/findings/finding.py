@@ -98,10 +98,8 @@ class Losses(tuple[Loss, ...]):
     @classmethod
     def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
-        or of `summed`. Without a `part` it is that of `begin`, without a `count` each counts once."""
-        missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
-        placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
-        placed = placed if "top_cost" in placed.columns else with_top(placed)
+        or of `summed`."""
+        placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
         losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
         return losses.within(occurrences)
 
@@ -248,7 +246,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     The columns that `summed` needs, with `part`. Few are longer than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
-    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last))
+    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
     is_long = pl.col("last") > pl.col("part")
     pieces = placed.filter(is_long).with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
     # The first time of a part, as `part_of` has it; of the cost what is before a time, so that pieces add up to it.
@@ -261,10 +259,12 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
 
-def with_top(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Occurrences as `summed` needs them: with the same columns as those of the most costly one. Without a `row` or `thread`
-    none is known."""
-    missing = [pl.lit(NONE).alias(name) for name in _OCCURRENCE if name not in occurrences.columns]
+def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
+    """Occurrences in a run (`length`, ns) as `summed` needs them: with the same columns as those of the most costly one.
+    Without a `row` or `thread` none is known; without a `part` it is that of `begin`, and without a `count` each is one."""
+    unknown = pl.lit(NONE)
+    defaults = {"row": unknown, "thread": unknown, "count": pl.lit(1), "part": part_of(pl.col("begin"), length)}
+    missing = (value.alias(name) for name, value in defaults.items() if name not in occurrences.columns)
     return occurrences.with_columns(missing).with_columns(pl.col(_OCCURRENCE).name.prefix("top_"))
 
 

@@ -245,12 +245,10 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
         busiest, part = max(running), max(running) / max(length, 1)
         if not busiest or part > self.largest.value:
             return None
-        places = [
-            (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
-        ]
+        times = enumerate(zip(running, evidence.first, evidence.last, strict=True))
         losses = Losses(
-            Loss(device, 1, length - busy, 0, length, place)
-            for device, (busy, place) in enumerate(zip(running, places, strict=True))
+            Loss(device, 1, length - busy, 0, length, (first, last) if first >= 0 else (0, length))
+            for device, (busy, first, last) in times
         )
         return self.finding(
             losses,
