@@ -242,8 +242,8 @@ def _first_finding(findings: pl.DataFrame) -> str:
     """The finding that costs most, with what it costs and who it is; "" where there is none."""
     for row in findings.sort("place").head(1).iter_rows(named=True):
         what, (_, on, who) = row["title"].partition(":")[0], row["title"].rpartition(", on ")
-        most = "at most " if (row["saved_how"] or "").startswith("at most") else ""
-        saved = f"{most}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
+        how, _, _ = row["saved_how"].partition(", ")
+        saved = f"{'' if how == 'by replay' else f'{how} '}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
         return f"; it would be {saved} shorter without: {what}{f' on {who}' if on and on not in what else ''}"
     return ""
 

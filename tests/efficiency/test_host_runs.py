@@ -114,8 +114,8 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1] == (
-        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be 1.000 ms (10.0 %) shorter "
-        "without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
+        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms (10.0 %) "
+        "shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
     )
     assert "MPI Load Balance" in done.stdout
     assert "GPU" not in "".join(lines[2:]).replace("no process uses a GPU", "")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, losses_by_device, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -145,7 +144,7 @@ class GapCauses(Measurement):
             kind = self.kinds[cause] if cause >= 0 else None
             yield kind, dict(rows.select("device", "cost").iter_rows())
 
-    def losses(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> Losses:
+    def losses(self, kind: str, *, worst: Worst = "part") -> Losses:
         """What the gaps of a rule cost on each device."""
         return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
 

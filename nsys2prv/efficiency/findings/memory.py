@@ -36,7 +36,6 @@ class DeviceCopies(Measurement):
         pageable memory), and `alone`: the time in which no kernel runs, ns.
     """
 
-    run: MeasuredRun
     copies: pl.DataFrame
 
     def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
@@ -46,7 +45,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(lambda loss: most[loss.index])
+        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(lambda loss: most[loss.index])
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -69,7 +68,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
     )
     of_masks = run.device_times.in_windows(*(copies[name].to_numpy() for name in ("device", "begin", "end")))
     # Time in which nothing but copies runs on the device.
-    return DeviceCopies(run, copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
+    return DeviceCopies(copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])

@@ -374,7 +374,8 @@ class FindingRule:
 
     def __init_subclass__(cls, texts: str = "", **attributes: Any) -> None:
         # Under `texts` are those of several rules.
-        for name, value in {**TEXTS.get(attributes.get("kind", texts), {}), **attributes}.items():
+        section = attributes.get("kind", texts)
+        for name, value in {**(TEXTS[section] if section else {}), **attributes}.items():
             setattr(cls, name, value)
 
     @property
