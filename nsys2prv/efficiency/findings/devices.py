@@ -214,8 +214,7 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
             return None
         return self.finding(
             Losses([evidence.of_device(largest, 1, lost)]),
-            (),
-            lost // len(useful),
+            wall=lost // len(useful),
             name=devices["device"][largest],
             number=str(len(useful)),
             balance=float(useful.mean() / useful.max()),
@@ -280,8 +279,7 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         wall = int(low.group_by("bin").agg(pl.col("cost").max())["cost"].sum())
         finding = self.finding(
             losses,
-            (),
-            wall,
+            wall=wall,
             low=low.height,
             busy=f"{busy.filter(is_slow).height}",
             lowest=first["mean"] * unit,

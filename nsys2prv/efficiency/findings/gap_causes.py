@@ -32,13 +32,7 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
-_GAP: dict[str, type[pl.DataType]] = {
-    "cause": pl.Int8,
-    "device": pl.Int32,
-    "row": pl.Int32,
-    "begin": pl.Int64,
-    "end": pl.Int64,
-}
+_GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64}
 _OCCURRENCE = (
     pl.col("start").alias("end"),
     pl.lit(1).alias("count"),

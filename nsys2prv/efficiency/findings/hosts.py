@@ -210,8 +210,7 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_process
         loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
         finding = self.finding(
             Losses([loss]),
-            (),
-            saved,
+            wall=saved,
             name=evidence.name(task),
             most=most,
             mean=mean,
@@ -245,8 +244,7 @@ class LateProcess(
         loss = Loss(task, number, spent, first, last, (begin, end), _threads(evidence, task))
         finding = self.finding(
             Losses([loss]),
-            (),
-            saved,
+            wall=saved,
             number=number,
             name=evidence.name(task),
             spent=spent,

@@ -8,16 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    over_parts,
-    rows_of_top,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
@@ -229,7 +220,7 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
             return None
         active = [device for device, first in enumerate(evidence.first) if first >= 0]
         losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        return self.finding(losses, (), lost, after=lost, share=percent(lost / evidence.length))
+        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
 class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
@@ -252,8 +243,7 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
         )
         return self.finding(
             losses,
-            (),
-            length - busiest,
+            wall=length - busiest,
             part=part,
             busiest=busiest,
             length=time(length),

@@ -7,15 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    part_of,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches

@@ -181,8 +181,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
         return self.finding(
             losses,
-            (),
-            saved,
+            wall=saved,
             copies=losses.occurrences,
             mean=moved / losses.occurrences,
             speed=f"{moved / length:.1f}",
@@ -271,15 +270,12 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        devices = sorted(losses.indices)
-        there, back = (
-            self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
-        )
+        of_kinds = (self.migrations((kind,), evidence) for kind in OF_UNIFIED_MEMORY)
+        there, back = (of_kind.where(lambda loss: loss.index in losses.indices) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
-        of_devices = pl.col("device").is_in(devices)
-        faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
-        faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
+        faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
+        faults = faults.select("device", "end", begin="start").cast(pl.Int64)
         handled = int(together(faults)["cost"].sum())
         finding = self.finding(
             losses,
@@ -297,9 +293,9 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         if faults.is_empty():
             unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
             return replace(finding, text=finding.text + unknown, is_bound=False)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(of_devices & pl.col("kind").is_in(OF_UNIFIED_MEMORY))
-        edges = pl.col(faults.columns).cast(pl.Int64)
-        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
+        copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        copies = losses.of_devices(copies).select(faults.columns).cast(pl.Int64)
+        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies])))}
         waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
         return replace(finding, text=text, losses=waiting)

@@ -25,7 +25,7 @@ from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.run_events import NCCL_REGIONS
 from nsys2prv.vocabulary import event_types
 
-Values = Mapping[str, float | str | None]
+Values = Mapping[str, Any]
 """What is filled into texts: numbers, and texts."""
 NO_DEVICES = "no process uses a GPU"
 
@@ -412,7 +412,7 @@ class FindingRule:
         return {}
 
     def finding(
-        self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, /, **values: float | str | None
+        self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, **values: float | str | None
     ) -> Finding:
         """A finding with the text of the rule, into which values are filled, and with `numbers`, as far as there are
         values for them, and `also` behind them."""

@@ -152,9 +152,8 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         losses = Losses(replace(loss, count=worst["last"], cost=worst["waiting"], costs={}) for loss in losses)
         finding = self.finding(
             losses,
-            (),
             # What makes a rank late can be seen in several collectives.
-            wall,
+            wall=wall,
             who=f"rank {', '.join(map(str, ranks))} ({name})" if ranks else name,
             last=f"{worst['last']:,}",
             collectives=worst["collectives"],
