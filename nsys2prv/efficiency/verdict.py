@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
+from nsys2prv.efficiency.findings.engine import BY_REPLAY
 from nsys2prv.efficiency.measured_window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.errors import counted
@@ -242,8 +243,9 @@ def _first_finding(findings: pl.DataFrame) -> str:
     """The finding that costs most, with what it costs and who it is; "" where there is none."""
     for row in findings.sort("place").head(1).iter_rows(named=True):
         what, (_, on, who) = row["title"].partition(":")[0], row["title"].rpartition(", on ")
-        how, _, _ = row["saved_how"].partition(", ")
-        saved = f"{'' if how == 'by replay' else f'{how} '}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
+        # A result of an earlier version may not say how.
+        how = (row["saved_how"] or BY_REPLAY).partition(", ")[0]
+        saved = f"{'' if how == BY_REPLAY else f'{how} '}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
         return f"; it would be {saved} shorter without: {what}{f' on {who}' if on and on not in what else ''}"
     return ""
 
