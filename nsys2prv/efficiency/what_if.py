@@ -226,10 +226,8 @@ def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    changed, events = steps(built, options), built.context.events
-    replayed = replay(built.graph, changed)
-    bounds = _bounds(built, changed, options, replayed)
-    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
+    events, bounds = built.context.events, _bounds(built, options)
+    parts = _with_replays(built, _parts(events, iterations), bounds)
     # The first and the last event of a part can be of different clocks.
     length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
     more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
@@ -239,7 +237,7 @@ def _replayed(
         most_ns=pl.when(is_part).then(pl.col("most_ns") + more).otherwise("most_ns"),
     )
     is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    return replayed, parts.with_columns(
+    return bounds.replayed, parts.with_columns(
         reason=pl.when(~is_exact).then(pl.lit(reasons or CLOCKS, pl.String)),
         difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
         speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
@@ -259,15 +257,15 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
-    """The bounds of the replay with options; what compares ranks needs all of them."""
-    events = built.context.events
+def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
+    """The replay with options and its bounds; what compares ranks needs all of them."""
+    changed, events = steps(built, options), built.context.events
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(None, None, (NOT_TYPICAL,))
+        return ReplayBounds(replay(built.graph, changed), None, None, (NOT_TYPICAL,))
     if options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
-        return ReplayBounds(None, None, (NO_TRANSFERS,))
-    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
+        return ReplayBounds(replay(built.graph, changed), None, None, (NO_TRANSFERS,))
+    return replay_bounds(built, changed, has_producers=options.data_loading is None)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
@@ -311,7 +309,7 @@ def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
 
 
-def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:
+def _with_replays(built: BuiltGraph, parts: pl.DataFrame, bounds: ReplayBounds) -> pl.DataFrame:
     """Parts of the run with their measured lengths, those in a replay, and their bounds."""
     measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
     if bounds.least is None:
@@ -323,10 +321,10 @@ def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, boun
         # The first part is the window.
         return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
 
-    new = lengths(replayed)
+    new = lengths(bounds.replayed)
     all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
     least, longest = all_replays.min(axis=0), all_replays.max(axis=0)
-    if not replayed.growth:
+    if not bounds.replayed.growth:
         # What makes nothing longer does not make the run longer.
         longest[0] = min(longest[0], end[0] - begin[0])
     most = pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64)

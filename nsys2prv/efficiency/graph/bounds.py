@@ -24,7 +24,7 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
+from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
 from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
@@ -52,9 +52,10 @@ _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, 
 
 @dataclass(frozen=True)
 class ReplayBounds:
-    """The shorter and the longer replay (None: nothing is known of how short, or how long, it is), and why these are not the
-    replay itself; no reason: they are."""
+    """A replay, the shorter and the longer one (None: nothing is known of how short, or how long, it is), and why these are not
+    the replay itself; no reason: they are."""
 
+    replayed: Replay
     least: Replay | None
     most: Replay | None
     reasons: tuple[str, ...]
@@ -62,31 +63,33 @@ class ReplayBounds:
 
 @dataclass(frozen=True)
 class OpenWaits:
-    """Edges, in order, in which a thread or a stream may wait for what is not known; how much of each may be such a `wait`, ns;
-    and which of them end at the latest when they did (`is_held`)."""
+    """Edges, in order, in which a thread or a stream may wait for what is not known: `number` in the graph; how much of each
+    may be such a `wait`, ns; and which of them end at the latest when they did (`is_held`)."""
 
-    edges: Edges
+    number: Numbers
     wait: Numbers
     is_held: Mask
 
-    def without(self, edges: Edges, weight: Numbers) -> Numbers:
-        """Weights of edges that follow each other without these waits, where changes leave them as they were."""
-        if not len(edges):
-            return weight
-        low, high = np.searchsorted(self.edges.number, [edges.number[0], edges.number[-1] + 1])
-        place = self.edges.number[low:high] - edges.number[0]
-        shorter: Numbers = weight.copy()
-        lasts = weight[place] == edges.weight[place]
-        shorter[place] -= np.where(lasts, np.minimum(self.wait[low:high], weight[place]), 0)
-        return shorter
+    def shortest(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        """The variant of a replay without these waits, where changes leave them as they were."""
+        (shorter, limits), (place, of_block) = as_changed(edges, weight.copy()), self._unchanged(edges, weight)
+        shorter[place] -= np.minimum(self.wait[of_block], weight[place])
+        limits[edges.target[place] - edges.moments[0]] = FOLLOWS
+        return shorter, limits
 
-    def limits(self, steps: Sequence[Step], limit: int) -> Integers:
-        """A limit (FOLLOWS, HELD) of what ends with such a wait, where changes leave the wait as it was."""
-        graph = self.edges.graph
-        limits = np.full(len(graph.moments), FREE, dtype=np.int8)
-        lasts = (changed(self.edges, steps) == self.edges.weight) & (self.is_held | (limit == FOLLOWS))
-        limits[self.edges.target[lasts]] = limit
-        return limits
+    def longest(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        """The variant in which those that are held end when they did, likewise."""
+        (longer, limits), (place, of_block) = as_changed(edges, weight), self._unchanged(edges, weight)
+        limits[edges.target[place[self.is_held[of_block]]] - edges.moments[0]] = HELD
+        return longer, limits
+
+    def _unchanged(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Numbers]:
+        """Those of edges that follow each other whose weights are as measured: places in the edges, and here."""
+        first, behind = edges.graph.first[list(edges.moments)].tolist()
+        here = np.arange(*np.searchsorted(self.number, [first, behind]))
+        place = self.number[here] - first
+        lasts = weight[place] == edges.weight[place]
+        return place[lasts], here[lasts]
 
 
 def open_waits(built: BuiltGraph) -> OpenWaits:
@@ -106,7 +109,7 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
     of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
     is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
-    return OpenWaits(Edges(graph, edges.number[is_open]), wait[is_open], is_held[is_open])
+    return OpenWaits(edges.number[is_open], wait[is_open], is_held[is_open])
 
 
 def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
@@ -127,11 +130,11 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     return unseen - sampled
 
 
-def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *, has_producers: bool = True) -> ReplayBounds:
-    """The bounds of a replay with changes; `has_producers`: whether threads can wait for others that produce at their own speed
-    also with the changes."""
+def replay_bounds(built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True) -> ReplayBounds:
+    """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
+    speed also with the changes."""
     if contradictions := device_clocks(built.context).contradictions:
-        return ReplayBounds(None, None, tuple(contradictions.values()))
+        return ReplayBounds(replay(built.graph, steps), None, None, tuple(contradictions.values()))
     waits = open_waits(built)
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin or len(built.backward) else []
@@ -141,30 +144,29 @@ def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *,
             f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
         )
     if not np.isfinite(margin):
-        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]))
-    reasons += [WAITS] if len(waits.edges) else []
+        return ReplayBounds(replay(built.graph, steps), None, None, (NOT_TIED, *reasons[1:]))
+    reasons += [WAITS] if len(waits.number) else []
     if not reasons:
-        return ReplayBounds(replayed, replayed, ())
-
-    def least_weights(edges: Edges, weight: Numbers) -> Numbers:
-        no_time = np.where(_of_open_ends(built, edges), 0, waits.without(edges, weight) - _margins(built, edges))
-        return np.where(weight == REMOVED, REMOVED, np.maximum(no_time, 0)).astype(np.int64)
-
-    def most_weights(edges: Edges, weight: Numbers) -> Numbers:
-        return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
-
-    least = replay(built.graph, steps, waits.limits(steps, FOLLOWS), least_weights)
-    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-        return ReplayBounds(least, None, (*reasons, _LONGER))
-    held = waits.limits(steps, HELD if has_producers else FREE)
-    held[np.concatenate([built.open_ends, built.backward])] = HELD
-    return ReplayBounds(least, replay(built.graph, steps, held, most_weights), tuple(reasons))
-
-
-def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
-    """Which edges are what may have waited for ranks that are not known, or for what can't be before it."""
+        replayed = replay(built.graph, steps)
+        return ReplayBounds(replayed, replayed, replayed, ())
     ends = np.union1d(built.open_ends, built.backward)
-    return np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+
+    def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        shorter, limits = waits.shortest(edges, weight)
+        # What may have waited for ranks that are not known, or for what can't be before it.
+        is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+        no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
+        return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+
+    def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        (longer, limits), (low, high) = (waits.longest if has_producers else as_changed)(edges, weight), edges.moments
+        limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+        return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+
+    replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
+    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
+        return ReplayBounds(replayed, least, None, (*reasons, _LONGER))
+    return ReplayBounds(replayed, least, most, tuple(reasons))
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:

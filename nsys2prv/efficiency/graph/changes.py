@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
@@ -41,12 +41,23 @@ class Spans:
 
     def __init__(self, spans: pl.DataFrame) -> None:
         covered = segments(Intervals.of(*(spans[name].to_numpy() for name in ("group", "begin", "end"))))
-        self._times = Elapsed(covered, covered.mask, 2)
+        merged = covered.where(covered.counts[0] > 0)
+        length = merged.end - merged.begin
+        self._begins = Moments.of(merged.group, merged.begin)
+        # The last one is for times before all spans: place -1.
+        self._group, self._begin = np.append(merged.group, NONE), np.append(merged.begin, 0)
+        self._length, self._before = np.append(length, 0), np.append(np.cumsum(length) - length, 0)
+
+    def _until(self, group: Integers, time: Numbers) -> Numbers:
+        """Time of the spans of all groups before a group, and of this one until a time."""
+        place = self._begins.find(group, time)
+        since = np.where(self._group[place] == group, time - self._begin[place], LONGEST_SESSION_NS)
+        until: Numbers = self._before[place] + np.minimum(since, self._length[place])
+        return until
 
     def inside(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
         """Time of the spans of a group from a begin to an end, ns: columns of equal length."""
-        _, inside = self._times.in_windows(group, begin, end)
-        return inside
+        return self._until(group, end) - self._until(group, begin)
 
     def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
         """Which of some edges end inside of spans of their rows."""

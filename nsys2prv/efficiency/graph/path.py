@@ -16,7 +16,7 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import FOLLOWS, REMOVED, EdgeKind, Edges, Replay, Step, last_moment, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -116,11 +116,14 @@ TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
-    until, counted, measured = built.context.events.length, built.counted_rows, built.graph.moments.time
-    last = last_moment(built.graph, replayed.time, counted, until)
-    if last < 0:
-        return last, until
-    return last, int(replayed.time[last]) + until - int(measured[last_moment(built.graph, measured, counted, until)])
+    moments, until = built.graph.moments, built.context.events.length
+    counted = np.flatnonzero(built.counted_rows[moments.row[: np.searchsorted(moments.time, until, side="right")]])
+    if not len(counted):
+        return -1, until
+    time = replayed.time[counted]
+    # Of several that are last, the last one in the order of moments.
+    last = len(counted) - 1 - int(np.argmax(time[::-1]))
+    return int(counted[last]), int(time[last]) + until - int(moments.time[counted[-1]])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -285,11 +288,13 @@ class MeasuredGraph:
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
-        graph, length, waits = self.built.graph, self.built.context.events.length, self.waits
-        saved = max(length - path_end(self.built, replay(graph, [step]))[1], 0)
-        least = replay(graph, [step], waits.limits([step], FOLLOWS), waits.without) if len(waits.edges) else None
-        at_most = saved if least is None else length - path_end(self.built, least)[1]
-        return Gain(saved, max(at_most - saved, 0), True)
+        waits, length = self.waits, self.built.context.events.length
+        variants = (as_changed, waits.shortest) if len(waits.number) else (as_changed,)
+        # Only times are needed, and they are large.
+        replayed = replays(self.built.graph, [step], variants, with_edges=False)
+        shorter = [length - path_end(self.built, of_variant)[1] for of_variant in replayed]
+        saved = max(shorter[0], 0)
+        return Gain(saved, max(shorter[-1] - saved, 0), True)
 
 
 @dataclass(frozen=True)
@@ -335,7 +340,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []
-    bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
+    bounds = replay_bounds(built, ideal)
     lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
