@@ -100,8 +100,9 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
     # Of threads off their CPU in edges; -1: their scheduling was not recorded.
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
-    inside = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end)
-    is_host, off_cpu = edges.kind == EdgeKind.HOST, np.where(is_scheduled[edges.row], inside, -1)
+    is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
+    inside = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end, is_seen)
+    off_cpu = np.where(is_seen, inside, -1)
     wait = np.where(is_host, np.where(off_cpu >= 0, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
     wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
     is_open = wait >= _LEAST_OFF_CPU

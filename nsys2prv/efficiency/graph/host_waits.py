@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -87,11 +87,6 @@ whether it is blocking (MPI_Iallreduce is not); number of members; row and start
 the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
 
 
-def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
-    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
-    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
-
-
 def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
     recorded waits of threads for events (`EventEdges.on_hosts`)."""
@@ -121,7 +116,7 @@ def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     points, row = parts.points, parts.points.moments.row
     begin, until = points.times(calls)
     copying = pl.DataFrame({"call": calls, "row": row[points.start[calls]], "launched": begin, "until": until})
-    operations = pl.DataFrame({"row": parts.thread, "launched": parts.launched}).with_row_index("operation")
+    operations = parts.launches.with_row_index("operation")
     pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
     since, _ = points.times(pairs["operation"].to_numpy())
     overlap, length = pairs["until"].to_numpy() - since, (pairs["until"] - pairs["launched"]).to_numpy()
@@ -140,14 +135,13 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     waiting = pl.DataFrame({"row": of_row, "task": rows.task[of_row], "begin": begin, "until": until}).with_row_index("place")
     streams = LogicalStreams(rows)
     ends = np.sort(points.end[: points.devices])
-    operation = points.interval(ends)
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
-    ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
+    ended = pl.concat([pl.DataFrame(columns), parts.launches[points.interval(ends)]], how="horizontal")
     synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
     stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
     waiting = waiting.with_columns(stream.set(pl.Series(kinds != CallWait.STREAM), None))
-    end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
-    by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
+    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
+    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NO_MOMENT).sort("end")
 
     def in_time(end: pl.Series) -> pl.Series:
         """Ends that calls can have waited for."""
@@ -186,11 +180,9 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
 def _wait_for_messages(parts: GraphParts) -> None:
     """Receives wait for sends, and long sends for receives."""
     messages, points, edges = parts.run.messages, parts.points, parts.edges
-    row, sent_at, to_row, called, to_time = columns_of(messages, "row", "time", "to_row", "to_begin", "to_time")
-    size = messages["size"].fill_null(0).to_numpy()
-    sent, received = points.starts(row, sent_at), points.ends(to_row, to_time)
+    sent, received = points.starts(messages, "row", "time"), points.ends(messages, "to_row", "to_time")
     # Messages of like sizes take like times.
-    of_size = np.log2(size + 1.0).astype(np.int64)
+    of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval(received[is_complete])
@@ -198,11 +190,11 @@ def _wait_for_messages(parts: GraphParts) -> None:
     # A call whose messages were sent long ago shows what it takes alone.
     receives, place = np.unique(calls, return_inverse=True)
     latest = np.full(len(receives), -1, dtype=np.int64)
-    np.maximum.at(latest, place, sent_at[is_complete])
+    np.maximum.at(latest, place, messages["time"].to_numpy()[is_complete])
     begin, until = points.times(receives)
     free = latest < begin - _LONG_AGO
     edges.takes(class_code(EdgeKind.BLOCKED_CALL, points.label[receives[free]]), (until - begin)[free])
-    _wait_for_receives(parts, pl.DataFrame({"row": row.astype(np.int32), "time": sent_at, "to_row": to_row, "called": called}))
+    _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
 def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
@@ -216,7 +208,7 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
-    posted = points.starts(long["to_row"].to_numpy(), long["called"].to_numpy())
+    posted = points.starts(long, "to_row", "called")
     send = long["send"].to_numpy()
     parts.edges.add(EdgeKind.MESSAGE, posted, points.end[send], 0)
     parts.set_alone(send[posted != NO_MOMENT], EdgeKind.BLOCKED_CALL, 0)
@@ -225,13 +217,9 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
 def _wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
-    row, start, end, kind, last_row, last_start = columns_of(
-        members, "row", "start", "end", "kind", "awaited_row", "awaited_start"
-    )
-    ended = points.ends(row, end)
-    has_waited = last_row != NO_MOMENT
-    hub = np.where(has_waited, points.starts(last_row, last_start), NO_MOMENT)
-    is_alone, is_matched = (ended != NO_MOMENT) & ~has_waited, (ended != NO_MOMENT) & (hub != NO_MOMENT)
+    start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
+    ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
+    is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
     call = points.interval(ended)
     transfer = class_code(EdgeKind.TRANSFER, points.label[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
@@ -242,7 +230,7 @@ def _wait_for_members(parts: GraphParts) -> None:
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
     from_root = [value for value, name in names if "cast" in name or "catter" in name]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
-    edges.add(EdgeKind.ARRIVAL, points.starts(row, start)[of_all], hub[of_all], 0)
+    edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
 
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
@@ -341,8 +329,7 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
 def _wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
-    row, end, signal_row, signal_start = columns_of(pairs, "row", "end", "signal_row", "signal_start")
-    signal, woken = parts.points.starts(signal_row, signal_start), parts.points.ends(row, end)
+    signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
     parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
     is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
     parts.set_alone(parts.points.interval(woken[is_complete]), EdgeKind.BLOCKED_CALL, 0)

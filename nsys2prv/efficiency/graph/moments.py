@@ -47,6 +47,11 @@ _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
 
 
+def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
+
+
 class GraphLabels:
     """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NOTHING.
 
@@ -131,8 +136,10 @@ class RunMoments:
         """Begin and end of some intervals, ns."""
         return self.moments.time[self.start[intervals]], self.moments.time[self.end[intervals]]
 
-    def starts(self, row: npt.NDArray[Any], time: Numbers, is_end: bool = False) -> Numbers:
-        """Moments at which something starts (or ends) on a row at a time; NO_MOMENT: nothing does."""
+    def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
+        """Moments at which something starts (or ends) on the rows and at the times of a frame; NO_MOMENT: nothing does, and
+        where these are null."""
+        row, time = columns_of(frame, row_column, time_column)
         times, rows, size = self.moments.time, self.moments.row, len(self.label)
         matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
         place = np.searchsorted(times, time)
@@ -148,9 +155,9 @@ class RunMoments:
             pending = pending[place[pending] < len(times)]
         return matches
 
-    def ends(self, row: npt.NDArray[Any], time: Numbers) -> Numbers:
+    def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
         """Moments at which something ends, likewise."""
-        return self.starts(row, time, is_end=True)
+        return self.starts(frame, row_column, time_column, is_end=True)
 
 
 def moments_of(labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame, rows: int) -> RunMoments:
@@ -298,14 +305,13 @@ class EdgeCollector:
 
 @dataclass(frozen=True)
 class GraphParts:
-    """What the graph of a run is built of; `thread` and `launched` are the launch of each operation: row of the thread (-1: not
-    known) and time, ns."""
+    """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
+    (-1: not known)."""
 
     run: MeasuredRun
     labels: GraphLabels
     points: RunMoments
-    thread: Places
-    launched: Numbers
+    launches: pl.DataFrame
     edges: EdgeCollector
     alone: list[pl.DataFrame] = field(default_factory=list)
 

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
-from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits, columns_of
+from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
@@ -96,17 +96,15 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
-    thread, launched = (column.filter(pl.Series(on_streams)).fill_null(NO_LAUNCH).to_numpy() for column in _launches(run))
-    parts = GraphParts(run, labels, points, thread, launched, EdgeCollector(points.moments))
+    parts = GraphParts(run, labels, points, _launches(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
     add_host_waits(parts, by_events.on_hosts)
     alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     # What is inferred where no events were recorded, too: without it streams would be independent.
     for waits in (by_events.on_streams, by_events.inferred):
-        row, start, awaited_row, end = columns_of(waits, "row", "start", "awaited_row", "awaited_end")
-        ends, starts = points.ends(awaited_row, end), points.starts(row, start)
-        parts.edges.add(EdgeKind.EVENT_WAIT, ends, starts, class_code(EdgeKind.EVENT_WAIT))
+        awaited = points.ends(waits, "awaited_row", "awaited_end")
+        parts.edges.add(EdgeKind.EVENT_WAIT, awaited, points.starts(waits), class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
     _add_device_edges(parts, before)
     unmatched = _add_nccl_kernels(parts, nccl)
@@ -140,11 +138,11 @@ def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
     return is_outside
 
 
-def _launches(run: MeasuredRun) -> tuple[pl.Series, pl.Series]:
-    """Threads and times of the launches of operations; null: not known."""
+def _launches(run: MeasuredRun) -> pl.DataFrame:
+    """Launches of operations: `row` of the thread and time, `launched`, ns; -1: not known."""
     launch = pl.Series(run.launch_of)
-    known_launch = launch.set(launch == NO_LAUNCH, None)
-    return run.launches["row"].gather(known_launch), run.launches["time"].gather(known_launch)
+    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NO_MOMENT)
+    return run.launches.select(columns).rename({"time": "launched"})
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
@@ -157,9 +155,8 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         & pl.col("value").is_in(to_device)
         & (pl.col("size") >= LEAST_LOADING_BYTES)
     )
-    thread, time = _launches(run)
     launched = (
-        run.operations.select(thread.alias("row"), time.alias("launched"), is_batch=is_batch.fill_null(False))
+        pl.concat([_launches(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
@@ -191,19 +188,14 @@ def _add_device_edges(parts: GraphParts, before: Places) -> None:
     launch."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
-    of_device, time = np.flatnonzero(~points.is_host), points.moments.time
+    of_device = np.flatnonzero(~points.is_host)
     for low in range(0, len(of_device), BLOCK):
         moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
-        thread, launched = parts.thread[operation], parts.launched[operation]
-        is_later = launched > time[start]
-        edges.left_out[EdgeKind.LAUNCH] += int(is_later.sum())
-        is_launched = (thread >= 0) & ~is_later
-        call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
-        call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
+        call = points.starts(parts.launches[operation], "row", "launched")
         edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
         edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label[operation]]))
 
@@ -214,11 +206,11 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
     if not len(kernels):
         return np.zeros(0, dtype=np.int64)
-    start, end = (moments[kernels].astype(np.int64) for moments in (points.start, points.end))
-    row, begin = points.moments.row[start].astype(np.int64), points.moments.time[start]
+    start, end = points.start[kernels], points.end[kernels]
+    columns = {"row": points.moments.row[start], "start": start, "end": end, "begin": points.moments.time[start]}
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
-    members = pl.DataFrame({"row": row, "start": start, "end": end, "begin": begin}).join(
-        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
+    members = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).join(
+        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left"
     )
     alone = members.filter(pl.col("transfer").is_null())
     edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
@@ -267,14 +259,13 @@ def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places,
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
-    columns = ("row", "begin", "until", "usual", "free_row", "free_start")
-    row, begin, until, usual, free_row, free_start = columns_of(in_queue, *columns)
-    free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
+    free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
+    end = points.ends(in_queue, "row", "until")
     is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
     end = np.where(is_complete, end, NO_MOMENT)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
-    edges.add(EdgeKind.BLOCKED_CALL, start, end, usual)
+    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
     is_replaced[end[is_complete]] = True
     return is_replaced
 
@@ -308,7 +299,7 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
 def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
     points, row = parts.points, parts.points.moments.row
-    threads = pl.DataFrame({"thread": parts.thread, "stream": row[points.start[: points.devices]]})
+    threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
