@@ -15,7 +15,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.replay import Replay, Step, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
@@ -197,10 +197,10 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         raise NoDevices(events.inputs)
     with progress_bar("replaying", shown=options.progress):
         # As for `efficiency`: not what the profiler does before and after the program.
-        window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
-        recorded, interval = events.length, length_interval(events)
-        events = window.cut(events)
-        built = graph_of_events(events)
+        run = MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration))
+        window, recorded, interval = measured_window(run), events.length, length_interval(events)
+        built = graph_of_run(run.in_window(window))
+        events = built.context.events
         interval = interval.of_part(events.length, recorded)
         if options.changes:
             replayed, parts = _replayed(built, window.iterations, interval, options)
@@ -226,14 +226,31 @@ def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    events, bounds = built.context.events, _bounds(built, options)
-    parts = _with_replays(built, _parts(events, iterations), bounds)
-    # The first and the last event of a part can be of different clocks.
-    length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
-    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
-    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    bounds, parts = _bounds(built, options), _parts(built.context.events, iterations)
+    begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
+
+    def lengths(of_replay: Replay) -> Numbers:
+        at = replayed_times(built, of_replay, np.concatenate([begin, end]))
+        # The first part is the window.
+        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
+
+    limits = [lengths(bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
+    least, most = np.min(limits, axis=0), np.max(limits, axis=0)
+    if not bounds.replayed.growth:
+        # What makes nothing longer does not make the run longer.
+        most[0] = min(most[0], end[0] - begin[0])
+    columns = {"replayed_ns": (limits[0], bounds.least), "least_ns": (least, bounds.least), "most_ns": (most, bounds.most)}
     parts = parts.with_columns(
-        least_ns=pl.when(is_part).then(least).otherwise("least_ns"),
+        pl.lit(None if bound is None else pl.Series(values), pl.Int64).alias(name) for name, (values, bound) in columns.items()
+    )
+    is_wide = (pl.col("most_ns") - pl.col("least_ns")).fill_null(0) > _NEAR * pl.col("measured_ns")
+    # The first and the last event of a part can be of different clocks.
+    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
+    shortest = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    parts = parts.with_columns(
+        replayed_ns=pl.when(~is_wide).then("replayed_ns"),
+        least_ns=pl.when(is_part).then(shortest).otherwise("least_ns"),
         most_ns=pl.when(is_part).then(pl.col("most_ns") + more).otherwise("most_ns"),
     )
     is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
@@ -299,38 +316,15 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
-    """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns` and `end_ns`."""
+    """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns`, `end_ns`, and `measured_ns`."""
     spans = [("window", events.offset, events.offset + events.length)]
     if iterations.steady is not None:
         spans.append(("steady", *iterations.steady))
     of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
     parts = pl.concat([of_run, numbered], how="diagonal")
-    return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
-
-
-def _with_replays(built: BuiltGraph, parts: pl.DataFrame, bounds: ReplayBounds) -> pl.DataFrame:
-    """Parts of the run with their measured lengths, those in a replay, and their bounds."""
-    measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
-    if bounds.least is None:
-        return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
-    begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
-
-    def lengths(of_replay: Replay) -> Numbers:
-        at = replayed_times(built, of_replay, np.concatenate([begin, end]))
-        # The first part is the window.
-        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
-
-    new = lengths(bounds.replayed)
-    all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    least, longest = all_replays.min(axis=0), all_replays.max(axis=0)
-    if not bounds.replayed.growth:
-        # What makes nothing longer does not make the run longer.
-        longest[0] = min(longest[0], end[0] - begin[0])
-    most = pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64)
-    is_wide = (most - pl.Series(least)).fill_null(0) > _NEAR * pl.col("measured_ns")
-    estimate = pl.when(~is_wide).then(pl.Series(new))
-    return measured.with_columns(replayed_ns=estimate, least_ns=pl.Series(least), most_ns=most)
+    begin, end = pl.col("begin"), pl.col("end")
+    return parts.with_columns(begin_ns=begin - events.offset, end_ns=end - events.offset, measured_ns=end - begin)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:

@@ -26,7 +26,7 @@ from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
@@ -123,12 +123,10 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     period = samples.select(pl.col("start").diff().over("row").median()).item()
     if period is None:
         return unseen
-    stride = built.context.events.length + 1
-    row = edges.row.astype(np.int64)
-    key = samples["row"].to_numpy().astype(np.int64) * stride + samples["start"].to_numpy()
-    count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
-    sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
-    return unseen - sampled
+    seen = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
+    count = seen.find(edges.row, edges.end - 1) - seen.find(edges.row, edges.begin - 1)
+    unseen -= np.minimum((count * period).astype(np.int64), unseen)
+    return unseen
 
 
 def replay_bounds(built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True) -> ReplayBounds:

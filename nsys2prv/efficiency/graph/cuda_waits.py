@@ -62,12 +62,11 @@ _AWAITED = ("wait", "awaited_stream", "awaited_row", "awaited_start", "awaited_e
 @dataclass(frozen=True)
 class EventEdges(Measurement):
     """What waits for what: columns of EDGE_SCHEMA. `on_streams` are operations and the operations that a wait of their stream
-    made them wait for, once for each awaited row, with the last operation on it; `inferred` the same of runs in which events
-    were not recorded; `on_hosts` the same for waits of host threads for events: `start` and `end` are those of the wait."""
+    made them wait for, once for each awaited row, with the last operation on it; inferred where events were not recorded.
+    `on_hosts` is the same for waits of host threads for events: `start` and `end` are those of the wait."""
 
     on_streams: pl.DataFrame
     on_hosts: pl.DataFrame
-    inferred: pl.DataFrame
 
 
 class LogicalStreams:
@@ -148,20 +147,18 @@ def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
 
 def event_edges(run: MeasuredRun) -> EventEdges:
     """What waits for what by CUDA events."""
-    nothing = pl.DataFrame(schema=EDGE_SCHEMA)
-    streams = LogicalStreams(run.events.rows)
+    nothing, streams = pl.DataFrame(schema=EDGE_SCHEMA), LogicalStreams(run.events.rows)
     waits = _waits(run, streams)
     if waits.is_empty():
-        return EventEdges(nothing, nothing, nothing)
-    operations = _operations(run, streams)
+        return EventEdges(nothing, nothing)
+    operations, of_streams = _operations(run, streams), waits.drop_nulls("stream")
     if RECORDS.name not in run.events.collections:
-        return EventEdges(nothing, nothing, _inferred(run, streams, waits.drop_nulls("stream"), operations))
+        return EventEdges(_inferred(run, streams, of_streams, operations), nothing)
     records = _records(run, streams, operations)
-    of_streams = _join_next(waits.drop_nulls("stream"), operations)
-    followed = of_streams.drop_nulls("row").select("wait", "stream", "row", "start", "end")
+    followed = _join_next(of_streams, operations).drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
-    return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")), nothing)
+    return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")))
 
 
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
@@ -179,17 +176,20 @@ def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     )
 
 
+def launches_of(run: MeasuredRun) -> pl.DataFrame:
+    """Launches of operations: `row` of the thread and time, `launched`, ns; NONE: not known."""
+    launch = pl.Series(run.launch_of)
+    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NONE)
+    return run.launches.select(columns).rename({"time": "launched"})
+
+
 def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     """Operations whose calls are known, in the order of the calls: stream, call (its time), row, start, end."""
-    launch = pl.Series(run.launch_of)
+    stream, call = streams.of_row[run.operations["row"].to_numpy()], launches_of(run)["launched"]
     operations = run.operations.select(
-        pl.Series("stream", streams.of_row[run.operations["row"].to_numpy()]),
-        pl.Series("call", run.launches["time"].gather(launch.set(launch == NO_LAUNCH, None))),
-        pl.col("row").cast(pl.Int64),
-        "start",
-        "end",
+        pl.Series("stream", stream), call.alias("call"), pl.col("row").cast(pl.Int64), "start", "end"
     )
-    return operations.drop_nulls("call").sort("call", maintain_order=True)
+    return operations.filter(pl.col("call") != NONE).sort("call", maintain_order=True)
 
 
 def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:

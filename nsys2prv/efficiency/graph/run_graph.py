@@ -14,19 +14,27 @@ for the last call of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import (
+    BlockedCalls,
+    EventEdges,
+    blocked_calls,
+    event_edges,
+    launches_of,
+    named_values,
+    with_last,
+)
 from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
-from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -72,12 +80,8 @@ class BuiltGraph:
         return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"] if kinds else []
 
 
-def graph_of_events(events: RunEvents) -> BuiltGraph:
-    """The graph of a run, for which its collections are read; of a window that is its selected time."""
-    run = MeasuredRun(events)
-    if events.recorded is not None:
-        recorded = replace(events, begin=events.begin - events.offset, length=events.recorded, offset=0, recorded=None)
-        run = MeasuredRun(events, recorded=MeasuredRun(recorded))
+def graph_of_run(run: MeasuredRun) -> BuiltGraph:
+    """The graph of a run of which nothing was measured yet."""
     return built_graph(run, measure_nccl(run), event_edges(run), blocked_calls(run))
 
 
@@ -96,15 +100,13 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
-    parts = GraphParts(run, labels, points, _launches(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
+    parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
     add_host_waits(parts, by_events.on_hosts)
     alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
-    # What is inferred where no events were recorded, too: without it streams would be independent.
-    for waits in (by_events.on_streams, by_events.inferred):
-        awaited = points.ends(waits, "awaited_row", "awaited_end")
-        parts.edges.add(EdgeKind.EVENT_WAIT, awaited, points.starts(waits), class_code(EdgeKind.EVENT_WAIT))
+    awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
+    parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
     _add_device_edges(parts, before)
     unmatched = _add_nccl_kernels(parts, nccl)
@@ -138,13 +140,6 @@ def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
     return is_outside
 
 
-def _launches(run: MeasuredRun) -> pl.DataFrame:
-    """Launches of operations: `row` of the thread and time, `launched`, ns; -1: not known."""
-    launch = pl.Series(run.launch_of)
-    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NO_MOMENT)
-    return run.launches.select(columns).rename({"time": "launched"})
-
-
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
@@ -156,7 +151,7 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         & (pl.col("size") >= LEAST_LOADING_BYTES)
     )
     launched = (
-        pl.concat([_launches(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
+        pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
@@ -276,24 +271,18 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    is_host = points.is_host & (before != NO_MOMENT) & ~is_replaced
-    for weight, is_part in ((WHOLE, is_host & ~is_woken), (0, is_host & is_woken)):
-        moments = np.flatnonzero(is_part)
-        edges.add(EdgeKind.HOST, before[moments], moments, weight)
-    follows = before[woken] != NO_MOMENT
-    edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
-    # A thread that appears was created before, or waited for another one that launches on its stream.
+    moments = np.flatnonzero(points.is_host & ~is_replaced)
+    edges.add(EdgeKind.HOST, before[moments], moments, np.where(is_woken[moments], 0, WHOLE))
+    edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
+    # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
     creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
     task, row = parts.run.events.rows.task, points.moments.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    causes = with_last(appearing, "moment", created, "creation", "task", exact=False).join(
-        pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left"
-    )
-    caused = causes.select("moment", cause=pl.max_horizontal("creation", "waker")).drop_nulls()
-    edges.add(EdgeKind.WAKE_UP, caused["cause"].to_numpy(), caused["moment"].to_numpy(), 0)
+    caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
+    edges.add(EdgeKind.WAKE_UP, caused["creation"].to_numpy(), caused["moment"].to_numpy(), 0)
 
 
 def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
