@@ -276,13 +276,13 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
 
 def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
     """The replay with options and its bounds; what compares ranks needs all of them."""
-    changed, events = steps(built, options), built.context.events
+    changed, events, unknown = steps(built, options), built.context.events, []
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(replay(built.graph, changed), None, None, (NOT_TYPICAL,))
-    if options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
-        return ReplayBounds(replay(built.graph, changed), None, None, (NO_TRANSFERS,))
-    return replay_bounds(built, changed, has_producers=options.data_loading is None)
+        unknown = [NOT_TYPICAL]
+    elif options.ideal_network and not built.graph.has_kind(*changes.TRANSFERS):
+        unknown = [NO_TRANSFERS]
+    return replay_bounds(built, changed, has_producers=options.data_loading is None, unknown=unknown)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:

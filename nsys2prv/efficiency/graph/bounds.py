@@ -24,7 +24,19 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import (
+    FOLLOWS,
+    FREE,
+    HELD,
+    REMOVED,
+    EdgeKind,
+    Edges,
+    Replay,
+    Step,
+    as_changed,
+    replay,
+    replays,
+)
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
 from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
@@ -58,7 +70,7 @@ class ReplayBounds:
     replayed: Replay
     least: Replay | None
     most: Replay | None
-    reasons: tuple[str, ...]
+    reasons: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -70,33 +82,26 @@ class OpenWaits:
     wait: Numbers
     is_held: Mask
 
-    def shortest(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        """The variant of a replay without these waits, where changes leave them as they were."""
-        (shorter, limits), (place, of_block) = as_changed(edges, weight.copy()), self._unchanged(edges, weight)
-        shorter[place] -= np.minimum(self.wait[of_block], weight[place])
-        limits[edges.target[place] - edges.moments[0]] = FOLLOWS
-        return shorter, limits
-
-    def longest(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        """The variant in which those that are held end when they did, likewise."""
-        (longer, limits), (place, of_block) = as_changed(edges, weight), self._unchanged(edges, weight)
-        limits[edges.target[place[self.is_held[of_block]]] - edges.moments[0]] = HELD
-        return longer, limits
-
-    def _unchanged(self, edges: Edges, weight: Numbers) -> tuple[Numbers, Numbers]:
-        """Those of edges that follow each other whose weights are as measured: places in the edges, and here."""
+    def variant(self, edges: Edges, weight: Numbers, limit: int) -> tuple[Numbers, Integers]:
+        """The variant of a replay without these waits (`limit` is FOLLOWS), or in which those that are held end when they did
+        (HELD); where changes leave them as they were."""
         first, behind = edges.graph.first[list(edges.moments)].tolist()
         here = np.arange(*np.searchsorted(self.number, [first, behind]))
         place = self.number[here] - first
-        lasts = weight[place] == edges.weight[place]
-        return place[lasts], here[lasts]
+        here = here[(weight[place] == edges.weight[place]) & (self.is_held[here] | (limit == FOLLOWS))]
+        place = self.number[here] - first
+        changed, limits = as_changed(edges, weight.copy())
+        limits[edges.target[place] - edges.moments[0]] = limit
+        if limit == FOLLOWS:
+            changed[place] -= np.minimum(self.wait[here], weight[place])
+        return changed, limits
 
 
 def open_waits(built: BuiltGraph) -> OpenWaits:
     """Those of a run."""
     graph = built.graph
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
-    edges = Edges(graph, np.flatnonzero(may_wait))
+    edges = Edges.of(graph, np.flatnonzero(may_wait))
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
     # Of threads off their CPU in edges; -1: their scheduling was not recorded.
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
@@ -123,17 +128,19 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     period = samples.select(pl.col("start").diff().over("row").median()).item()
     if period is None:
         return unseen
-    seen = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
-    count = seen.find(edges.row, edges.end - 1) - seen.find(edges.row, edges.begin - 1)
+    sampled_at = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
+    count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
     unseen -= np.minimum((count * period).astype(np.int64), unseen)
     return unseen
 
 
-def replay_bounds(built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True) -> ReplayBounds:
+def replay_bounds(
+    built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()
+) -> ReplayBounds:
     """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
-    speed also with the changes."""
-    if contradictions := device_clocks(built.context).contradictions:
-        return ReplayBounds(replay(built.graph, steps), None, None, tuple(contradictions.values()))
+    speed also with the changes; `unknown`: why nothing is known of how long it takes."""
+    if unknown := unknown or list(device_clocks(built.context).contradictions.values()):
+        return ReplayBounds(replay(built.graph, steps), None, None, unknown)
     waits = open_waits(built)
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin or len(built.backward) else []
@@ -143,29 +150,29 @@ def replay_bounds(built: BuiltGraph, steps: Sequence[Step], *, has_producers: bo
             f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
         )
     if not np.isfinite(margin):
-        return ReplayBounds(replay(built.graph, steps), None, None, (NOT_TIED, *reasons[1:]))
+        return ReplayBounds(replay(built.graph, steps), None, None, [NOT_TIED, *reasons[1:]])
     reasons += [WAITS] if len(waits.number) else []
     if not reasons:
         replayed = replay(built.graph, steps)
-        return ReplayBounds(replayed, replayed, replayed, ())
+        return ReplayBounds(replayed, replayed, replayed, reasons)
     ends = np.union1d(built.open_ends, built.backward)
 
     def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        shorter, limits = waits.shortest(edges, weight)
+        shorter, limits = waits.variant(edges, weight, FOLLOWS)
         # What may have waited for ranks that are not known, or for what can't be before it.
         is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
         no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
         return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
 
     def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        (longer, limits), (low, high) = (waits.longest if has_producers else as_changed)(edges, weight), edges.moments
+        (longer, limits), (low, high) = waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
         limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
         return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
 
     replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
     if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-        return ReplayBounds(replayed, least, None, (*reasons, _LONGER))
-    return ReplayBounds(replayed, least, most, tuple(reasons))
+        return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
+    return ReplayBounds(replayed, least, most, reasons)
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:

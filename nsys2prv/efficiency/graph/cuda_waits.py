@@ -155,7 +155,8 @@ def event_edges(run: MeasuredRun) -> EventEdges:
     if RECORDS.name not in run.events.collections:
         return EventEdges(_inferred(run, streams, of_streams, operations), nothing)
     records = _records(run, streams, operations)
-    followed = _join_next(of_streams, operations).drop_nulls("row").select("wait", "stream", "row", "start", "end")
+    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", forward=True)
+    followed = next_on.drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
     return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")))
@@ -184,17 +185,16 @@ def launches_of(run: MeasuredRun) -> pl.DataFrame:
 
 
 def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
-    """Operations whose calls are known, in the order of the calls: stream, call (its time), row, start, end."""
-    stream, call = streams.of_row[run.operations["row"].to_numpy()], launches_of(run)["launched"]
-    operations = run.operations.select(
-        pl.Series("stream", stream), call.alias("call"), pl.col("row").cast(pl.Int64), "start", "end"
-    )
-    return operations.filter(pl.col("call") != NONE).sort("call", maintain_order=True)
+    """Operations whose calls are known, in the order of the calls: stream, issued (when it was called), row, start, end."""
+    stream = pl.Series("stream", streams.of_row[run.operations["row"].to_numpy()])
+    issued = launches_of(run)["launched"].alias("issued")
+    operations = run.operations.select(stream, issued, pl.col("row").cast(pl.Int64), "start", "end")
+    return operations.filter(pl.col("issued") != NONE).sort("issued", maintain_order=True)
 
 
 def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:
     """Records of events: record (a number), task, stream, event, sync, call, and what was launched on the stream before as the
-    last: last_call, last_row, last_start, last_end."""
+    last: last_issued, last_row, last_start, last_end."""
     marks = run.frame(RECORDS)
     records = run.events.rows.located(marks).select(
         "task",
@@ -205,13 +205,7 @@ def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
     numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
-    return with_last(numbered, "call", last, "last_call", "stream", exact=False).sort("record")
-
-
-def _join_next(waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """Waits, each with the operation that is launched next on its stream; null: none is."""
-    issued = operations.rename({"call": "issued"})
-    return with_last(waits.drop("row", "until", strict=False), "call", issued, "issued", "stream", forward=True)
+    return with_last(numbered, "call", last, "last_issued", "stream", exact=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -257,7 +251,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
         awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream").select(_AWAITED))
         # Of several waits for records on one stream the last one counts.
         before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
-        is_after = pl.col("last_call").is_null() | (pl.col("waited") > pl.col("last_call"))
+        is_after = pl.col("last_issued").is_null() | (pl.col("waited") > pl.col("last_issued"))
         reached = before.filter(is_after).drop_nulls("next_record").select("wait", record="next_record").unique()
     return pl.concat(awaited)
 
@@ -273,14 +267,15 @@ def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, op
     recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
     open_waits = recorded.select("task", "stream", "call", "recorded")
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    followed = _join_next(open_waits, operations.sort("call", "start")).drop_nulls("row").sort("call", maintain_order=True)
-    last_waits = followed.unique(["row", "start"], keep="last", maintain_order=True)
+    next_on = with_last(open_waits, "call", operations.sort("issued", "start"), "issued", "stream", forward=True)
+    in_order = next_on.drop_nulls("row").sort("call", maintain_order=True)
+    last_waits = in_order.unique(["row", "start"], keep="last", maintain_order=True)
     before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
     held = last_waits.join(before, on=["row", "start"], how="left", maintain_order="left").filter(
         pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD
     )
     candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end")
+    last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))

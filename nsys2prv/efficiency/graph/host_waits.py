@@ -87,16 +87,11 @@ whether it is blocking (MPI_Iallreduce is not); number of members; row and start
 the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
 
 
-def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
-    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
-    recorded waits of threads for events (`EventEdges.on_hosts`)."""
-    _wait_for_devices(parts, by_events)
-    _wait_for_messages(parts)
-    _wait_for_members(parts)
-    _wait_for_signals(parts)
+# Each of these adds the edges of what calls of host threads waited for, and sets what these calls take by themselves.
 
 
-def _wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
+def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
+    """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
     points, edges = parts.points, parts.edges
     calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != CallWait.NOTHING) + points.devices
     label, (begin, until) = points.label[calls], points.times(calls)
@@ -177,7 +172,7 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
     return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
 
 
-def _wait_for_messages(parts: GraphParts) -> None:
+def wait_for_messages(parts: GraphParts) -> None:
     """Receives wait for sends, and long sends for receives."""
     messages, points, edges = parts.run.messages, parts.points, parts.edges
     sent, received = points.starts(messages, "row", "time"), points.ends(messages, "to_row", "to_time")
@@ -214,7 +209,7 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     parts.set_alone(send[posted != NO_MOMENT], EdgeKind.BLOCKED_CALL, 0)
 
 
-def _wait_for_members(parts: GraphParts) -> None:
+def wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
     start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
@@ -286,17 +281,15 @@ def _with_awaited(run: MeasuredRun, members: pl.DataFrame) -> pl.DataFrame:
     world = [value for value, name in names if name == event_types.MPI_COMM_WORLD]
     ranks = pl.Series([task.rank for task in run.events.rows.tasks], dtype=pl.Int64)
     is_root = pl.col("communicator").is_in(world) & (pl.Series(ranks.gather(members["task"])) == pl.col("root") - 1)
+    member, waiting = pl.struct("row", "start"), pl.col("waiting")
     ends = members.with_columns(is_root=is_root.fill_null(False)).with_columns(
-        *(pl.col(name).get(pl.col("start").arg_max()).over("collective").alias(f"last_{name}") for name in ("row", "start")),
-        *(pl.col(name).filter("is_root").first().over("collective").alias(f"root_{name}") for name in ("row", "start")),
+        last=member.get(pl.col("start").arg_max()).over("collective"),
+        root=member.filter("is_root").first().over("collective"),
     )
-    for_last = (pl.col("waiting") == _TO_ALL) | ((pl.col("waiting") == _TO_ROOT) & pl.col("is_root"))
-
-    def awaited(name: str) -> pl.Expr:
-        return pl.when(for_last).then(f"last_{name}").when(pl.col("waiting") == _FROM_ROOT).then(f"root_{name}")
-
-    is_other = awaited("row") != pl.col("row")
-    columns = {f"awaited_{name}": pl.when(is_other).then(awaited(name)) for name in ("row", "start")}
+    for_last = (waiting == _TO_ALL) | ((waiting == _TO_ROOT) & pl.col("is_root"))
+    awaited = pl.when(for_last).then("last").when(waiting == _FROM_ROOT).then("root").struct
+    is_other = awaited.field("row") != pl.col("row")
+    columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
     return ends.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
 
 
@@ -326,7 +319,7 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 
 
-def _wait_for_signals(parts: GraphParts) -> None:
+def wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)

@@ -16,14 +16,25 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import (
+    FOLLOWS,
+    REMOVED,
+    EdgeKind,
+    Edges,
+    Replay,
+    Step,
+    Variant,
+    as_changed,
+    replay,
+    replays,
+)
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
-from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.vocabulary import event_types
@@ -133,21 +144,17 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
-    path, row_of = replayed.path(last), built.graph.moments.row
+    path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
     first = int(path.source[0]) if len(path) else last
-    before = _segment(0, int(replayed.time[first]), int(row_of[first]), _BEFORE)
-    after = _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER)
-    return pl.concat([before, _joined(built, replayed, path), after])
-
-
-def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
-    columns = {"begin": begin, "end": end, "row": row, "kind": kind, "label": NOTHING, "cause": NOTHING}
-    return pl.DataFrame([columns] if end > begin else [], schema=SEGMENT_SCHEMA)
+    before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
+    after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
+    outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
+    return pl.concat([outside[0], _joined(built, replayed, path), outside[1]]).filter(pl.col("end") > pl.col("begin"))
 
 
 def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
     has_length = replayed.time[path.target] > replayed.time[path.source]
-    path = Edges(path.graph, path.number[has_length])
+    path = Edges.of(path.graph, path.number[has_length])
     label = path.label
     kind = _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
@@ -267,7 +274,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
+        return self.built.graph.has_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -289,7 +296,9 @@ class MeasuredGraph:
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
         waits, length = self.waits, self.built.context.events.length
-        variants = (as_changed, waits.shortest) if len(waits.number) else (as_changed,)
+        variants: list[Variant] = [as_changed]
+        if len(waits.number):
+            variants.append(partial(waits.variant, limit=FOLLOWS))
         # Only times are needed, and they are large.
         replayed = replays(self.built.graph, [step], variants, with_edges=False)
         shorter = [length - path_end(self.built, of_variant)[1] for of_variant in replayed]
@@ -298,31 +307,26 @@ class MeasuredGraph:
 
 
 @dataclass(frozen=True)
-class CriticalPath(Measurement):
+class CriticalPath(MeasuredTables):
     """The critical path of a run. `graph` is None where nothing happened, or times of devices contradict those of their hosts,
     which edges of the graph compare; `ideal_length`, the length of the window with an ideal network, ns, likewise, and where it
     is not known."""
 
     graph: MeasuredGraph | None = None
     ideal_length: int | None = None
-    filled: Filled | None = None
     warnings: Sequence[str] = ()
-
-    def tables(self) -> Filled:
-        """The tables of the measured run."""
-        return self.filled or {}
 
 
 def critical_path(run: MeasuredRun) -> CriticalPath:
     """Build the graph of a run, and find its critical path."""
     if run.measured(DeviceClocks).contradictions:
-        return CriticalPath()
+        return CriticalPath({})
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
     segments = path_segments(built, measured)
     totals = PathTotals(built, segments)
     if not totals.length:
-        return CriticalPath(warnings=built.warnings)
+        return CriticalPath({}, warnings=built.warnings)
     tables: dict[Table, Any] = {
         CRITICAL_PATH: segment_rows(built, segments),
         CRITICAL_PATH_TOTALS: totals.rows(),
@@ -330,13 +334,13 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     }
     ideal_length, warnings = _with_ideal_network(built)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
-    return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
+    return CriticalPath(tables, graph, ideal_length, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
     """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
-    if not len(built.graph.of_kind(*changes.TRANSFERS)):
+    if not built.graph.has_kind(*changes.TRANSFERS):
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []

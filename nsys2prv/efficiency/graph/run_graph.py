@@ -28,7 +28,13 @@ from nsys2prv.efficiency.graph.cuda_waits import (
     named_values,
     with_last,
 )
-from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits
+from nsys2prv.efficiency.graph.host_waits import (
+    WAITING_COLLECTIVES,
+    wait_for_devices,
+    wait_for_members,
+    wait_for_messages,
+    wait_for_signals,
+)
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
@@ -101,7 +107,10 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
     parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
-    add_host_waits(parts, by_events.on_hosts)
+    wait_for_devices(parts, by_events.on_hosts)
+    wait_for_messages(parts)
+    wait_for_members(parts)
+    wait_for_signals(parts)
     alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
