@@ -142,6 +142,20 @@ def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> Non
     assert [*zip(graph.source.tolist(), graph.weight.tolist(), strict=True)] == [(1, 90), (0, 3), (1, 190)]
 
 
+def test_changes_are_made_once_for_all_variants_and_only_times_are_kept() -> None:
+    graph = graph_of([0, 50, 90], [(0, 1, WHOLE, 0), (1, 2, WHOLE, 0)])
+    calls: list[int] = []
+
+    def halved(edges: Edges, weight: Weights) -> Weights:
+        calls.append(len(edges))
+        return weight // 2
+
+    free, held = replays(graph, [halved], [as_changed, _limited([FREE, HELD, FREE])], with_edges=False)
+    assert calls == [2]
+    assert (free.time.tolist(), held.time.tolist()) == ([0, 25, 45], [0, 50, 70])
+    assert len(free.edge) == len(held.edge) == 0
+
+
 def test_what_takes_longer_than_can_be_counted_is_refused() -> None:
     graph = graph_of([0, 50], [(0, 1, WHOLE, 0)])
     with pytest.raises(UsageError, match="104 days"):
