@@ -103,22 +103,18 @@ class LogicalStreams:
         kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
         located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
         names = located.select("task", "device", "stream").unique()
-        counted: defaultdict[int, set[int]] = defaultdict(set)
-        for task, device, _ in names.drop_nulls("device").iter_rows():
-            counted[task].add(device)
-        numbers = [self._number(task, device, stream, counted[task]) for task, device, stream in names.iter_rows()]
+        counted = dict(names.drop_nulls("device").group_by("task").agg("device").iter_rows())
+        numbers = []
+        for task, device, stream in names.iter_rows():
+            devices = self._devices.get(task, [])
+            if len(devices) == 1:
+                device = devices[0]
+            elif device is not None and not set(counted[task]).issubset(devices):
+                device = dict(enumerate(devices)).get(device)
+            numbers.append(self._named.get((task, device, stream)))
         numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
         joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
         return joined.with_columns(stream="number")
-
-    def _number(self, task: int, device: int | None, stream: int | None, counted: set[int]) -> int | None:
-        """Number of a stream of a device as its process counts; `counted` are all devices that it names."""
-        devices = self._devices.get(task, [])
-        if len(devices) == 1:
-            device = devices[0]
-        elif device is not None and not counted.issubset(devices):
-            device = devices[device] if 0 <= device < len(devices) else None
-        return None if device is None or stream is None else self._named.get((task, device, stream))
 
 
 def with_last(
