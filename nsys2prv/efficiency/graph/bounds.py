@@ -24,19 +24,7 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
-from nsys2prv.efficiency.graph.replay import (
-    FOLLOWS,
-    FREE,
-    HELD,
-    REMOVED,
-    EdgeKind,
-    Edges,
-    Replay,
-    Step,
-    as_changed,
-    replay,
-    replays,
-)
+from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
 from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
@@ -82,7 +70,7 @@ class OpenWaits:
     wait: Numbers
     is_held: Mask
 
-    def variant(self, edges: Edges, weight: Numbers, limit: int) -> tuple[Numbers, Integers]:
+    def variant(self, edges: Edges, weight: Numbers, limit: int = FOLLOWS) -> tuple[Numbers, Integers]:
         """The variant of a replay without these waits (`limit` is FOLLOWS), or in which those that are held end when they did
         (HELD); where changes leave them as they were."""
         first, behind = edges.graph.first[list(edges.moments)].tolist()
@@ -139,26 +127,25 @@ def replay_bounds(
 ) -> ReplayBounds:
     """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
     speed also with the changes; `unknown`: why nothing is known of how long it takes."""
-    if unknown := unknown or list(device_clocks(built.context).contradictions.values()):
-        return ReplayBounds(replay(built.graph, steps), None, None, unknown)
-    waits = open_waits(built)
+    waits, unknown = open_waits(built), unknown or list(device_clocks(built.context).contradictions.values())
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin or len(built.backward) else []
     if len(built.open_ends):
-        unknown = counted(len(built.open_ends), "operation")
+        operations = counted(len(built.open_ends), "operation")
         reasons.append(
-            f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+            f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
         )
-    if not np.isfinite(margin):
-        return ReplayBounds(replay(built.graph, steps), None, None, [NOT_TIED, *reasons[1:]])
+    if not unknown and not np.isfinite(margin):
+        unknown = [NOT_TIED, *reasons[1:]]
     reasons += [WAITS] if len(waits.number) else []
-    if not reasons:
-        replayed = replay(built.graph, steps)
-        return ReplayBounds(replayed, replayed, replayed, reasons)
+    if unknown or not reasons:
+        (replayed,) = replays(built.graph, steps)
+        bound = None if unknown else replayed
+        return ReplayBounds(replayed, bound, bound, unknown or reasons)
     ends = np.union1d(built.open_ends, built.backward)
 
     def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        shorter, limits = waits.variant(edges, weight, FOLLOWS)
+        shorter, limits = waits.variant(edges, weight)
         # What may have waited for ranks that are not known, or for what can't be before it.
         is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
         no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))

@@ -16,18 +16,7 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import (
-    FOLLOWS,
-    REMOVED,
-    EdgeKind,
-    Edges,
-    Replay,
-    Step,
-    Variant,
-    as_changed,
-    replay,
-    replays,
-)
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -296,9 +285,7 @@ class MeasuredGraph:
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
         waits, length = self.waits, self.built.context.events.length
-        variants: list[Variant] = [as_changed]
-        if len(waits.number):
-            variants.append(partial(waits.variant, limit=FOLLOWS))
+        variants = (as_changed, waits.variant) if len(waits.number) else (as_changed,)
         # Only times are needed, and they are large.
         replayed = replays(self.built.graph, [step], variants, with_edges=False)
         shorter = [length - path_end(self.built, of_variant)[1] for of_variant in replayed]

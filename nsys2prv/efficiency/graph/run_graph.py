@@ -19,22 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import (
-    BlockedCalls,
-    EventEdges,
-    blocked_calls,
-    event_edges,
-    launches_of,
-    named_values,
-    with_last,
-)
-from nsys2prv.efficiency.graph.host_waits import (
-    WAITING_COLLECTIVES,
-    wait_for_devices,
-    wait_for_members,
-    wait_for_messages,
-    wait_for_signals,
-)
+from nsys2prv.efficiency.graph import cuda_waits, host_waits
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
@@ -88,7 +74,7 @@ class BuiltGraph:
 
 def graph_of_run(run: MeasuredRun) -> BuiltGraph:
     """The graph of a run of which nothing was measured yet."""
-    return built_graph(run, measure_nccl(run), event_edges(run), blocked_calls(run))
+    return built_graph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
 
 
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
@@ -107,10 +93,10 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
     del operations, calls
     parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
-    wait_for_devices(parts, by_events.on_hosts)
-    wait_for_messages(parts)
-    wait_for_members(parts)
-    wait_for_signals(parts)
+    host_waits.wait_for_devices(parts, by_events.on_hosts)
+    host_waits.wait_for_messages(parts)
+    host_waits.wait_for_members(parts)
+    host_waits.wait_for_signals(parts)
     alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
@@ -239,7 +225,7 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
     # Other collectives than these do not wait.
-    is_collective = name.str.contains("|".join(pattern for pattern, _ in WAITING_COLLECTIVES))
+    is_collective = name.str.contains("|".join(pattern for pattern, _ in host_waits.WAITING_COLLECTIVES))
     for_several = labels.by_name(is_collective | ((phases & several) > 0))
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
