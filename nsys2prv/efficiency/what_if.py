@@ -227,18 +227,11 @@ def _replayed(
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
     bounds, parts = _bounds(built, options), _parts(built.context.events, iterations)
-    begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
-
-    def lengths(of_replay: Replay) -> Numbers:
-        at = replayed_times(built, of_replay, np.concatenate([begin, end]))
-        # The first part is the window.
-        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
-
-    limits = [lengths(bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
+    limits = [_lengths(built, parts, bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
     least, most = np.min(limits, axis=0), np.max(limits, axis=0)
     if not bounds.replayed.growth:
         # What makes nothing longer does not make the run longer.
-        most[0] = min(most[0], end[0] - begin[0])
+        most[0] = min(most[0], parts["measured_ns"][0])
     columns = {"replayed_ns": (limits[0], bounds.least), "least_ns": (least, bounds.least), "most_ns": (most, bounds.most)}
     parts = parts.with_columns(
         pl.lit(None if bound is None else pl.Series(values), pl.Int64).alias(name) for name, (values, bound) in columns.items()
@@ -327,15 +320,17 @@ def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     return parts.with_columns(begin_ns=begin - events.offset, end_ns=end - events.offset, measured_ns=end - begin)
 
 
-def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
-    """When all that was measured until some times is done in a replay, ns: without a change at these times."""
-    moments = built.graph.moments
-    before = np.searchsorted(moments.time, times, side="right")
-    is_counted = built.counted_rows[moments.row]
+def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Numbers:
+    """Lengths of parts of the run in a replay, ns: from when all is done that was measured until a part begins to when all is
+    done that was until it ends. The first part is the window."""
+    moments, is_counted = built.graph.moments, built.counted_rows[built.graph.moments.row]
+    times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
+    before = np.searchsorted(moments.time, times, side="right") - 1
 
     def until(time: Numbers) -> Numbers:
         latest = np.where(is_counted, time, 0)
-        np.maximum.accumulate(latest, out=latest)
-        return np.append(latest, 0)[np.where(before > 0, before - 1, -1)]
+        # The last place is for what is before all moments.
+        return np.append(np.maximum.accumulate(latest), 0)[before]
 
-    return times + until(replayed.time) - until(moments.time)
+    begin, end = np.split(times + until(replayed.time) - until(moments.time), 2)
+    return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

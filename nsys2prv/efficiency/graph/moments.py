@@ -140,17 +140,6 @@ class RunMoments:
         return self.starts(frame, row_column, time_column, is_end=True)
 
 
-def moments_of(labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame, rows: int) -> RunMoments:
-    """The moments of operations of devices and calls of host threads, on so many rows."""
-    row, begin, end = (
-        np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
-    )
-    label = np.concatenate([labels.of(operations), labels.of(calls)])
-    may_wait = (labels.waits != CallWait.NOTHING)[label]
-    may_wait[: operations.height] = False
-    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
-
-
 def run_moments(
     row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
 ) -> RunMoments:
@@ -161,7 +150,7 @@ def run_moments(
     they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
     not on their places.
     """
-    size = len(row)
+    size, end = len(row), np.maximum(begin, end)
     time = np.concatenate([begin, end])
     event = np.argsort(time, kind="stable").astype(np.int32)
     time = time[event]

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph import cuda_waits, host_waits
+from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
@@ -88,10 +88,13 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
-    points = moments_of(labels, operations, calls, len(run.events.rows.names))
+    row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
+    label = np.concatenate([labels.of(operations), labels.of(calls)])
+    may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
+    points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
-    del operations, calls
+    del operations, calls, row, begin, end, label, may_wait
     parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
     host_waits.wait_for_devices(parts, by_events.on_hosts)
     host_waits.wait_for_messages(parts)
