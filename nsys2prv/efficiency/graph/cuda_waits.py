@@ -255,8 +255,6 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
     record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
-    if not record_calls:
-        return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.

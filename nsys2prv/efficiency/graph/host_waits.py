@@ -232,8 +232,6 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     calls = run.recorded.frame(MPI_COLLECTIVES)
-    if calls.is_empty():
-        return pl.DataFrame(schema=COLLECTIVE_SCHEMA)
     low, high = run.events.offset, run.events.offset + run.events.length
     members = _with_awaited(run, _matched(run, _placed(run, calls))).filter(pl.col("end").is_between(low, high))
     return members.sort("end", "row").with_columns(
@@ -335,8 +333,6 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     calls = pl.DataFrame(names, schema={"value": pl.Int32, "name": pl.String}, orient="row")
     kinds = calls.select("value", wait=wait, signal=signal)
-    if not (kinds["wait"] > 0).any():
-        return pl.DataFrame(schema=WAKE_UP_SCHEMA)
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
     of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -272,18 +272,17 @@ class EdgeCollector:
 @dataclass(frozen=True)
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
-    (-1: not known)."""
+    (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
+    edge (NOTHING: they did not wait), and least weight."""
 
     run: MeasuredRun
     labels: GraphLabels
     points: RunMoments
     launches: pl.DataFrame
     edges: EdgeCollector
-    alone: list[pl.DataFrame] = field(default_factory=list)
+    alone_kind: npt.NDArray[np.int8]
+    alone_weight: Numbers
 
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
-        """Set what calls (intervals) that waited for something take by themselves: kind of edge and least weight. What is set
-        last counts."""
-        columns = {"call": calls, "weight": np.broadcast_to(weight, len(calls))}
-        frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64), strict=False)
-        self.alone.append(frame.with_columns(kind=pl.lit(int(kind))))
+        """Set what calls that waited for something take by themselves. What is set last counts."""
+        self.alone_kind[calls], self.alone_weight[calls] = kind, weight

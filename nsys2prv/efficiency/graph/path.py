@@ -167,9 +167,7 @@ def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
     length = pl.col("end") - pl.col("begin")
-    # There are many more: only those that are long enough are sorted.
-    long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
-    ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
+    ordered = segments.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
     names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",

@@ -94,13 +94,14 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
-    del operations, calls, row, begin, end, label, may_wait
-    parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)), EdgeCollector(points.moments))
+    launches = launches_of(run).filter(pl.Series(on_streams))
+    alone = (np.full(len(label), NOTHING, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
+    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.moments), *alone)
+    del operations, calls, row, begin, end, label, may_wait, launches, alone
     host_waits.wait_for_devices(parts, by_events.on_hosts)
     host_waits.wait_for_messages(parts)
     host_waits.wait_for_members(parts)
     host_waits.wait_for_signals(parts)
-    alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
@@ -108,8 +109,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     _add_copy_engines(parts)
     _add_device_edges(parts, before)
     unmatched = _add_nccl_kernels(parts, nccl)
-    open_calls = _open_calls(parts, alone)
-    _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
+    open_calls = _open_calls(parts)
+    _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
@@ -197,8 +198,6 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
     kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
-    if not len(kernels):
-        return np.zeros(0, dtype=np.int64)
     start, end = points.start[kernels], points.end[kernels]
     columns = {"row": points.moments.row[start], "start": start, "end": end, "begin": points.moments.time[start]}
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
@@ -218,7 +217,7 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     return unmatched
 
 
-def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
+def _open_calls(parts: GraphParts) -> Numbers:
     """Ends of calls of MPI that may wait for ranks which are not in the run."""
     points, labels = parts.points, parts.labels
     if not parts.run.events.missing_ranks:
@@ -233,18 +232,18 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
     is_open = for_several[points.label] | for_one[points.label]
-    matched = alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()
-    is_open[matched] = for_several[points.label[matched]]
+    is_open &= for_several[points.label] | (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
     ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
     return ends
 
 
-def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places, in_queue: pl.DataFrame) -> Mask:
+def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls, kind, weight = (alone[name].to_numpy() for name in ("call", "kind", "weight"))
-    start, end = (moments[calls].astype(np.int64) for moments in (points.start, points.end))
+    calls = np.flatnonzero(parts.alone_kind != NOTHING)
+    kind, weight = parts.alone_kind[calls], parts.alone_weight[calls]
+    start, end = (of_intervals[calls].astype(np.int64) for of_intervals in (points.start, points.end))
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
     is_alone = before[end] == start
     for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
@@ -291,9 +290,6 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
     shared = most.filter(pl.len().over("stream") > 1)
-    nothing: Numbers = np.zeros(0, dtype=np.int64)
-    if shared.is_empty():
-        return nothing, nothing
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
