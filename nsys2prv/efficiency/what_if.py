@@ -22,7 +22,7 @@ from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
@@ -93,12 +93,12 @@ SCENARIOS = Table(
 )
 TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, path.CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
-STANDARD: tuple[Mapping[str, Any], ...] = (
-    {"ideal_network": True},
-    {"no_late_ranks": True},
-    {"no_launch_cost": True},
-    {"data_loading": 0},
-    {"scale": ["*=0.5"]},
+STANDARD = (
+    WhatIfOptions(ideal_network=True),
+    WhatIfOptions(no_late_ranks=True),
+    WhatIfOptions(no_launch_cost=True),
+    WhatIfOptions(data_loading=0),
+    WhatIfOptions(scale=scalings("*=0.5")),
 )
 """Options of the scenarios of a run for which no change is requested."""
 
@@ -257,8 +257,7 @@ def _replayed(
 def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
     """Columns of the table SCENARIOS: the length of the run in each; what fits nothing of it has the reason alone."""
     rows = []
-    for changed in STANDARD:
-        options = WhatIfOptions(**changed)
+    for options in STANDARD:
         try:
             row = _replayed(built, iterations, interval, options)[1].row(0, named=True)
         except UsageError as error:
@@ -273,7 +272,7 @@ def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
         unknown = [NOT_TYPICAL]
-    elif options.ideal_network and not built.graph.has_kind(*changes.TRANSFERS):
+    elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
     return replay_bounds(built, changed, has_producers=options.data_loading is None, unknown=unknown)
 

@@ -339,19 +339,17 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     signals = of_kinds.filter(pl.col("signal") > 0).select(
         "task", kind="signal", signal_row="row", signal_start="start", signal_end="end"
     )
-    joined = with_last(waits, "end", signals, "signal_start", ["task", "kind"])
-    is_cause = (
-        (pl.col("signal_start") >= pl.col("start"))
-        & (pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP)
-        & (pl.col("signal_row") != pl.col("row"))
+    paired = with_last(waits, "end", signals, "signal_start", ["task", "kind"]).filter(
+        pl.col("signal_start") >= pl.col("start"),
+        pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP,
+        pl.col("signal_row") != pl.col("row"),
     )
-    paired = joined.filter(is_cause).select(list(WAKE_UP_SCHEMA))
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
     values = [value for value, name in named_values(run, event_types.OS_CALL) if re.match(_ASLEEP, name)]
     in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(values))
-    columns = {"signal_row": pl.col("row"), "slept_from": pl.col("start"), "slept_until": pl.col("end")}
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
-    asleep = pl.concat([in_os.select(**columns), unexplained.select(**columns)]).sort("slept_from", "slept_until")
+    sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
+    asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")
     latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))

@@ -261,7 +261,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return self.built.graph.has_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
+        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -325,7 +325,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
     """The length with an ideal network, or None, and a warning between what it is."""
     ideal = [changes.ideal_network]
-    if not built.graph.has_kind(*changes.TRANSFERS):
+    if not len(built.graph.of_kind(*changes.TRANSFERS)):
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []

@@ -212,10 +212,6 @@ class RunGraph:
         """All edges of some kinds."""
         return Edges.of(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
-    def has_kind(self, *kinds: EdgeKind) -> bool:
-        """Whether there are edges of some kinds."""
-        return bool(np.isin(self.kind, kinds).any())
-
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
