@@ -91,12 +91,10 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
     edges = Edges.of(graph, np.flatnonzero(may_wait))
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
-    # Of threads off their CPU in edges; -1: their scheduling was not recorded.
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
     is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
-    inside = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end, is_seen)
-    off_cpu = np.where(is_seen, inside, -1)
-    wait = np.where(is_host, np.where(off_cpu >= 0, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
+    off_cpu = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end, is_seen)
+    wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
     wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
     is_open = wait >= _LEAST_OFF_CPU
     waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
