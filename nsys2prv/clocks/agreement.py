@@ -31,10 +31,10 @@ _OUTLIER = 6.0
 """An anchor that is off by more than this many times the usual is an outlier."""
 _USUAL = 10e3
 """ns; ends of a collective are usually not closer."""
-_TIMES_NOISE, _NOISE = 1.6, 90
+_TIMES_NOISE, _NOISE = 1.2, 90
 """Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
 
-_BEND = 100e3
+_OUT, _BEND = 3.0, 100e3
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
 """Whether a message arrives before it was sent."""
 _OFF = 1e6
@@ -116,7 +116,7 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
         for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
             least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
             # A single one that is not much off may be where a slew begins or ends.
-            bend = np.where(np.abs(off - level) > 2 * spread, np.minimum(np.abs(off), _BEND), 0)
+            bend = np.where(np.abs(off - level) > _OUT * spread, np.minimum(np.abs(off), _BEND), 0)
             widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 

@@ -263,14 +263,17 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
     """(clocks, clocks): what is unknown of the drift between two clocks.
 
     If a clock is ahead by at least x at one time, and by at most y later, its drift is at most (y - x) over the time between.
+    Where y is less than x, it has moved by as much at least: its drift changes, as where it jumps.
     """
-    most = np.full(ahead.shape[1:], UNKNOWN_DRIFT)
+    most, least = np.full(ahead.shape[1:], UNKNOWN_DRIFT), np.zeros(ahead.shape[1:])
     for later in range(len(centre)):
         for earlier in range(later):
-            change = ahead[later] + ahead[earlier].T
-            np.minimum(most, np.abs(change) / (centre[later] - centre[earlier]), out=most)
+            rate = (ahead[later] + ahead[earlier].T) / (centre[later] - centre[earlier])
+            most = np.where(rate >= 0, np.minimum(most, rate), most)
+            least = np.maximum(least, -rate)
     # In either direction.
-    unknown: Floats = np.clip(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
+    wide = np.maximum(most, least)
+    unknown: Floats = np.clip(np.maximum(wide, wide.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     return unknown
 
 

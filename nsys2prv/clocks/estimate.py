@@ -124,8 +124,10 @@ def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
     steps = find_steps(events, anchors.clocks)
     if anchors.messages:
         moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
-        is_precise = error <= _PRECISE_MESSAGE
-        if is_precise.any():
+        precise = error[error <= _PRECISE_MESSAGE]
+        if len(precise):
+            # The noise of the others would bend the line of a clock where it is straight.
+            is_precise = error <= np.median(precise)
             smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
             by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
             steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
