@@ -226,10 +226,11 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     if "method" not in clock:
         return [start]
     best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
-    quality = f"{known_to([worst])}" + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
-    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality}"]
+    quality = known_to([worst]) + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
+    # Nothing is unknown of the only clock.
+    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality if worst != 0 else 'the only one of the run'}"]
     if clock["of_report_ns"]:
-        details.append(f"the report to within {time(clock['of_report_ns'])} against others of it")
+        details.append(f"this report may be off the others of the host by up to {time(clock['of_report_ns'])}")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     anchors = clock["anchors_by_kind"].items()
