@@ -96,16 +96,8 @@ def usual_variation(off: Floats) -> float:
 def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
     """How far each clock may be from the others that take part in the same collectives.
 
-    Parameters
-    ----------
-    ends
-        As of `deviations`.
-    times, clocks
-        ns of the axis, rising: a width counts for all of the time between the neighbors of its time; and the number of clocks.
-
-    Yields
-    ------
-    (times, clocks): ns, infinite for a clock without such ends; for each communicator.
+    `ends` are as of `deviations`, times are ns of the axis, rising: a width counts for all of the time between the neighbors of
+    its time. For each communicator: (times, clocks), ns, infinite for a clock without such ends.
     """
     for _, members in ends.group_by("communicator", maintain_order=True):
         numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)

@@ -61,7 +61,7 @@ class HostClock:
         By kind ("nccl" and "mpi" for collectives, "messages"): how many the clock was estimated with (`used`), and how many it
         does not agree with (`outliers`).
     contradiction
-        By how much the most violated bound is violated as placed, ns; 0 where all are kept, None without bounds.
+        By how much the most violated bound is violated as placed, ns; 0 where all are kept, NaN without bounds.
     """
 
     name: str
@@ -71,7 +71,7 @@ class HostClock:
     by_messages: float = 0.0
     drift_error: float = float("inf")
     anchors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    contradiction: float | None = None
+    contradiction: float = float("nan")
 
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -85,7 +85,7 @@ class HostClock:
                 "half_widths": [_rounded(width) for width in self.error.half_widths],
             },
             "anchors_by_kind": dict(self.anchors),
-            "contradiction_ns": None if self.contradiction is None else round(self.contradiction),
+            "contradiction_ns": _rounded(self.contradiction),
         }
         if (correction := self.correction) is not None:
             content |= {
@@ -136,22 +136,9 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Parameters
-    ----------
-    reports, identities, spans
-        The reports, their hosts and ranks, and their first and last time, ns.
-    method
-        MPI and NCCL use collectives of one kind, AUTO of both, MESSAGES none. Messages, which are of MPI, place hosts without
-        common collectives, and keep all messages forward; NCCL does not use them.
-    scratch
-        For intermediate files.
-    workers
-        Who reads the reports; None: this process.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read.
+    Identities have hosts and ranks; spans are first and last times, ns. MPI and NCCL use collectives of one kind, AUTO of both,
+    MESSAGES none. Messages, which are of MPI, place hosts without common collectives, and keep all messages forward; NCCL does
+    not use them. The scratch folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
     """
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
@@ -235,7 +222,7 @@ def _axis(
             float(moves[clock]),
             float("inf") if intervals is None else float(intervals.drift[clock]),
             counts[clock] if estimate is not None else {},
-            None if intervals is None or np.isnan(intervals.contradiction[clock]) else float(intervals.contradiction[clock]),
+            float("nan") if intervals is None else float(intervals.contradiction[clock]),
         )
         for clock, name in enumerate(anchors.names)
     ]
@@ -333,7 +320,7 @@ def _warnings(
             f"the hosts fall into {groups} groups without common collectives: times can be compared inside a "
             f"group; between groups they are only as precise as UTC"
         )
-    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}:
+    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction) > _CONTRADICTION}:
         yield (
             f"collectives and messages contradict each other about the clocks of {_listed(list(contradicted))}, by "
             f"up to {max(contradicted.values()) / 1e6:.3f} ms: the intervals of these clocks include it"

@@ -104,12 +104,12 @@ class Anchors:
 
 def match_messages(sync_points: Sequence[SyncPoints], rough: Sequence[Placement], folder: Path) -> list[Path]:
     """Files of messages between reports, as of `Anchors`, from the ends and the placement of each report; in a new folder."""
-    if all(points.ends is None for points in sync_points):
+    if not any(points.ends for points in sync_points):
         return []
     make_folder(folder)
     messages = Messages(folder / "ends")
     for report, (points, placement) in enumerate(zip(sync_points, rough, strict=True)):
-        for ends in points.message_ends():
+        for ends in map(pl.read_ipc, points.ends):
             times = (placement.of(pl.col(name)) for name in ("start", "end"))
             messages.add(ends.with_columns(*times, row=pl.lit(report, pl.Int64)))
     files: list[Path] = []

@@ -114,14 +114,9 @@ class SharedName:
 def shared_names(
     identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], among: Iterable[int]
 ) -> list[SharedName]:
-    """Names that more than one host has.
+    """Names that more than one host has, of the reports of some indices, in the order in which hosts are numbered.
 
-    Parameters
-    ----------
-    identities, spans
-        Of the reports; first and last time in ns, None for a report without events.
-    among
-        Indices of the reports that are compared, in the order in which hosts are numbered.
+    Spans are the first and last time of each report, ns; None for a report without events.
     """
     by_name: dict[str, list[int]] = {}
     for index in among:

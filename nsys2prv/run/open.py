@@ -142,26 +142,9 @@ def open_reports(
 ) -> list[OpenedReport]:
     """Open, describe and survey reports, some at a time.
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    sources
-        What is read of them.
-    workers
-        Who does it.
-    export
-        How .nsys-rep files are exported.
-    folder
-        For intermediate files.
-    broken
-        What to do with reports that can't be read.
-    bar
-        Shows the tables that are done.
-    with_other_spans
-        Look for the first and last time of events of other sources too.
-    fold_streams
-        Treat all streams of a device and process as one.
+    `arguments` are files, folders and globs; `sources` are read of them. `with_other_spans`: look for the first and last time
+    of events of other sources too. `fold_streams`: treat all streams of a device and process as one. The folder is for
+    intermediate files; `bar` shows the tables that are done.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     groups = [[paths[index] for index in group] for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]

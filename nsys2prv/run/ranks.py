@@ -89,21 +89,9 @@ def resolve_ranks(
 ) -> RanksAndHosts:
     """Find the hosts and ranks of all reports, and what is inconsistent.
 
-    Parameters
-    ----------
-    paths, identities
-        The reports, and their identities as they report them.
-    spans
-        First and last time of each report, in its own time, ns; None for a report without events.
-    rank_in, host_in
-        What finds the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
-    selected
-        Ranks that the user selected; None: all.
-
-    Raises
-    ------
-    UsageError
-        When a pattern matches no path.
+    `spans` are the first and last time of each report, in its own time, ns; None for a report without events. `rank_in` and
+    `host_in` find the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
+    `selected` are the ranks that the user selected; None: all. Raises UsageError when a pattern matches no path.
     """
     run = _Run(paths, identities)
     run.find_ranks(rank_in)
@@ -408,17 +396,8 @@ def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: 
     """Check that nothing shows that reports are of different runs.
 
     Reports of different jobs are. So are reports that were recorded one after the other, with a long time between them, unless
-    they have the number of their job in common, or recorded the same process.
-
-    Parameters
-    ----------
-    paths, identities, spans
-        The reports, their hosts and processes in the run, and their first and last time, ns.
-
-    Raises
-    ------
-    UnrelatedReports
-        With two of the reports, and what differs.
+    they have the number of their job in common, or recorded the same process. Raises UnrelatedReports with two of the reports,
+    and what differs. Identities have the hosts and processes in the run; spans are the first and last times, ns.
     """
     numbers = [jobs(identity.environment) for identity in identities]
     first_of: dict[str, int] = {}

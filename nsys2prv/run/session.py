@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -149,24 +149,14 @@ class RunSession:
 
     Parameters
     ----------
-    arguments
-        Reports: files, folders, globs.
-    sources
-        What is read of them.
-    options
-        How they are read.
+    arguments, sources, options
+        Reports (files, folders, globs), what is read of them, and how.
     folder
         For intermediate files.
-    workers
-        Who does the work.
-    nvtx
-        Keep only the time inside these ranges.
-    fold_streams
-        Treat all streams of a device and process as one.
-    earlier
-        Labels that keep their numbers.
-    fit
-        Makes the rows keep the limits of an output format.
+    nvtx, fold_streams
+        Keep only the time inside these ranges; treat all streams of a device and process as one.
+    earlier, fit
+        Labels that keep their numbers; makes the rows keep the limits of an output format.
 
     Attributes
     ----------
@@ -241,18 +231,8 @@ class RunSession:
     def read(self, start: Callable[[Path, Sequence[OpenedReport]], C], rows: Callable[[OpenedReport], int], what: str) -> C:
         """Read the events of all reports, group by group. When one breaks off, the others are planned and read again.
 
-        Parameters
-        ----------
-        start
-            Makes what is collected of some reports, empty, with a new folder; it can be pickled.
-        rows
-            How many rows are read of a report.
-        what
-            The work, for the progress bar.
-
-        Returns
-        -------
-        What was collected of all reports; `plan` is the one that it belongs to.
+        `start` makes what is collected of some reports, empty, with a new folder; it can be pickled. `rows` is how many are
+        read of a report, and `what` the work, for the progress bar. The result is of all reports; `plan` is that of it.
         """
         while True:
             folder = self._folder / f"attempt{next(self._numbers)}"
@@ -287,26 +267,21 @@ class RunSession:
             ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._options.keep_going)
             for of_group in places
         ]
-        broken: dict[int, OpenedReport] = {}
-
-        def leave_out(errors: Mapping[int, ReportError]) -> None:
-            for index, error in errors.items():
-                # Each share of a report may break off.
-                if index not in broken:
-                    self._broken.leave_out(reports[index].report.path, error)
-                    broken[index] = reports[index]
-
+        broken: dict[int, ReportError] = {}
         with self.bar(what, sum(of_reports), "event") as bar:
             step = partial(collect, start, progress=bar.update) if is_here else partial(collect, start)
             for of_group, of_reports_read in zip(places, self._workers.map(step, groups), strict=True):
-                leave_out(of_reports_read.broken)
+                # Each share of a report may break off.
+                broken |= {index: error for index, error in of_reports_read.broken.items() if index not in broken}
                 if not broken:
                     collected.absorb(of_reports_read)
                 if not is_here:
                     bar.update(sum(sizes[place] for place in of_group))
             if not broken:
-                leave_out(collected.finish(shared, reports, self._workers))
-        return list(broken.values())
+                broken = collected.finish(shared, reports, self._workers)
+        for index, error in broken.items():
+            self._broken.leave_out(reports[index].report.path, error)
+        return [reports[index] for index in broken]
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
         reports = list(opened)
