@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.anchors import Floats, Ints, running_median
+from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, running_median
 from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockError
 
-UNKNOWN_DRIFT = 1e-4
-"""Quartz clocks of two hosts drift apart by less, if nothing else is known."""
 LEAST_UNKNOWN_DRIFT = 5e-7
 """However well the drift over the whole run is known, clocks wander with their temperature."""
 ENDS_APART_NS = 15e6

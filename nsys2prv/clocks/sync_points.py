@@ -97,22 +97,11 @@ def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement
 
 @dataclass(frozen=True)
 class SyncPoints:
-    """Collectives and ends of messages of one report, in time of the report.
+    """Files of collectives and ends of messages of one report, in time of the report."""
 
-    Attributes
-    ----------
-    collectives
-        File with the columns of `sources.communication.collectives.read_collectives` and `kind`; None when there are none.
-    ends
-        Files of ends of messages of the kinds `BOUNDING` (columns of `sources.communication.message_ends.END_SCHEMA`), in the
-        order in which they are read.
-    ranks
-        Ranks of processes, by globalPid, that the ends were read with.
-    """
-
-    collectives: Path | None
-    ends: tuple[Path, ...]
-    ranks: Mapping[int, int]
+    collectives: Path | None  # columns of `sources.communication.collectives.read_collectives`, and `kind`
+    ends: tuple[Path, ...]  # of the kinds `BOUNDING`, columns of `sources.communication.message_ends.END_SCHEMA`
+    ranks: Mapping[int, int]  # of processes, by globalPid, that the ends were read with
 
 
 def sync_points_of_run(

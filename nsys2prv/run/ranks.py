@@ -5,7 +5,6 @@ Nothing is guessed in silence: what is missing in reports, or inconsistent, beco
 
 from __future__ import annotations
 
-import enum
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,32 +35,22 @@ CLOCKS_APART_NS = 15_000_000_000
 _SHOWN = 4
 
 
-class IssueKind(enum.Enum):
-    """What an issue is about, and whether it is an error with --strict."""
-
-    DUPLICATE_RANKS = ("duplicate ranks", True)
-    MISSING_RANKS = ("missing ranks", True)
-    DIFFERENT_RUNS = ("different runs", True)
-    MIXED_VERSIONS = ("mixed versions", True)
-    UNKNOWN_RANKS = ("unknown ranks", False)
-    RANKS_BY_NAME = ("ranks by name", False)
-    CONFLICTING_RANKS = ("conflicting ranks", False)
-    UNKNOWN_HOSTS = ("unknown hosts", False)
-    HOSTS_OF_ONE_NAME = ("hosts of one name", False)
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the reports are not those of one complete run."""
-        return bool(self.value[1])
+_ERRORS = frozenset({"duplicate ranks", "missing ranks", "different runs", "mixed versions"})
+"""What issues are about where reports are not those of one complete run."""
 
 
 @dataclass(frozen=True)
 class RunIssue:
-    """Something inconsistent, or that was concluded: a sentence for the user, and the reports that it is about."""
+    """Something inconsistent, or that was concluded: what it is about, a sentence for the user, and the reports."""
 
-    kind: IssueKind
+    about: str
     text: str
     reports: tuple[Path, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error with --strict."""
+        return self.about in _ERRORS
 
 
 @dataclass(frozen=True)
@@ -119,26 +108,26 @@ class _Run:
         self.identities = list(identities)
         self.issues: list[RunIssue] = []
 
-    def add_issue(self, kind: IssueKind, text: str, reports: Iterable[int] = ()) -> None:
-        self.issues.append(RunIssue(kind, text, tuple(self.paths[index] for index in reports)))
+    def add_issue(self, about: str, text: str, reports: Iterable[int] = ()) -> None:
+        self.issues.append(RunIssue(about, text, tuple(self.paths[index] for index in reports)))
 
     def listed(self, reports: Iterable[int]) -> str:
         return _listed([self.paths[index] for index in reports])
 
-    def in_paths(self, pattern: InPaths[T], option: str, kind: IssueKind) -> list[T | None]:
+    def in_paths(self, pattern: InPaths[T], option: str, about: str) -> list[T | None]:
         """What a pattern finds in each path; paths without a match are an issue."""
         matches = pattern(self.paths)
         without = [index for index, match in enumerate(matches) if match is None]
         if len(without) == len(self.paths):
             raise UsageError(f"{option}: no path of a report matches it ({_listed(self.paths)})")
         if without:
-            self.add_issue(kind, f"{_do_not(without)} match {option}: {self.listed(without)}", without)
+            self.add_issue(about, f"{_do_not(without)} match {option}: {self.listed(without)}", without)
         return matches
 
     def find_ranks(self, rank_in: InPaths[int] | None) -> None:
         self._find_launcher()
         if rank_in is not None:
-            for index, rank in enumerate(self.in_paths(rank_in, "--rank-pattern", IssueKind.UNKNOWN_RANKS)):
+            for index, rank in enumerate(self.in_paths(rank_in, "--rank-pattern", "unknown ranks")):
                 if rank is not None:
                     self._set_rank(index, rank, "--rank-pattern")
             return
@@ -153,10 +142,10 @@ class _Run:
             for index, rank in zip(without, named, strict=True):
                 self._set_rank(index, rank, "name of the file")
             text = f"contain a rank: it is taken from the name of the file ({self.listed(without)}); --rank-pattern can take"
-            self.add_issue(IssueKind.RANKS_BY_NAME, f"{_do_not(without)} {text} it from elsewhere in the path", without)
+            self.add_issue("ranks by name", f"{_do_not(without)} {text} it from elsewhere in the path", without)
         elif ranks:
             text = f"contain a rank, and come after those that do: {self.listed(without)}; --rank-pattern can take it from"
-            self.add_issue(IssueKind.UNKNOWN_RANKS, f"{_do_not(without)} {text} the path", without)
+            self.add_issue("unknown ranks", f"{_do_not(without)} {text} the path", without)
 
     def _find_launcher(self) -> None:
         """Take ranks of the innermost launcher, or of the first one further out that gave different ranks to all reports."""
@@ -189,7 +178,7 @@ class _Run:
                 f"{self.paths[index]}: {identity.launch_rank}, not {launch.rank}" for index, identity, launch in differing
             ]
             self.add_issue(
-                IssueKind.CONFLICTING_RANKS,
+                "conflicting ranks",
                 f"{counted(len(differing), 'report')} with another rank by {source} than by {differing[0][1].launch_source}: "
                 f"the latter is used, as the innermost launcher ({_listed(examples)}); --rank-pattern can take the rank from "
                 f"the path",
@@ -209,7 +198,7 @@ class _Run:
     def name_hosts(self, host_in: InPaths[str] | None, spans: Sequence[tuple[int, int] | None]) -> None:
         hosts: list[str | None] = [None] * len(self.paths)
         if host_in is not None:
-            hosts = self.in_paths(host_in, "--host-pattern", IssueKind.UNKNOWN_HOSTS)
+            hosts = self.in_paths(host_in, "--host-pattern", "unknown hosts")
         for index, host in enumerate(hosts):
             if host is not None:
                 self.identities[index] = replace(self.identities[index], host=host, host_source="--host-pattern")
@@ -222,7 +211,7 @@ class _Run:
         nameless = [index for index, identity in enumerate(self.identities) if not identity.host]
         if len(nameless) > 1:
             text = f"{len(nameless)} reports have no host name and are treated as reports of one host: {self.listed(nameless)}"
-            self.add_issue(IssueKind.UNKNOWN_HOSTS, f"{text}; --host-pattern can take it from the path", nameless)
+            self.add_issue("unknown hosts", f"{text}; --host-pattern can take it from the path", nameless)
 
     def _distinguish(self, shared: SharedName) -> None:
         used, reasons = {identity.host for identity in self.identities}, "; ".join(shared.reasons)
@@ -235,7 +224,7 @@ class _Run:
         reports = list(itertools.chain.from_iterable(shared.machines))
         what = f"have the host name {shared.name}" if shared.name else "have no host name"
         self.add_issue(
-            IssueKind.HOSTS_OF_ONE_NAME,
+            "hosts of one name",
             f"{counted(len(reports), 'report')} {what}, and are of {len(machines)} hosts ({reasons}): they are called "
             f"{_listed(machines)}; --host-pattern gives them other names",
             reports,
@@ -248,7 +237,7 @@ class _Run:
             first = min(several)
             what = "rank is" if len(several) == 1 else "ranks are"
             self.add_issue(
-                IssueKind.DUPLICATE_RANKS,
+                "duplicate ranks",
                 f"{len(several)} {what} in more than one report ({ranges(several)}; rank {first}: "
                 f"{self.listed(several[first])}): reports of several runs, or the rank must be taken from the path "
                 f"(--rank-pattern)",
@@ -259,10 +248,10 @@ class _Run:
             more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
             what, are = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
             text = f"{what} {ranges(missing)} of {size:,} {are} not among the reports{more}"
-            self.add_issue(IssueKind.MISSING_RANKS, text)
+            self.add_issue("missing ranks", text)
         if size > MOST_RANKS:
             text = f"the run would have {size:,} ranks, by a report or a path, and more than {MOST_RANKS:,} are not looked for"
-            self.add_issue(IssueKind.MISSING_RANKS, text)
+            self.add_issue("missing ranks", text)
 
     def check_runs(self) -> None:
         """Look for reports of several jobs, or of jobs of different size."""
@@ -274,8 +263,8 @@ class _Run:
             if identity.ranks_of_run is not None:
                 sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(index)
         for kind, of_kind in by_kind.items():
-            self._compare(IssueKind.DIFFERENT_RUNS, f"the reports are of {len(of_kind)} runs", kind, of_kind)
-        self._compare(IssueKind.DIFFERENT_RUNS, "the reports are of runs of different size", "number of ranks", sizes)
+            self._compare("different runs", f"the reports are of {len(of_kind)} runs", kind, of_kind)
+        self._compare("different runs", "the reports are of runs of different size", "number of ranks", sizes)
 
     def check_periods(self, spans: Sequence[tuple[int, int] | None]) -> None:
         """Look for reports of separate times."""
@@ -296,7 +285,7 @@ class _Run:
                 for begin, end, members in periods
             ]
             self.add_issue(
-                IssueKind.DIFFERENT_RUNS,
+                "different runs",
                 f"the reports are of {len(periods)} separate periods of time: {_listed(texts, '; ')}",
                 [index for *_, members in periods for index in members],
             )
@@ -308,16 +297,16 @@ class _Run:
             schema = ".".join(map(str, identity.schema)) if identity.schema else ""
             versions.setdefault(identity.tool or (schema and f"schema {schema}") or "unknown", []).append(index)
         text = f"the reports come from {len(versions)} versions of nsys, which record differently"
-        self._compare(IssueKind.MIXED_VERSIONS, text, "nsys", versions)
+        self._compare("mixed versions", text, "nsys", versions)
 
-    def _compare(self, kind: IssueKind, text: str, what: str, groups: Mapping[str, list[int]]) -> None:
+    def _compare(self, about: str, text: str, what: str, groups: Mapping[str, list[int]]) -> None:
         """An issue when reports are in more than one group."""
         if len(groups) > 1:
             texts = [
                 f"{what} {name}: {counted(len(members), 'report')} ({self.paths[members[0]]}{', ...' if members[1:] else ''})"
                 for name, members in groups.items()
             ]
-            self.add_issue(kind, f"{text}: {_listed(texts, '; ')}", itertools.chain.from_iterable(groups.values()))
+            self.add_issue(about, f"{text}: {_listed(texts, '; ')}", itertools.chain.from_iterable(groups.values()))
 
 
 def _launched_by(identity: Identity, source: str) -> Identity:

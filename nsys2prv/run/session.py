@@ -302,7 +302,7 @@ class RunSession:
         options, spans = self._options, [report.span for report in opened]
         paths, reported = [report.report.path for report in opened], [report.reported for report in opened]
         run = resolve_ranks(paths, reported, spans, self._rank_in, self._host_in, options.ranks)
-        errors = [issue.text for issue in run.issues if issue.kind.is_error]
+        errors = [issue.text for issue in run.issues if issue.is_error]
         if options.strict and errors:
             raise InconsistentRun(errors)
         if not options.unrelated:
