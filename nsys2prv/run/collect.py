@@ -85,17 +85,9 @@ class Unfinished:
         for index, launches in shares.launches.items():
             self.add(index, launches, shares.coverage[index])
 
-    def spill(self) -> None:
-        """Write what is still in memory: then the rest can be pickled."""
-        for stored in self._stored():
-            stored.spill()
-
-    def delete(self) -> None:
-        """Take all off the disk, where others read it."""
-        for stored in self._stored():
-            stored.delete()
-
-    def _stored(self) -> list[ExternalSort | Launches]:
+    @property
+    def stored(self) -> list[ExternalSort | Launches]:
+        """What is in memory and on the disk."""
         return [*self.edges.values(), *self.launches.values()]
 
 
@@ -145,11 +137,9 @@ class Collected(Generic[S]):
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
-        for rows in self.sorts.values():
-            rows.spill()
-        self.messages.spill()
-        for unfinished in self.unfinished.values():
-            unfinished.spill()
+        of_reports = itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values())
+        for stored in (*self.sorts.values(), self.messages, *of_reports):
+            stored.spill()
 
     def finish(
         self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
@@ -160,8 +150,8 @@ class Collected(Generic[S]):
         pieces = [partial(_on_disk, self.sorts[name].part(), rows) for name, rows in work]
         for (name, _), rows in zip(work, workers.map(call, pieces), strict=True):
             self.sorts[name].absorb(rows)
-        for unfinished in self.unfinished.values():
-            unfinished.delete()
+        for stored in itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values()):
+            stored.delete()
         return {}
 
 

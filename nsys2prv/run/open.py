@@ -45,6 +45,7 @@ class OpenedReport:
     identity: Identity  # with the host and ranks that it has in the run
     surveys: tuple[Survey, ...]
     other_spans: tuple[tuple[int, int], ...] = ()  # of events that are not read
+    signature: Hashable = None  # what a copy of it would have in common; None: not known
     sync_points: SyncPoints | None = None  # what ties its clock to others, once it was read
 
     @property
@@ -103,15 +104,6 @@ _Results = list[tuple[Survey | Nsys2prvError, list[Extent | Nsys2prvError]]]
 """What the survey of each source and the measures of its extent gave."""
 
 
-@dataclass(frozen=True)
-class _Surveyed:
-    """A report after its survey: what a copy of it would have in common (None: not known), and its number of tables."""
-
-    opened: OpenedReport
-    signature: Hashable
-    tables: int
-
-
 @dataclass
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
@@ -158,15 +150,15 @@ def open_reports(
     for of_group, results in zip(groups, workers.map(step, groups), strict=True):
         for path, result in zip(of_group, results, strict=True):
             try:
-                surveyed = _without_error(result)
-                first = signatures.setdefault(surveyed.signature, path)
-                if surveyed.signature is not None and first is not path:
+                opened = _without_error(result)
+                first = signatures.setdefault(opened.signature, path)
+                if opened.signature is not None and first is not path:
                     raise SameReportTwice(first, path, "same host, same processes, same start of the session")
-                reports.append(surveyed.opened)
+                reports.append(opened)
             except (ReportError, ExportError) as error:
                 broken.leave_out(path, error)
         if not workers.is_here:
-            tables = sum(result.tables for result in results if isinstance(result, _Surveyed))
+            tables = sum(len(result.surveys) for result in results if isinstance(result, OpenedReport))
             progress.expect(len(of_group), tables)
             bar.update(tables)
     broken.check_rest(reports)
@@ -184,7 +176,7 @@ class _GroupSurvey:
     with_other_spans: bool
     fold_streams: bool
 
-    def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[_Surveyed | Nsys2prvError]:
+    def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[OpenedReport | Nsys2prvError]:
         """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
         opened = [self._guarded(partial(open_report, path, self.export)) for path in paths]
         reports = [report for report in opened if isinstance(report, Report)]
@@ -253,7 +245,7 @@ class _GroupSurvey:
             of_report[report].append((surveyed, [extents[key] for key in of_pair]))
         return of_report
 
-    def _described(self, report: Report, results: _Results, folder: Path) -> _Surveyed:
+    def _described(self, report: Report, results: _Results, folder: Path) -> OpenedReport:
         surveys = [
             _without_error(surveyed).within([_without_error(extent) for extent in extents]) for surveyed, extents in results
         ]
@@ -264,8 +256,7 @@ class _GroupSurvey:
         surveys = _with_existing_rows(view, apart(view, surveys, folder))
         described = describe(report)
         identity = with_events_only(described, surveys)
-        opened = OpenedReport(report, view, identity, identity, tuple(surveys), spans)
-        return _Surveyed(opened, _signature(described), len(results))
+        return OpenedReport(report, view, identity, identity, tuple(surveys), spans, _signature(described))
 
     def _other_spans(self, report: Report) -> tuple[tuple[int, int], ...]:
         """First and last times of events of the sources that are not read."""
