@@ -200,7 +200,7 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     # Nothing is unknown of the only clock.
     details = [f"  clock of {clock['host']}, by {clock['method']}: {quality if worst != 0 else 'the only one of the run'}"]
     if clock["of_report_ns"]:
-        details.append(f"this report may be off the others of the host by up to {time(clock['of_report_ns'])}")
+        details.append(f"this report may be off it by up to {time(clock['of_report_ns'])}")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     anchors = clock["anchors_by_kind"].items()
