@@ -256,7 +256,9 @@ class _GroupSurvey:
         surveys = _with_existing_rows(view, apart(view, surveys, folder))
         described = describe(report)
         identity = with_events_only(described, surveys)
-        return OpenedReport(report, view, identity, identity, tuple(surveys), spans, _signature(described))
+        processes = hashlib.blake2b(repr(sorted(described.processes)).encode(), digest_size=8).hexdigest()
+        signature = None if described.utc_ns is None else (described.host, described.utc_ns, processes)
+        return OpenedReport(report, view, identity, identity, tuple(surveys), spans, signature)
 
     def _other_spans(self, report: Report) -> tuple[tuple[int, int], ...]:
         """First and last times of events of the sources that are not read."""
@@ -302,13 +304,6 @@ def _check_limits(report: Report, surveys: Sequence[Survey]) -> None:
         raise DamagedReport(
             report.path, f"from {first:,} ns in {begins} to {last:,} ns in {ends} are {days:,.0f} days: a time is wrong"
         )
-
-
-def _signature(identity: Identity) -> Hashable:
-    if identity.utc_ns is None:
-        return None
-    processes = hashlib.blake2b(repr(sorted(identity.processes)).encode(), digest_size=8).hexdigest()
-    return identity.host, identity.utc_ns, processes
 
 
 def with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:

@@ -158,32 +158,29 @@ class _Run:
 
     def _check_launchers(self) -> None:
         """Look for launchers that gave other ranks than those that are used, and as many."""
-        launches: dict[str, list[tuple[int, Identity, Launched]]] = {}
+        launches: dict[str, dict[int, Launched]] = {}
         for index, identity in enumerate(self.identities):
             for launch in identity.launches if not identity.ranks else ():
-                launches.setdefault(launch.source, []).append((index, identity, launch))
+                launches.setdefault(launch.source, {})[index] = launch
         for source, of_source in launches.items():
             # A job script passes its own rank on to whatever it starts: that is the same for all, mostly 0.
-            values = {launch.rank for *_, launch in of_source}
+            values = {launch.rank for launch in of_source.values()}
             is_passed_on = values == {0} or (len(of_source) > 1 and len(values) == 1)
-            differing = [
-                (index, identity, launch)
-                for index, identity, launch in of_source
-                if launch.rank != identity.launch_rank
+            differing = {
+                index: f"{self.paths[index]}: {identity.launch_rank}, not {launch.rank}"
+                for index, launch in of_source.items()
+                if launch.rank != (identity := self.identities[index]).launch_rank
                 and (launch.ranks or identity.ranks_of_run) == (identity.ranks_of_run or launch.ranks)
-            ]
-            if is_passed_on or not differing:
-                continue
-            examples = [
-                f"{self.paths[index]}: {identity.launch_rank}, not {launch.rank}" for index, identity, launch in differing
-            ]
-            self.add_issue(
-                "conflicting ranks",
-                f"{counted(len(differing), 'report')} with another rank by {source} than by {differing[0][1].launch_source}: "
-                f"the latter is used, as the innermost launcher ({_listed(examples)}); --rank-pattern can take the rank from "
-                f"the path",
-                [index for index, *_ in differing],
-            )
+            }
+            if differing and not is_passed_on:
+                innermost = self.identities[min(differing)].launch_source
+                self.add_issue(
+                    "conflicting ranks",
+                    f"{counted(len(differing), 'report')} with another rank by {source} than by {innermost}: the latter is "
+                    f"used, as the innermost launcher ({_listed([*differing.values()])}); --rank-pattern can take the rank "
+                    f"from the path",
+                    differing,
+                )
 
     def _set_rank(self, index: int, rank: int, source: str) -> None:
         identity = self.identities[index]
@@ -414,7 +411,9 @@ def _check_times(
 
     def of_batch(reports: Sequence[tuple[int, int]]) -> set[tuple[str, str]]:
         """Kinds and numbers of the jobs of batch systems."""
-        by_systems = ([item for item in numbers[index].items() if item[0] not in CHOSEN_BY_USERS] for _, index in reports)
+        by_systems = (
+            [(kind, job) for kind, job in numbers[index].items() if kind not in CHOSEN_BY_USERS] for _, index in reports
+        )
         return {job for of_report in by_systems for job in of_report[:1]}
 
     def processes(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
