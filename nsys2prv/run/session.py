@@ -119,12 +119,13 @@ def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | 
 
 
 def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, nvtx: NvtxRange) -> Iterator[pl.DataFrame]:
-    """Columns `start`, `end` (ns of the axis) of the ranges of a name."""
+    """Columns `start`, `end` (ns of the axis) of the ranges that fit a name."""
+    requested = nvtx.name if nvtx.domain is None else f"{nvtx.name}@{nvtx.domain}"
     for opened, placement in zip(reports, axis.placements, strict=True):
         if opened.span is not None:
-            ranges = nvtx_ranges.all_ranges(opened.report).filter(nvtx_ranges.is_called(nvtx.name))
-            if nvtx.domain is not None:
-                ranges = ranges.filter(pl.col("domain") == nvtx.domain)
+            names = pl.col("label"), nvtx_ranges.name_of(pl.col("label"))
+            fit = (nvtx_ranges.is_called(requested, name, pl.col("domain")) for name in names)
+            ranges = nvtx_ranges.all_ranges(opened.report).filter(pl.any_horizontal(*fit))
             end = pl.col("end").fill_null(opened.span[1])
             yield opened.report.collect(ranges.select(start=placement.of(pl.col("start")), end=placement.of(end)))
 

@@ -18,8 +18,8 @@ from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
 from nsys2prv.errors import UsageError
+from nsys2prv.sources.nvtx.nvtx_ranges import DEFAULT_DOMAIN, is_called
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.name_rules import fits
 from nsys2prv.vocabulary.wording import did_you_mean_any, short
 
 MOST_REGIONS = 500
@@ -143,7 +143,8 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
         When no range has a name that is requested; the pattern `*` may fit none.
     """
     ranges = range_texts(events)
-    called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
+    text, domain = pl.col("text"), pl.col("domain").fill_null(DEFAULT_DOMAIN)
+    called = ranges.select(is_called(name, text, domain).alias(name) for name in dict.fromkeys(requested))
     for name in called.columns:
         if name != "*" and not called[name].any():
             names = ranges["text"].unique().sort()
@@ -151,14 +152,6 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
     matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
     first = pl.col("slot").min().over("text", "domain")
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
-
-
-def _is_called(requested: str) -> pl.Expr:
-    name, at, of_domain = requested.rpartition("@")
-    is_called = fits(pl.col("text"), requested)
-    if at:
-        is_called |= fits(pl.col("text"), name) & fits(pl.col("domain").fill_null("default"), of_domain)
-    return is_called
 
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:

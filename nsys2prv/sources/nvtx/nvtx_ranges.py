@@ -24,6 +24,7 @@ from nsys2prv.sources.nvtx import payloads
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types, nccl_names
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+from nsys2prv.vocabulary.name_rules import fits
 
 AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
 AUTOGRAD_SEQUENCE = EventType(9610, "Autograd sequence", Role.ATTRIBUTE, unit="sequence id + 1")
@@ -199,9 +200,11 @@ def names_of_ranges(report: Report) -> set[str]:
     return set(report.collect(all_ranges(report).select(name_of(pl.col("label"))).drop_nulls())["label"])
 
 
-def is_called(name: str) -> pl.Expr:
-    """Whether a range of `ranges_in_domains` has a name, as the report or as the trace has it."""
-    return (pl.col("label") == name) | (name_of(pl.col("label")) == name)
+def is_called(requested: str, name: pl.Expr, domain: pl.Expr) -> pl.Expr:
+    """Whether ranges fit NAME or NAME@DOMAIN, with the wildcards * and ?; a name with an @ in it also fits as it is."""
+    before, at, of_domain = requested.rpartition("@")
+    has_name = fits(name, requested)
+    return has_name | (fits(name, before) & fits(domain, of_domain)) if at else has_name
 
 
 def is_mpi_call() -> pl.Expr:
