@@ -27,19 +27,13 @@ Reports = Annotated[
         show_default=False,
     ),
 ]
-TracePath = typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
+Inputs = Annotated[list[str], typer.Argument(metavar="REPORT...", help="Reports, as for translate.", show_default=False)]
+TracePath = typer.Argument(
+    metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON."),
-]
-ForceResults = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Replace files of others, too; never inputs or reports.",
-    ),
-]
+JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
+ForceResults = Annotated[bool, typer.Option("--force", help="Replace files of others, too; never inputs or reports.")]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
 
 

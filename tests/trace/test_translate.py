@@ -13,7 +13,7 @@ from support.report_builder import ReportBuilder
 from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
-from nsys2prv.cli.translate_command import translation_warnings
+from nsys2prv.cli.app import translation_warnings
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
