@@ -25,7 +25,7 @@ from nsys2prv.sources.cuda import (
 )
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openacc, openmp, scheduling
 from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
-from nsys2prv.sources.source import Source, StreamedSource, TableSource
+from nsys2prv.sources.source import Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
 from nsys2prv.vocabulary.wording import listed, nearest, short
@@ -93,8 +93,7 @@ def source_of(title: str, table: str) -> Source:
 
 
 # Functions don't travel between processes: a source is looked up there.
-for _kind in (TableSource, StreamedSource):
-    copyreg.pickle(_kind, lambda source: (source_of, (source.title, source.table)))
+copyreg.pickle(Source, lambda source: (source_of, (source.title, source.table)))
 
 
 def _declared() -> Iterator[tuple[str, EventType]]:

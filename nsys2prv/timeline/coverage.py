@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters import gpu_metrics, plugins
 from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
-from nsys2prv.sources.source import Source, StreamedSource, count_rows
+from nsys2prv.sources.source import Source, count_rows
 
 NO_TIME = "it has no start time"
 NO_VALUE = "it has no value, or is a rate over no time"
@@ -178,8 +178,7 @@ def walk(
 def _reason(table: str, selected: Sequence[Source], sources: Sequence[Source]) -> str:
     if any(source.table == table for source in sources) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    of_table = [source for source in selected if source.table == table and isinstance(source, StreamedSource)]
-    unread = next((source.unread_reason for source in of_table if source.unread_reason), "")
+    unread = next((source.unread_reason for source in selected if source.table == table and source.unread_reason), "")
     return unread or reason_of(table) or NOT_TRANSLATED
 
 

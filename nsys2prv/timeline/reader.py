@@ -26,7 +26,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.lanes import LANE_OF_TYPE
 from nsys2prv.sources.registry import TYPES
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, StreamedSource, TableSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
@@ -174,7 +174,7 @@ class EventsOfSource:
 
         Yields
         ------
-        The columns of `TableSource.frame`, with `row`, `start` and `end` in ns of the selection's origin, cut at its edges,
+        The columns of `Source.frame`, with `row`, `start` and `end` in ns of the selection's origin, cut at its edges,
         `number` (event type) and `value`, and attributes as numbers.
         """
         if LANE in self._key and LANE not in events.columns:
@@ -391,8 +391,8 @@ class EventReader:
                 events = _counted(piece, entry)
                 yield entry.keep(events, events.drop_nulls("start"), coverage.NO_TIME)
 
-        if isinstance(source, TableSource) and stretch is None:
-            starts = source.surveyed(report).select("start").drop_nulls()
+        if source.stream is None and stretch is None:
+            starts = source.frame(report).select("start").drop_nulls()
             if _is_in_order(report.batches(starts, self._rows_of_piece)):
                 # As rows of most tables are.
                 yield from in_turns(timed(), "start")
@@ -410,7 +410,7 @@ def _is_whole(request: Request[S]) -> bool:
     """Whether a table is read as a whole: events are needed in order, or come from several tables."""
     survey = request.survey
     in_order = survey.source.in_order is not None or (request.by_lane and survey.overlaps)
-    return in_order or isinstance(survey.source, StreamedSource)
+    return in_order or survey.source.stream is not None
 
 
 def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:

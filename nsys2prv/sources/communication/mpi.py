@@ -10,7 +10,7 @@ from nsys2prv.exports import Report
 from nsys2prv.sources.communication import message_ends
 from nsys2prv.sources.communication.communicators import names_of_handles
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, TableSource, named
+from nsys2prv.sources.source import RowKind, Source, named
 from nsys2prv.vocabulary import event_types, mpi_calls
 from nsys2prv.vocabulary.event_types import EventType
 
@@ -72,7 +72,7 @@ _OF_EACH_CALL = (
 )
 
 
-def _table_source(table: str) -> TableSource:
+def _table_source(table: str) -> Source:
     columns = _COLUMNS.get(table, ())
     communicator = (event_types.MPI_COMMUNICATOR,) if columns else ()
 
@@ -92,7 +92,7 @@ def _table_source(table: str) -> TableSource:
             *map(str, communicator),
         )
 
-    source = TableSource(
+    source = Source(
         name="mpi",
         title="MPI calls",
         table=table,
@@ -120,7 +120,7 @@ def _as_nvtx(report: Report) -> pl.LazyFrame:
 
 TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES)
 
-AS_NVTX = TableSource(
+AS_NVTX = Source(
     name="mpi",
     title="MPI calls (as NVTX ranges)",
     **ON_THREADS,

@@ -15,7 +15,7 @@ from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges, payloads
-from nsys2prv.sources.source import RowKind, Source, StreamedSource, TableSource
+from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.vocabulary import event_types, nccl_names
 
 ATTRIBUTES = {
@@ -154,7 +154,7 @@ def _regions_with_ids(report: Report) -> pl.LazyFrame:
     )
 
 
-REGIONS = TableSource(
+REGIONS = Source(
     name="nccl",
     title="NCCL regions",
     **nvtx_ranges.ON_THREADS,
@@ -356,7 +356,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-CALLS_OF_KERNELS = StreamedSource(
+CALLS_OF_KERNELS = Source(
     name="nccl",
     title="NCCL calls of kernels",
     table=KERNELS.table,
@@ -364,7 +364,7 @@ CALLS_OF_KERNELS = StreamedSource(
     optional=("correlationId",),
     row=RowKind.STREAM,
     types=(event_types.NCCL_CALL_OF_KERNEL, *ATTRIBUTES),
-    names=_calls_of_kernels,
+    frame=_calls_of_kernels,
     stream=_gather,
     derived=True,
     assumption="A kernel of NCCL belongs to the call, or to the group of calls, of its thread inside which it was launched.",

@@ -13,7 +13,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, sampled_series, with_ends, with_values
-from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType
 
@@ -56,7 +56,7 @@ def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFram
     )
 
 
-def _sampled(title: str, table: str, since: str, event_type: EventType, key: str, value: str, assumption: str) -> TableSource:
+def _sampled(title: str, table: str, since: str, event_type: EventType, key: str, value: str, assumption: str) -> Source:
     """A source of samples on components; `key` is the column with the id of what is measured."""
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -69,7 +69,7 @@ def _sampled(title: str, table: str, since: str, event_type: EventType, key: str
         columns = ("component", "start", "end")
         return with_ends(sampled.select(*columns, type=pl.lit(event_type, pl.Int64), series=series, value=number))
 
-    source = TableSource(
+    source = Source(
         name="cpu-metrics",
         title=title,
         table=table,
@@ -85,11 +85,11 @@ def _sampled(title: str, table: str, since: str, event_type: EventType, key: str
     return source
 
 
-def _events_of(table: str, since: str) -> TableSource:
+def _events_of(table: str, since: str) -> Source:
     return _sampled("CPU and chip events", table, since, CPU_METRIC, "eventId", "count", _COUNTS)
 
 
-def _metrics_of(table: str, since: str) -> TableSource:
+def _metrics_of(table: str, since: str) -> Source:
     holds = "A value holds from the start of its sample to its end, then 0."
     return _sampled("CPU and chip metrics", table, since, CPU_REAL_METRIC, "metricId", Real("value"), holds)
 
@@ -101,7 +101,7 @@ _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 def _with_values_in(
     values_table: str, columns: Mapping[str, str], component: pl.Expr, naming: Callable[[Report], _Named], **facts: Any
-) -> StreamedSource:
+) -> Source:
     """A source of events whose counts are in another table.
 
     Parameters
@@ -137,7 +137,7 @@ def _with_values_in(
             points = with_ends(name(joined.lazy()).select(*columns, is_further=CONTINUATION))
             yield points.with_columns(pl.col(CONTINUATION) | pl.col("is_further")).drop("is_further").collect()
 
-    source = StreamedSource(row=RowKind.COMPONENT, names=names, stream=stream, in_order=EndsOfSamples, **facts)
+    source = Source(row=RowKind.COMPONENT, frame=names, stream=stream, in_order=EndsOfSamples, **facts)
     return source
 
 
@@ -232,7 +232,7 @@ def _soc(report: Report) -> pl.LazyFrame:
     )
 
 
-SOC = TableSource(
+SOC = Source(
     name="system-metrics",
     title="Metrics of the chip",
     table="SOC_METRICS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, call_source, named
+from nsys2prv.sources.source import RowKind, Source, applicable, attributes, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -36,7 +36,7 @@ def _executions(report: Report) -> pl.LazyFrame:
     )
 
 
-GRAPH_EXECUTIONS = TableSource(
+GRAPH_EXECUTIONS = Source(
     name="graphs",
     title="CUDA graph executions",
     table="CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
@@ -130,7 +130,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-KERNELS = TableSource(
+KERNELS = Source(
     name="kernels",
     title="Kernels",
     table="CUPTI_ACTIVITY_KIND_KERNEL",

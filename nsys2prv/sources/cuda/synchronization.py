@@ -20,7 +20,7 @@ from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, F, RowKind, StreamedSource, applicable, device_row
+from nsys2prv.sources.source import DEVICE_ROW, F, RowKind, Source, applicable, device_row
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 from nsys2prv.vocabulary.name_rules import first_match
@@ -184,15 +184,13 @@ def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
 
 
-ON_THREADS = StreamedSource(
-    **_WAITS, title="CUDA synchronization", row=RowKind.THREAD, names=_waits_of_threads, stream=_on_threads
-)
+ON_THREADS = Source(**_WAITS, title="CUDA synchronization", row=RowKind.THREAD, frame=_waits_of_threads, stream=_on_threads)
 
-ON_DEVICES = StreamedSource(
+ON_DEVICES = Source(
     **_WAITS,
     title="CUDA synchronization (the call is not known)",
     row=RowKind.DEVICE,
-    names=_waits_of_no_call,
+    frame=_waits_of_no_call,
     stream=_on_devices,
     in_order=lambda: Lanes(DEVICE_ROW),
 )
@@ -225,7 +223,7 @@ def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.select(_record(time, (time - pl.col("callStart")).clip(lower_bound=0)))
 
 
-EVENT_RECORDS = StreamedSource(
+EVENT_RECORDS = Source(
     name="cuda-events",
     title="CUDA event records",
     table="CUPTI_ACTIVITY_KIND_CUDA_EVENT",
@@ -233,7 +231,7 @@ EVENT_RECORDS = StreamedSource(
     optional=("timestamp", "correlationId", "eventSyncId"),
     row=RowKind.STREAM,
     types=(CUDA_EVENT_RECORD, event_types.CORRELATION_ID, RECORD_SYNC_ID, SINCE_RECORD_CALL),
-    names=_records,
+    frame=_records,
     stream=_gathered_records,
     times=_records,
     assumption=(

@@ -9,7 +9,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource, attributes
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, attributes, with_text
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -91,15 +91,14 @@ _CONSTRUCTS = (
 """From the outermost to the innermost: constructs of equal extent nest in this order."""
 
 
-def _source(construct: _Construct) -> TableSource:
+def _source(construct: _Construct) -> Source:
     title = construct.event_type.label
     ids = {OPENMP_TASK_ID: construct.task} if construct.task else {}
     if construct.has_region:
         ids[OPENMP_PARALLEL_ID] = "parallelId"
 
     def frame(report: Report) -> pl.LazyFrame:
-        names = report.strings.lazy().rename({"value": "name"})
-        rows = source.scan(report).join(names, left_on="nameId", right_on="id", how="left", maintain_order="left")
+        rows = with_text(report, source.scan(report), "nameId", "name")
         label = pl.col("name").fill_null(UNNAMED)
         if construct.kind:
             kinds = enum_labels(report, construct.labels)
@@ -114,7 +113,7 @@ def _source(construct: _Construct) -> TableSource:
             state=pl.lit(construct.state, pl.Int64),
         )
 
-    source = TableSource(
+    source = Source(
         name="openmp",
         title=title,
         table=f"OPENMP_EVENT_KIND_{construct.table}",

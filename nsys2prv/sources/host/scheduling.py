@@ -13,7 +13,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
-from nsys2prv.sources.source import RowKind, StreamedSource
+from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -149,7 +149,7 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     yield _as_events(unknown.lazy(), report).collect()
 
 
-SWITCHES = StreamedSource(
+SWITCHES = Source(
     name="scheduling",
     title="Threads on and off CPUs",
     table=SCHEDULING,
@@ -157,7 +157,7 @@ SWITCHES = StreamedSource(
     optional=_OPTIONAL,
     row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, BLOCK_REASON),
-    names=_frame,
+    frame=_frame,
     times=("start", "start"),
     stream=_gather,
     unread_reason=FOREIGN,
@@ -165,7 +165,7 @@ SWITCHES = StreamedSource(
 )
 """Each row of the table starts a stay, which the next row of the thread ends."""
 
-BEFORE = StreamedSource(
+BEFORE = Source(
     name="scheduling",
     title="Threads on and off CPUs before their first row",
     table=SCHEDULING,
@@ -173,7 +173,7 @@ BEFORE = StreamedSource(
     optional=_OPTIONAL,
     row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU),
-    names=lambda report: _before_anything(report),
+    frame=lambda report: _before_anything(report),
     times=("start", "start"),
     stream=_before,
     derived=True,

@@ -9,7 +9,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import polars as pl
@@ -21,7 +21,7 @@ from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED
 from nsys2prv.exports.report import once
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx import payloads
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, with_text
 from nsys2prv.vocabulary import event_types, nccl_names
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import fits
@@ -138,13 +138,12 @@ def ranges_in_domains(
 
     `with_default`: with those of the default domain, which can be nearly all.
     """
-    names = report.strings.lazy().select("id", name="value")
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     if not with_default:
         scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
     table = scanned.with_columns(globalPid=process_of("globalTid"), domainId=pl.col("domainId").fill_null(0))
     return (
-        table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
+        with_text(report, table, "textId", "name")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
         .with_columns(label=pl.coalesce("text", "name", pl.lit(UNNAMED)))
         .with_columns(
@@ -155,6 +154,17 @@ def ranges_in_domains(
             .otherwise(pl.coalesce("domain", pl.format("{}", pl.col("domainId"))))
         )
     )
+
+
+def has_text(report: Report, condition: Callable[[pl.Expr], pl.Expr]) -> bool:
+    """Whether a text in a report, which may be that of an event of NVTX, fulfils a condition."""
+    if not report.has("NVTX_EVENTS", *_REQUIRED):
+        return False
+    if not report.strings.filter(condition(pl.col("value"))).is_empty():
+        return True
+    values = report.distinct
+    texts = values.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
+    return values.count(texts.head(1)) > 0
 
 
 @once
@@ -174,8 +184,7 @@ def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Events of `ranges_in_domains`, read with `structured_columns`, and `payload`: what `payloads.fields` makes fields of."""
     structured = structured_columns(report)
     if "jsonTextId" in structured:
-        texts = report.strings.lazy().select("id", registered="value")
-        ranges = ranges.join(texts, left_on="jsonTextId", right_on="id", how="left", maintain_order="left")
+        ranges = with_text(report, ranges, "jsonTextId", "registered")
     json = [pl.col(name) for name, column in (("jsonText", "jsonText"), ("registered", "jsonTextId")) if column in structured]
     return ranges.with_columns(
         payload=pl.struct(
@@ -221,9 +230,10 @@ def is_nvshmem_call() -> pl.Expr:
 def _domains(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `domain`: ids of domains differ between processes."""
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
-    named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    domain = pl.coalesce("text", "value").str.strip_chars()
-    domains = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
+    domain = pl.coalesce("text", "name").str.strip_chars()
+    domains = report.collect(
+        with_text(report, created, "textId", "name").select("domainId", globalPid=process_of("globalTid"), domain=domain)
+    )
     return drop_duplicates(domains, ["globalPid", "domainId"])
 
 
@@ -236,16 +246,13 @@ def _value_columns(report: Report) -> tuple[str, ...]:
 def _categories(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
     named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})
-    texts = named.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    categories = report.collect(
-        texts.select(
-            pl.col("domainId").fill_null(0),
-            "category",
-            globalPid=process_of("globalTid"),
-            category_name=pl.coalesce("text", "value"),
-        )
+    categories = with_text(report, named, "textId", "name").select(
+        pl.col("domainId").fill_null(0),
+        "category",
+        globalPid=process_of("globalTid"),
+        category_name=pl.coalesce("text", "name"),
     )
-    return drop_duplicates(categories, ["globalPid", "domainId", "category"])
+    return drop_duplicates(report.collect(categories), ["globalPid", "domainId", "category"])
 
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
@@ -387,7 +394,7 @@ ON_THREADS: dict[str, Any] = {
 }  # fmt: skip
 """What sources of NVTX events on threads share."""
 
-PUSHPOP = TableSource(
+PUSHPOP = Source(
     name="nvtx",
     title="NVTX push/pop ranges",
     **ON_THREADS,
@@ -397,7 +404,7 @@ PUSHPOP = TableSource(
     assumption=_AUTOGRAD_ASSUMPTION,
 )
 
-STARTEND = TableSource(
+STARTEND = Source(
     name="nvtx-ranges",
     title="NVTX start/end ranges",
     **ON_THREADS,
@@ -407,7 +414,7 @@ STARTEND = TableSource(
     in_order=lambda: Lanes("globalTid"),
 )
 
-MARKS = TableSource(
+MARKS = Source(
     name="nvtx-marks",
     title="NVTX marks",
     **ON_THREADS,
@@ -417,7 +424,7 @@ MARKS = TableSource(
     only={"eventType": (MARK,)},
 )
 
-FIELDS = TableSource(
+FIELDS = Source(
     name="nvtx-payloads",
     title="NVTX payloads",
     **ON_THREADS,

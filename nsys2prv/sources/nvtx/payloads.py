@@ -20,7 +20,7 @@ from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, decoded
 from nsys2prv.exports.report import once
-from nsys2prv.sources.source import with_absent
+from nsys2prv.sources.source import of_schema
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 
@@ -320,10 +320,10 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     available = np.minimum(size, length - start.astype(np.uint64)).astype(np.int64)
     nccl = is_nccl.gather(there).to_numpy().astype(np.int64)
     parts = [empty]
-    for of_domain, of_schema, of_nccl in np.unique(np.stack([domain, schema, nccl], axis=1), axis=0).tolist():
-        layouts = schemas.of(of_domain, of_schema)
+    for of_domain, of_type, of_nccl in np.unique(np.stack([domain, schema, nccl], axis=1), axis=0).tolist():
+        layouts = schemas.of(of_domain, of_type)
         layouts = tuple(layout for layout in layouts if layout.is_nccl == bool(of_nccl)) or layouts
-        mine = (domain == of_domain) & (schema == of_schema) & (nccl == of_nccl)
+        mine = (domain == of_domain) & (schema == of_type) & (nccl == of_nccl)
         for layout in layouts:
             fits = mine & (available >= layout.size)
             if len(layouts) > 1:
@@ -370,7 +370,7 @@ def _decoded(payload: np.ndarray, field: Field, events: np.ndarray) -> pl.DataFr
             values["text"] = text = integer.replace_strict(dict(field.labels), default=None, return_dtype=pl.String)
             values["integer"] = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
     frame = pl.DataFrame({"event": pl.Series(events, dtype=pl.Int64), **values}).with_columns(field=pl.lit(field.name))
-    return with_absent(frame, FIELD_SCHEMA).select(list(FIELD_SCHEMA))
+    return of_schema(frame, FIELD_SCHEMA)
 
 
 def _texts(raw: np.ndarray) -> pl.Series:
