@@ -36,6 +36,11 @@ class RowKind(enum.Enum):
         return key
 
     @property
+    def interval(self) -> tuple[str, ...]:
+        """Columns of an interval: the key, `start` and `end`."""
+        return (*self.key, "start", "end")
+
+    @property
     def key_schema(self) -> dict[str, type[pl.DataType]]:
         """Columns of the key with their types: numbers, but for the name of a component."""
         return dict.fromkeys(self.key, pl.String if self is RowKind.COMPONENT else pl.Int64)

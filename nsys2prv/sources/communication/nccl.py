@@ -140,9 +140,7 @@ def _regions_with_ids(report: Report) -> pl.LazyFrame:
         event_types.NCCL_RANK: pl.coalesce(nccl_names.RANK, "rank"),
     }
     return joined.select(
-        "globalTid",
-        "start",
-        "end",
+        *RowKind.THREAD.interval,
         "label",
         *(
             (value + 1 if number in _COUNTED_FROM_ONE else value).cast(_COLUMNS[str(number)]).alias(str(number))
@@ -346,9 +344,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     )
     inside = inside.with_columns(own_size.alias(str(event_types.NCCL_SIZE)))
     return inside.select(
-        *_KEY,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         *_COLUMNS,
         *_IDS,
         label=pl.coalesce("call", "label"),

@@ -51,9 +51,7 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
         ranges_in_domains(report, NVSHMEM)
         .filter(is_nvshmem_call())
         .select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             "label",
             type=pl.lit(NVSHMEM_CALL, pl.Int64),
             state=first_match(pl.col("label"), _NVSHMEM_STATES, event_types.STATE_OTHERS),

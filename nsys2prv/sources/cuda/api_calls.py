@@ -32,9 +32,7 @@ def call_names(report: Report) -> pl.DataFrame:
 def _frame(report: Report) -> pl.LazyFrame:
     states = call_names(report).with_columns(state=first_match(pl.col("label"), STATES_BY_NAME, event_types.STATE_OTHERS))
     return named(CALLS.scan(report), "nameId", states).select(
-        "globalTid",
-        "start",
-        "end",
+        *RowKind.THREAD.interval,
         "label",
         "state",
         "correlationId",

@@ -24,9 +24,7 @@ _OF_EXECUTION = {GRAPH_ID: "graphId", GRAPH_EXEC_ID: "graphExecId", event_types.
 
 def _executions(report: Report) -> pl.LazyFrame:
     return GRAPH_EXECUTIONS.scan(report).select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "correlationId",
         *attributes(_OF_EXECUTION),
         type=pl.lit(event_types.GRAPH_EXECUTION, pl.Int64),
@@ -117,9 +115,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         state=pl.when(is_nccl).then(event_types.STATE_GROUP).otherwise(event_types.RUNNING).cast(pl.Int64),
     )
     return named(KERNELS.scan(report), "demangledName", names).select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "label",
         pl.col("type").fill_null(event_types.KERNEL),
         pl.col("state").fill_null(event_types.RUNNING),

@@ -35,9 +35,7 @@ _DEVICES = {SOURCE_DEVICE: "srcDeviceId", DESTINATION_DEVICE: "dstDeviceId"}
 
 def _operations(table: pl.LazyFrame, label: pl.Expr, *columns: pl.Expr) -> pl.LazyFrame:
     return table.select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "correlationId",
         *attributes(_COLUMNS),
         pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(GREEN_CONTEXT)),

@@ -49,9 +49,7 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
     def frame(report: Report) -> pl.LazyFrame:
         constructs = with_text(report, source.scan(report), "nameId", "name")
         return with_text(report, constructs, "funcName", "function").select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             pl.col("name").fill_null(UNNAMED).alias(str(name)),
             pl.col("function").fill_null(UNNAMED).alias(str(function)),
             *attributes(sizes),

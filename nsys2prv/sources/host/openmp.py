@@ -104,9 +104,7 @@ def _source(construct: _Construct) -> Source:
             kinds = enum_labels(report, construct.labels)
             label = labelled(construct.kind, kinds, f"{title.removeprefix('OpenMP ')}, kind").fill_null(label)
         return rows.select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             *attributes(ids),
             label=label,
             type=pl.lit(construct.event_type, pl.Int64),

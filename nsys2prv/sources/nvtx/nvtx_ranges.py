@@ -289,9 +289,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
         .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
         .pipe(with_autograd)
         .select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             "label",
             *_ATTRIBUTES,
             *map(str, AUTOGRAD_TYPES),

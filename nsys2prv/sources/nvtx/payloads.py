@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -126,38 +126,29 @@ def read_schemas(report: Report) -> Schemas:
     ReportError
         When a table can't be read.
     """
-    described = report.collect(
-        report.scan("NVTX_PAYLOAD_SCHEMAS", optional=("domainId", "schemaId", "type", "payloadSize", "numEntries"))
-    ).drop_nulls(["domainId", "schemaId"])
-    entries = report.collect(
-        report.scan(
-            "NVTX_PAYLOAD_SCHEMA_ENTRIES",
-            optional=("domainId", "schemaId", "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset"),
-        )
-    ).drop_nulls(["domainId", "schemaId", "idx"])
-    builder = _LayoutBuilder(_enumerations(report), _by_schema(described, entries))
-    try:
-        return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
-    except _TooManyFields as error:
-        why = f"a schema of NVTX payloads has more than {MOST_PAYLOAD_FIELDS:,} fields, those of schemas inside it counted"
-        raise DamagedReport(report.path, why) from error
+    builder = _LayoutBuilder(report)
+    return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
 
 
 _Definition = tuple[int, int, tuple[_Entry, ...]]
 """Type of a schema, bytes that its payload must have, its entries."""
 
 
-def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int, int], list[_Definition]]:
+def _definitions(report: Report) -> dict[tuple[int, int], list[_Definition]]:
     """Definitions of each domain and schema id.
 
     Each process writes its own, mostly the same. Where they differ, nothing says which entries belong together: each
     combination of them is a definition, except that NCCL's are among themselves.
     """
+    key_columns = ("domainId", "schemaId")
+    described = report.read("NVTX_PAYLOAD_SCHEMAS", optional=(*key_columns, "type", "payloadSize", "numEntries"))
+    columns = (*key_columns, "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset")
+    entries = report.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", optional=columns)
     facts: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
-    for domain, schema, kind, size, count in described.iter_rows():
+    for domain, schema, kind, size, count in described.drop_nulls(key_columns).iter_rows():
         facts.setdefault((domain, schema), set()).add((1 if kind is None else kind, size or 0, count or 0))
     places: dict[tuple[int, int], dict[int, set[_Entry]]] = {}
-    for domain, schema, index, flags, kind, name, detail, offset in entries.iter_rows():
+    for domain, schema, index, flags, kind, name, detail, offset in entries.drop_nulls(columns[:3]).iter_rows():
         # nsys leaves out numbers that are 0.
         entry = _Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0)
         places.setdefault((domain, schema), {}).setdefault(index, set()).add(entry)
@@ -187,20 +178,13 @@ def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, 
     return enumerations
 
 
-class _TooManyFields(Exception):
-    """A schema has more fields than MOST_PAYLOAD_FIELDS."""
-
-
 class _LayoutBuilder:
     """Lays out the fields of schemas, those of schemas inside schemas among them."""
 
-    def __init__(
-        self,
-        enumerations: Mapping[tuple[int, int], tuple[int, dict[int, str]]],
-        definitions: Mapping[tuple[int, int], Sequence[_Definition]],
-    ) -> None:
-        self._enumerations = enumerations
-        self.definitions = definitions
+    def __init__(self, report: Report) -> None:
+        self._path = report.path
+        self._enumerations = _enumerations(report)
+        self.definitions = _definitions(report)
         self._fields_left = MOST_PAYLOAD_FIELDS
 
     def layouts(self, domain: int, schema: int) -> Iterator[Layout]:
@@ -233,7 +217,8 @@ class _LayoutBuilder:
             # At least 1: schemas that hold themselves have no other fields.
             self._fields_left -= max(len(placed_fields), 1)
             if self._fields_left < 0:
-                raise _TooManyFields
+                fields_are = f"more than {MOST_PAYLOAD_FIELDS:,} fields, those of schemas inside it counted"
+                raise DamagedReport(self._path, f"a schema of NVTX payloads has {fields_are}")
         return fields, max(end, base + size)
 
     def _entry(
@@ -246,22 +231,23 @@ class _LayoutBuilder:
         if array and array != _FIXED_ARRAY:
             return None
         count = entry.detail if array else 1
+
+        def place(alignment: int) -> int:
+            at = entry.offset if entry.offset or not index else -(-(end - base) // alignment) * alignment
+            return base + at
+
         nested = self.definitions.get((domain, entry.type), [])
         if nested:
-            offset = base + entry.offset if entry.offset or not index else _aligned(end, base, 8)
-            if array:
-                return None
-            return self._fields(domain, nested[0], f"{name}.", offset, depth + 1)
+            return None if array else self._fields(domain, nested[0], f"{name}.", place(8), depth + 1)
         size, dtype, labels = self._number(domain, entry)
         if entry.detail and entry.type in (_CHARACTERS if array else _TEXTS):
-            offset = base + entry.offset if entry.offset or not index else end
-            return [Field(name, offset, entry.detail, None)], offset + entry.detail
+            return [Field(name, place(1), entry.detail, None)], place(1) + entry.detail
         if dtype is None:
             return None
-        offset = base + entry.offset if entry.offset or not index else _aligned(end, base, size)
-        names = [name] if not array else [f"{name}({place})" for place in range(count)] if count <= _LONGEST_ARRAY else []
-        fields = [Field(field_name, offset + place * size, size, dtype, labels) for place, field_name in enumerate(names)]
-        return fields, offset + size * count
+        names = [name] if not array else [f"{name}({number})" for number in range(count)] if count <= _LONGEST_ARRAY else []
+        offsets = range(place(size), place(size) + size * count, size)
+        fields = [Field(of_place, offset, size, dtype, labels) for of_place, offset in zip(names, offsets, strict=False)]
+        return fields, place(size) + size * count
 
     def _number(self, domain: int, entry: _Entry) -> tuple[int, np.dtype | None, tuple[tuple[int, str], ...] | None]:
         if entry.type in NUMBERS:
@@ -274,11 +260,6 @@ class _LayoutBuilder:
         if enumeration is None or enumeration[0] not in (1, 2, 4, 8):
             return 0, None, None
         return enumeration[0], np.dtype(f"<i{enumeration[0]}"), tuple(enumeration[1].items())
-
-
-def _aligned(end: int, base: int, alignment: int) -> int:
-    """The first place from `end` on that a field of a size can have."""
-    return base + -(-(end - base) // alignment) * alignment
 
 
 # -- blobs ----------------------------------------------------------------------------------------------------------------
