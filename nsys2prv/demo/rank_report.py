@@ -103,7 +103,6 @@ class RankReport:
         tables |= self._mpi() if self.cluster.with_mpi else {}
         tables |= self._os_calls() if self.cluster.with_os_calls else {}
         tables |= self._metrics() if self.cluster.gpu_metrics_hz else {}
-        tables |= self._diagnostics(sum(frame.height for frame in tables.values()))
         tables["StringIds"] = pl.DataFrame({"id": list(self.strings.values()), "value": list(self.strings)})
         return {name: _declared(name, frame) for name, frame in tables.items()} | ENUMERATIONS
 
@@ -504,19 +503,6 @@ class RankReport:
             }
         )
         return {"TARGET_INFO_GPU_METRICS": described, "GPU_METRICS": samples.with_columns(**constants(typeId=kind))}
-
-    def _diagnostics(self, events: int) -> Tables:
-        stop = int(self._local(int(self.schedule.stop[self.rank]))[0])
-        rows = [
-            (0, 3, "Profiling has started."),
-            (98_532, 2, "Process was launched by the profiler, see FILE and stderr.log for program output"),
-            (stop, 3, "Profiling has stopped."),
-            (stop, 3, f"Number of events collected: \t{events}."),
-        ]
-        frame = pl.DataFrame(rows, schema=["timestamp", "source", "text"], orient="row")
-        return {
-            "DIAGNOSTIC_EVENT": frame.with_columns(**constants(timestampType=1, severity=1, globalPid=global_pid(self.pid)))
-        }
 
 
 def _packing(names: tuple[str, ...]) -> str:

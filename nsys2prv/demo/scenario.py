@@ -9,8 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nsys2prv.errors import UsageError
-
 UTC_ZERO = 1_748_872_800_000_000_000
 """UTC at true time 0, ns: 2 June 2025, 14:00."""
 AUTOGRAD_TID, WATCHDOG_TID, LOADER_TID = 31, 14, 47
@@ -105,21 +103,6 @@ class Cluster:
     late_ns: int = 1_200
     lost_collectives: float = 0.0
     lonely_host: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("nodes", "gpus_per_node", "iterations", "layers"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"a cluster needs {name} of at least 1, not {getattr(self, name)}")
-        for name in ("clock_offsets_ns", "clock_drifts_ppm"):
-            values = getattr(self, name)
-            if values is not None and len(values) != self.nodes:
-                raise UsageError(f"{name} has {len(values)} numbers for {self.nodes} nodes: give one number per node")
-        if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0 or self.pause_ns < 0 or self.late_ns < 1:
-            raise UsageError(
-                "slow_factor must be at least 1, jitter, gpu_metrics_hz and pause_ns at least 0, late_ns at least 1"
-            )
-        if not 0 <= self.lost_collectives < 1:
-            raise UsageError(f"lost_collectives is a share from 0 to below 1, not {self.lost_collectives}")
 
     @property
     def ranks(self) -> int:

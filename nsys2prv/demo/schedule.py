@@ -194,26 +194,9 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
         begin[:, step + 1] = (reduce_end if cluster.with_mpi else sync_end)[:, step] + 30_000 + cluster.pause_ns
     last_start = begin[:, -1] + random.integers(200_000, 1_000_000, ranks)
     last_end = last_start.max() + 10_000 + random.integers(0, 2_000, ranks)
-    return Schedule(
-        session=session,
-        mpi_init_end=init_end,
-        barrier_start=barrier_start,
-        barrier_end=barrier_end,
-        broadcast_start=broadcast_start,
-        broadcast_end=broadcast_end,
-        begin=begin,
-        collective_start=collective_start,
-        collective_end=collective_end,
-        optimizer_from=optimizer_from,
-        sync_end=sync_end,
-        halo_start=halo_start,
-        halo_end=halo_end,
-        reduce_start=reduce_start,
-        reduce_end=reduce_end,
-        last_barrier_start=last_start,
-        last_barrier_end=last_end,
-        stop=last_end + 6_000_000,
-    )
+    start = session, init_end, barrier_start, barrier_end, broadcast_start, broadcast_end
+    steps = begin, collective_start, collective_end, optimizer_from, sync_end
+    return Schedule(*start, *steps, halo_start, halo_end, reduce_start, reduce_end, last_start, last_end, last_end + 6_000_000)
 
 
 def _late(cluster: Cluster, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
