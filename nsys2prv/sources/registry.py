@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -161,14 +162,10 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
 """Sources by what other tools call them."""
 
 
-def near_sources(name: str) -> tuple[str, ...]:
-    """Sources that someone may mean by a name that is none of them."""
-    return (name,) if name in NAMES else _OTHER_NAMES.get(name.casefold()) or tuple(nearest(name, NAMES))
-
-
 def unknown_source(names: Sequence[str], where: str = "") -> UsageError:
     """The error for names that are not those of sources; `where`: the options that have them, and a colon."""
-    near = dict.fromkeys(source for name in names for source in near_sources(name))
+    meant = ([name] if name in NAMES else _OTHER_NAMES.get(name.casefold()) or nearest(name, NAMES) for name in names)
+    near = dict.fromkeys(itertools.chain(*meant))
     offered = f"did you mean {listed(near, 'or')}? " if near else f"the sources are {', '.join(NAMES)}; "
     return UsageError(
         f"{where}there is no source {', '.join(map(short, names))}; {offered}"

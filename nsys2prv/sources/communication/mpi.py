@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import polars as pl
 
 from nsys2prv.exports import Report
@@ -18,16 +16,11 @@ _ANY_PARTNER = 0
 """Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
 
 
-def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _one_row_per_call(rows: pl.DataFrame) -> pl.DataFrame:
     """MPI_Waitall and MPI_Startall write a row per request, MPI_Sendrecv one per direction: one call is one interval."""
-
-    def collapse(rows: pl.DataFrame) -> pl.DataFrame:
-        key = ["globalTid", "start", "label"]
-        attributes = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
-        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *attributes)
-        return calls.select(rows.columns)
-
-    return collapse
+    key = ["globalTid", "start", "label"]
+    attributes = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
+    return rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *attributes).select(rows.columns)
 
 
 def _calls(names: pl.Series) -> pl.DataFrame:
@@ -58,11 +51,6 @@ _ATTRIBUTES: dict[str, dict[EventType, pl.Expr]] = {
     "MPI_START_WAIT_EVENTS": {},
     "MPI_OTHER_EVENTS": {},
 }
-_COLUMNS = {
-    "MPI_P2P_EVENTS": ("size", "remoteRank", "tag", "commHandle"),
-    "MPI_COLLECTIVES_EVENTS": ("size", "recvSize", "rootRank", "commHandle"),
-}
-"""Columns that attributes are made of; tables with some have the communicator of each call, too."""
 
 # A call that has no name that is known is one of the others.
 _OF_EACH_CALL = (
@@ -73,7 +61,9 @@ _OF_EACH_CALL = (
 
 
 def _table_source(table: str) -> Source:
-    columns = _COLUMNS.get(table, ())
+    columns = [*dict.fromkeys(name for values in _ATTRIBUTES[table].values() for name in values.meta.root_names())]
+    # Tables with attributes have the communicator of each call, too.
+    columns += ["commHandle"] if columns else []
     communicator = (event_types.MPI_COMMUNICATOR,) if columns else ()
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -102,7 +92,7 @@ def _table_source(table: str) -> Source:
         row=RowKind.THREAD,
         types=(*event_types.MPI_TYPES.values(), *_ATTRIBUTES[table], *communicator),
         frame=frame,
-        in_order=_one_row_per_call,
+        in_order=lambda: _one_row_per_call,
         since="3.7",
     )
     return source

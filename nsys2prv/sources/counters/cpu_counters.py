@@ -28,27 +28,17 @@ _PER_SECOND = "{} (per second)"
 # -- sampled performance counters of CPUs -----------------------------------------------------------------------------
 
 
-def _components(report: Report) -> pl.DataFrame:
-    """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
-    components = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
-    named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
-    return drop_duplicates(components.select("componentId", component=named).drop_nulls(), "componentId")
-
-
-def _names(report: Report, key: str) -> pl.DataFrame:
-    """Columns named `key`, `metric` and `measure` (the unit, null where none is known)."""
-    names = report.collect(
-        report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
-    )
-    return drop_duplicates(
-        names.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key
-    )
-
-
 def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    """Rows with `component` (a core, a socket or another part of the chip), `metric` and `measure` (the unit, null where none
+    is known)."""
+    components = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
+    part = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
+    parts = drop_duplicates(components.select("componentId", component=part).drop_nulls(), "componentId")
+    metrics = report.read("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
+    names = metrics.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit")
     return (
-        table.join(_components(report).lazy(), on="componentId", how="left", maintain_order="left")
-        .join(_names(report, key).lazy(), on=key, how="left", maintain_order="left")
+        table.join(parts.lazy(), on="componentId", how="left", maintain_order="left")
+        .join(drop_duplicates(names, key).lazy(), on=key, how="left", maintain_order="left")
         .with_columns(
             component=pl.coalesce("component", pl.format(row_names.CPU, "componentId"), pl.lit("CPUs")),
             metric=pl.coalesce("metric", pl.format("CPU event {}", key), pl.lit("CPU event")),

@@ -68,9 +68,7 @@ OS_CALLS = Source(
 
 def _accesses(report: Report) -> pl.LazyFrame:
     kinds = enum_labels(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
-    files = report.collect(
-        report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
-    )
+    files = report.read("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     processes = drop_duplicates(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
     names = drop_duplicates(files.drop_nulls("fileAccessId"), "fileAccessId")
     names = names.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")

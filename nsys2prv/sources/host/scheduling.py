@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -149,16 +150,23 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     yield _as_events(unknown.lazy(), report).collect()
 
 
+def _before_anything(report: Report) -> pl.LazyFrame:
+    """What threads can have been doing before their first row: for the survey, which reads no times."""
+    opposite = _switches(report).with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"))
+    unknown = opposite.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
+    return _as_events(unknown, report)
+
+
+_OF_TABLE: dict[str, Any] = {
+    "name": "scheduling", "table": SCHEDULING, "required": _REQUIRED, "optional": _OPTIONAL, "row": RowKind.THREAD,
+    "times": ("start", "start"),
+}  # fmt: skip
+
 SWITCHES = Source(
-    name="scheduling",
+    **_OF_TABLE,
     title="Threads on and off CPUs",
-    table=SCHEDULING,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, BLOCK_REASON),
     frame=_frame,
-    times=("start", "start"),
     stream=_gather,
     unread_reason=FOREIGN,
     assumption="threadState and threadBlock of a row that takes a thread off its CPU say why it is off until its next row.",
@@ -166,23 +174,11 @@ SWITCHES = Source(
 """Each row of the table starts a stay, which the next row of the thread ends."""
 
 BEFORE = Source(
-    name="scheduling",
+    **_OF_TABLE,
     title="Threads on and off CPUs before their first row",
-    table=SCHEDULING,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU),
-    frame=lambda report: _before_anything(report),
-    times=("start", "start"),
+    frame=_before_anything,
     stream=_before,
     derived=True,
 )
 """A thread whose first row takes it off a CPU was on it from the start of the recording; any other one was on none."""
-
-
-def _before_anything(report: Report) -> pl.LazyFrame:
-    """What threads can have been doing before their first row: for the survey, which reads no times."""
-    opposite = _switches(report).with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"))
-    unknown = opposite.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
-    return _as_events(unknown, report)

@@ -92,22 +92,17 @@ REAL_DIGITS = 6
 NVTX_CATEGORY = EventType(9510, "NVTX category", Role.ATTRIBUTE, ValueSet("nvtx categories"))
 NVTX_INTEGER = EventType(9511, "NVTX payload", Role.ATTRIBUTE, unit="the program's own")
 NVTX_REAL = EventType(9512, "NVTX payload, real", Role.ATTRIBUTE, unit="millionths", precision=REAL_DIGITS)
-NVTX_INTEGER_FIELD = EventType(
-    9520, "NVTX payload {}", Role.ATTRIBUTE, unit="the program's own", step=1, members=20, overflow=95200000
-)
-NVTX_REAL_FIELD = EventType(
-    9540,
-    "NVTX payload {}, real",
-    Role.ATTRIBUTE,
-    unit="millionths",
-    precision=REAL_DIGITS,
-    step=1,
-    members=20,
-    overflow=95400000,
-)
-NVTX_TEXT_FIELD = EventType(
-    9560, "NVTX payload {}, text", Role.ATTRIBUTE, ValueSet("nvtx texts"), step=1, members=20, overflow=95600000
-)
+
+
+def _of_fields(number: int, label: str, values: ValueSet | None = None, *, unit: str = "", precision: int = 0) -> EventType:
+    """Event types of fields of payloads, one per name."""
+    series = {"step": 1, "members": 20, "overflow": 10_000 * number, "gradient": 0}
+    return EventType(number, label, Role.ATTRIBUTE, values, unit=unit, precision=precision, **series)
+
+
+NVTX_INTEGER_FIELD = _of_fields(9520, "NVTX payload {}", unit="the program's own")
+NVTX_REAL_FIELD = _of_fields(9540, "NVTX payload {}, real", unit="millionths", precision=REAL_DIGITS)
+NVTX_TEXT_FIELD = _of_fields(9560, "NVTX payload {}, text", ValueSet("nvtx texts"))
 
 
 CATEGORY_NAMED, MARK, PUSHPOP_RANGE, STARTEND_RANGE = 33, 34, 59, 60
