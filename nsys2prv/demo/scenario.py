@@ -61,8 +61,6 @@ class Cluster:
         MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
     with_nccl
         NCCL kernels and, with NVTX, NCCL's ranges.
-    binary_payloads
-        Payloads of NCCL's ranges are bytes with schemas, as in newer exports, and not JSON.
     with_nvtx, with_os_calls
         Ranges and marks; calls of the operating system's libraries.
     gpu_metrics_hz
@@ -94,7 +92,6 @@ class Cluster:
     clock_drifts_ppm: tuple[float, ...] | None = None
     with_mpi: bool = True
     with_nccl: bool = True
-    binary_payloads: bool = False
     with_nvtx: bool = True
     with_os_calls: bool = True
     gpu_metrics_hz: int = 1000

@@ -323,7 +323,7 @@ class EventReader:
             When it breaks off while it is read.
         """
         launches = Launches.in_folder(self._new_folder("launches"))
-        entries = [SourceCoverage.of(request.survey.source) for request in requests]
+        entries = [SourceCoverage(request.survey.source) for request in requests]
         entry_of = dict(zip(map(id, requests), entries, strict=True))
         parts: list[tuple[Request[S], Stretch | None, int]] = []
         for request in requests:
@@ -337,7 +337,7 @@ class EventReader:
             request, stretch, _ = parts[place]
             if id(request) not in events_of:
                 events_of[id(request)] = EventsOfSource(self._plan, index, report, request)
-            coverage_of_part = SourceCoverage.of(request.survey.source)
+            coverage_of_part = SourceCoverage(request.survey.source)
             part = _Part(request, events_of[id(request)], request.sink(), coverage_of_part, launches.part())
             work.append(partial(self._read_part, report.view, part, stretch))
         parts_read = run_all(work)
@@ -350,7 +350,7 @@ class EventReader:
 
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
         # Two threads do not count together.
-        of_pieces = SourceCoverage.of(part.request.survey.source)
+        of_pieces = SourceCoverage(part.request.survey.source)
         pieces = self._pieces(report, part.request, stretch, of_pieces)
         # A long table that one thread has to read in its order: another thread places its events meanwhile.
         for piece in prefetch(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:

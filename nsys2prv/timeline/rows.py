@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,12 +107,8 @@ class Rows:
         return self.tasks[int(self.table["task"][row]) - 1].rank
 
 
-@dataclass(frozen=True, order=True)
-class _Process:
-    """A process that has events, in the order of tasks: by rank, those without one after the others."""
-
-    without_rank: bool
-    rank: int
+class _Process(NamedTuple):
+    rank: int | None
     host: str
     pid: int
     report: int
@@ -125,7 +121,7 @@ def arrange(identities: Sequence[Identity], surveys: Sequence[Sequence[Survey]],
     for of_report in keys:
         if (rows := sum(map(len, of_report.values()))) > MOST_ROWS_OF_REPORT:
             raise TooManyRows(rows, MOST_ROWS_OF_REPORT, len(of_report[RowKind.STREAM]))
-    processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
+    processes = [process for process in _processes(identities, keys) if ranks is None or process.rank in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))
     sampled = {
         (_host(identities[report]), identities[report].metric_gpu_key(gpu & _GPU), report, gpu)
@@ -182,6 +178,7 @@ def _host(identity: Identity) -> str:
 
 
 def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]]) -> list[_Process]:
+    """Processes that have events, in the order of tasks: by rank, those without one after the others."""
     processes = []
     for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
         # The launcher's rank is that of the recorded program, not of each process that it starts: of several it is that
@@ -192,13 +189,8 @@ def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.D
         from_launcher = {ranked[0]: identity.launch_rank} if not identity.ranks and len(ranked) == 1 else {}
         for global_pid in global_pids:
             rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
-            place = rank is None, rank if rank is not None else 0, _host(identity), pid_of(global_pid)
-            processes.append(_Process(*place, report, global_pid))
-    return sorted(processes)
-
-
-def _rank(process: _Process) -> int | None:
-    return None if process.without_rank else process.rank
+            processes.append(_Process(rank, _host(identity), pid_of(global_pid), report, global_pid))
+    return sorted(processes, key=lambda process: (process.rank is None, process.rank or 0, process[1:]))
 
 
 def _device_numbers(
@@ -281,7 +273,7 @@ class _Builder:
         for device, number in devices.items():
             self._devices.setdefault(report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((host, number), len(self._tasks))
-        rank = _rank(process)
+        rank = process.rank
         name = row_names.process_name(rank, host, process.pid, identity.processes.get(process.global_pid, ""))
         self._tasks.append((Task(name, self._node[host], rank, report, process.pid, ()), rows))
 

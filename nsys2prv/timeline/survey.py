@@ -52,7 +52,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     The folder is used only when events are not in the order of their start.
     """
     # Only the key columns that differ are read: often there is one process, one device, one context.
-    key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1]
+    key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1] or ["streamId"]
     times = source.frame(report).select(*key, "start", "end").drop_nulls()
     at_once = _most_at_once(report.batches(times, PIECE_ROWS), key)
     if at_once is None:
@@ -61,12 +61,9 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
             ordered.add(piece)
         at_once = _most_at_once(ordered.windows(), key)
     assert at_once is not None
-    if not key:
-        lanes = keys.with_columns(lanes=pl.lit(max(at_once.values(), default=1), pl.Int64))
-    else:
-        schema = {**dict.fromkeys(key, pl.Int64), "lanes": pl.Int64}
-        counted = pl.DataFrame([(*stream, most) for stream, most in at_once.items()], schema, orient="row")
-        lanes = keys.join(counted, on=key, how="left", maintain_order="left").with_columns(pl.col("lanes").fill_null(1))
+    schema = {**dict.fromkeys(key, pl.Int64), "lanes": pl.Int64}
+    counted = pl.DataFrame([(*stream, most) for stream, most in at_once.items()], schema, orient="row")
+    lanes = keys.join(counted, on=key, how="left", maintain_order="left").with_columns(pl.col("lanes").fill_null(1))
     return lanes.sort(RowKind.STREAM.key).with_columns(first_lane=pl.lit(0, pl.Int64))
 
 
@@ -78,8 +75,7 @@ def _most_at_once(pieces: Iterable[pl.DataFrame], key: list[str]) -> dict[tuple[
     # Of each stream: the last start, and ends behind it.
     so_far: dict[tuple[Any, ...], tuple[int, np.ndarray]] = {}
     for piece in pieces:
-        streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
-        for name, of_stream in streams.items() if piece.height else ():
+        for name, of_stream in piece.partition_by(key, as_dict=True).items():
             start = of_stream["start"].to_numpy()
             # As in `Lanes`, what has no length takes its lane.
             end = np.maximum(of_stream["end"].to_numpy(), start + 1)
