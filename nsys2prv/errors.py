@@ -1,37 +1,5 @@
 """All errors that users see; `exit_code` is what the command line ends with.
 
-    Nsys2prvError                     exit code 1   also of `check`, for a trace that is not valid
-    ├── UsageError                    2   an invalid option or argument
-    ├── ReportError                   3   a report that can't be read
-    │   ├── ReportNotFound
-    │   ├── NotAReport                    neither a database nor a folder of tables
-    │   ├── DamagedReport                 truncated or unreadable
-    │   ├── UnfinishedReport              a program still writes it, or ended before it was complete
-    │   ├── EmptyReport                   no tables, or no events in them
-    │   ├── MissingColumn                 a table lacks a column that is needed
-    │   ├── SameReportTwice
-    │   └── UnrelatedReports              of different runs
-    ├── ExportError                   4   nsys is needed and was not found, or it failed
-    ├── OutputError                   5   the output can't be written
-    │   ├── OutputExists
-    │   ├── KeptFile                      an input or a report, which nothing replaces
-    │   ├── NotPrivate                    intermediate files that other users can change
-    │   └── DiskFull
-    ├── TooManyRows                   6   more rows than Paraver supports
-    ├── NothingToTranslate            7   no event is left after the selection
-    ├── TraceError                    8   a Paraver trace that can't be read
-    │   └── TraceNotReadable              a file of it is there, and what is in it can't be known
-    ├── InconsistentRun               9   with --strict: the reports are not one complete run
-    │   └── ClocksDisagree                    or their clocks contradict each other
-    ├── NoResources                  11   the system gives no memory, threads or processes
-    │   └── WorkerDied                    a worker, or the scheduler of a cluster, died or is silent
-    ├── NothingToMeasure             12   a run without a GPU or a host thread
-    │   └── NoDevices                     whatif of a run in which no process uses a GPU
-    ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
-    ├── Defect                       14   an error in nsys2prv itself
-    ├── GateFailed                   15   compare: a condition of --fail-if is true
-    └── GateNotDecidable             16   compare: none is true, and one of them can't be decided
-
 A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
 Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
 file, what is wrong, and what to do. No other exception is raised on purpose; the command line
@@ -106,6 +74,8 @@ class ReportNotFound(ReportError):
 
 
 class NotAReport(ReportError):
+    """Neither a database nor a folder of tables."""
+
     remedy = "give a .nsys-rep, or an export of one made by `nsys export --type sqlite` (or parquetdir, arrowdir)"
 
 
@@ -117,10 +87,14 @@ class DamagedReport(ReportError):
 
 
 class UnfinishedReport(ReportError):
+    """A program still writes it, or ended before it was complete."""
+
     remedy = "wait until it is complete"
 
 
 class EmptyReport(ReportError):
+    """No tables, or no events in them."""
+
     remedy = "record the program again, or leave this report out"
 
 

@@ -45,7 +45,7 @@ from nsys2prv.timeline.reader import Share, TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary.name_rules import read_rules
-from nsys2prv.vocabulary.wording import did_you_mean_any, time
+from nsys2prv.vocabulary.wording import did_you_mean, time
 
 
 def disagreement_text(disagreement: Disagreement) -> str:
@@ -113,7 +113,7 @@ def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | 
         if not selection.starts:
             domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
             names = set().union(*(nvtx_ranges.names_of_ranges(opened.report) for opened in reports))
-            near = did_you_mean_any(nvtx.name, sorted(names), "inspect --nvtx")
+            near = did_you_mean(nvtx.name, sorted(names), "inspect --nvtx")
             raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen{near}")
     return selection
 

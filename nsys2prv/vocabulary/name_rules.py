@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -283,46 +284,43 @@ def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
         text = read_ordinary(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise _no_rules(path, f"can't be read ({why})", "give a CSV file with the columns what, value, pattern") from error
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
-    if not lines or _cells(path, *lines[0]) != list(COLUMNS):
-        number = lines[0][0] if lines else 1
-        raise _no_rules(path, f"line {number}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
-    return tuple(_rule(path, number, _cells(path, number, line), check=check) for number, line in lines[1:])
+        raise UsageError(f"{path}: can't be read ({why}); give a CSV file with the columns {', '.join(COLUMNS)}") from error
+    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if line.strip()}
+    lines = {number: line for number, line in lines.items() if not line.lstrip().startswith("#")} or {1: ""}
+    rules = []
+    for place, (number, line) in enumerate(lines.items()):
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
+            if place == 0 and cells != list(COLUMNS):
+                raise _NoRule("not the names of the columns", f"start with the line {','.join(COLUMNS)}")
+            rules += [_rule(cells, check=check)] if place else []
+        except csv.Error as error:
+            quotes = 'put " around a pattern with commas, and write "" for a quote in it'
+            raise UsageError(f"{path}: line {number}: the quotes don't match; {quotes}") from error
+        except _NoRule as error:
+            raise UsageError(f"{path}: line {number}: {'; '.join(error.args)}") from error
+    return tuple(rules)
 
 
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], strict=True))]
-    except csv.Error as error:
-        why = f"line {number}: the quotes don't match"
-        raise _no_rules(path, why, 'put " around a pattern with commas, and write "" for a quote in it') from error
+class _NoRule(Exception):
+    """Why a line is no rule, and what to do."""
 
 
-def _rule(path: Path, number: int, cells: list[str], *, check: bool) -> Rule:
+def _rule(cells: list[str], *, check: bool) -> Rule:
     if len(cells) != len(COLUMNS):
-        why = f"line {number}: {len(cells)} cells and not the three {', '.join(COLUMNS)}"
-        raise _no_rules(path, why, 'put " around a pattern with commas')
+        raise _NoRule(f"{len(cells)} cells and not the three {', '.join(COLUMNS)}", 'put " around a pattern with commas')
     rule = Rule(*cells)
     if not _DETAIL.fullmatch(rule.what) or rule.what in _NO_DETAILS:
-        why = f"line {number}: {rule.what!r} is neither family nor the name of a detail"
-        raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
+        words = "use family, precision, layout, tile, direction, or a word in small letters"
+        raise _NoRule(f"{rule.what!r} is neither family nor the name of a detail", words)
     if not rule.value:
-        raise _no_rules(path, f"line {number}: no value", "give a name for kernels that match the pattern")
-    if not check:
-        return rule
+        raise _NoRule("no value", "give a name for kernels that match the pattern")
     try:
-        groups = count_groups(rule.pattern)
+        groups = count_groups(rule.pattern) if check else math.inf
     except ValueError as error:
-        why = f"line {number}: {rule.pattern!r} is {error}"
-        raise _no_rules(path, why, "mend it (there is no look-around and no back-reference)") from error
+        raise _NoRule(f"{rule.pattern!r} is {error}", "mend it (there is no look-around and no back-reference)") from error
     highest = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
     if highest > groups:
-        why = f"line {number}: {{{highest}}} is used and the pattern has {groups} groups"
-        raise _no_rules(path, why, "put ( ) around the part to use")
+        why = f"{{{highest}}} is used and the pattern has {groups} groups"
+        raise _NoRule(why, "put ( ) around the part to use")
     return rule
-
-
-def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:
-    return UsageError(f"{path}: {why}; {what_to_do}")

@@ -71,11 +71,6 @@ def element_bytes(data_type: pl.Expr) -> pl.Expr:
     return plain.replace_strict(sizes, default=None, return_dtype=pl.Int64)
 
 
-def call_name(label: pl.Expr) -> pl.Expr:
-    """Name of a call of NCCL, which nsys has without the prefix."""
-    return label.str.strip_prefix("nccl")
-
-
 def communicator_key(identifier: int, size: int | None, rank: int | None) -> str:
     """What one process knows of a communicator, as a text: the labels come from those of all processes together.
 

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
 from nsys2prv.errors import UsageError
 from nsys2prv.sources.nvtx.nvtx_ranges import DEFAULT_DOMAIN, is_called
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import did_you_mean_any, short
+from nsys2prv.vocabulary.wording import did_you_mean, short
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
@@ -148,7 +148,7 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
     for name in called.columns:
         if name != "*" and not called[name].any():
             names = ranges["text"].unique().sort()
-            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
+            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean(name, names, 'inspect --nvtx')}")
     matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
     first = pl.col("slot").min().over("text", "domain")
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")

@@ -156,7 +156,8 @@ def _with_calls(ends: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataF
     """What the payloads of NCCL's calls say of collectives: rule, root, communicator, size, and which one it is."""
     kernel = ["process", "sequence", "start", "end"]
     number_of = {name: pl.col(str(number)) for number, name in nccl.ATTRIBUTES.items()}
-    call = nccl_names.call_name(pl.col("label"))
+    # nsys has the names of NCCL's calls without the prefix.
+    call = pl.col("label").str.strip_prefix("nccl")
     sequence = number_of[nccl_names.SEQUENCE]
     which = pl.coalesce(pl.format("call {}", "call_id"), pl.format("{} {}", call, sequence))
     parts = [
