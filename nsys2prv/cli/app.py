@@ -14,7 +14,6 @@ from nsys2prv.cli.console import (
     print_lines,
     print_result,
     print_summary,
-    print_version,
     print_warnings,
     terminal_width,
 )
@@ -28,7 +27,6 @@ from nsys2prv.cli.options import (
     Reports,
     TracePath,
     check_json_flag,
-    shares,
     takes,
 )
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
@@ -37,6 +35,7 @@ from nsys2prv.errors import LEFT_OUT_EXIT_CODE, UsageError, counted
 from nsys2prv.run.options import ReadOptions, name_list
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import known_to, ranges
 
 if TYPE_CHECKING:
@@ -181,6 +180,7 @@ def inspect(
         print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))
 
 
+@takes()
 def check(
     trace: Annotated[Path, TracePath],
     as_json: AsJson = False,
@@ -213,6 +213,7 @@ def check(
         raise typer.Exit(1)
 
 
+@takes()
 def views(
     trace: Annotated[Path | None, TracePath] = None,
     out: Annotated[
@@ -379,6 +380,7 @@ def whatif(
     _show(replayed, None if as_json else replayed.as_text(width=terminal_width()))
 
 
+@takes()
 def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; new, or that of an earlier demo.")
@@ -419,17 +421,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
-    app.command(cls=Command)(shares(command))
+    app.command(cls=Command)(command)
 
 
 def _show_version(requested: bool) -> None:
     if requested:
-        print_version()
+        print(f"nsys2prv {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-@shares
+@takes()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")

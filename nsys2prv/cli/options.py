@@ -59,41 +59,31 @@ SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)
 """Names of the options that the program and all commands have."""
 
 
-def shares(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, or the program, the options that all have."""
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
-
-    return _with_parameters(run, [*parameters, *_SHARED])
-
-
-def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command all options of a set (or those named) in the place of its parameter `options`, which gets the set."""
-    hints = get_type_hints(options)
-    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_options(options, names)]
+def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, or the program, the options that all have; and all of a set (or those named) in the place of its
+    parameter `options`, which gets the set."""
+    hints = {} if options is None else get_type_hints(options)
+    declared_fields = [] if options is None else declared_options(options, names)
+    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_fields]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command, eval_str=True).parameters.values()
+        new = [*(new for old in parameters for new in (of_set if old.name == "options" else [old])), *_SHARED]
+        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
             set_values = {option.name: values.pop(option.name) for option in of_set}
-            command(**values, options=options(**{name: value for name, value in set_values.items() if value is not None}))
+            if options is not None:
+                values["options"] = options(**{name: value for name, value in set_values.items() if value is not None})
+            command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
 
-        return _with_parameters(run, [new for old in parameters for new in (of_set if old.name == "options" else [old])])
+        # Typer looks for parameters in both.
+        run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+        return run
 
     return decorate
-
-
-def _with_parameters(run: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """A function with these parameters, as Typer looks for them."""
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-    return run
 
 
 def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Parameter:

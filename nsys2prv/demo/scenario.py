@@ -33,72 +33,40 @@ class SimulatedClock:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A training run on several nodes: one process per GPU, one report per process.
+    """A training run on several nodes: one process per GPU, one report per process."""
 
-    Attributes
-    ----------
-    nodes, gpus_per_node
-        Size of the cluster; ranks are counted node by node.
-    iterations, layers
-        Training steps, and layers of the model. A rank has about 65 events per layer and iteration, and 100 more.
-    seed
-        The same seed gives the same reports.
-    slow_gpu, slow_factor
-        Rank whose kernels take `slow_factor` times as long; None, or a rank that does not exist: none.
-    exposed_communication
-        The gradient of the embedding, which the output layer shares, is reduced too: in one piece, after the backward pass.
-        The gradients of the layers are reduced during it.
-    data_loading_gap
-        In every fifth iteration the batch comes 12 ms late.
-    pageable_copies
-        Batches are copied from pageable memory: slower, and the call waits for the copy.
-    allocations_in_loop
-        A cudaMalloc and a cudaFree in every iteration.
-    clock_offsets_ns, clock_drifts_ppm
-        Per host, how far its clock is ahead of true time at true time 0, and by how much it is too fast; None: random,
-        12 to 60 ms and 1 to 9 ppm, in either direction.
-    with_mpi
-        MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
-    with_nccl
-        NCCL kernels and, with NVTX, NCCL's ranges.
-    with_nvtx, with_os_calls
-        Ranges and marks; calls of the operating system's libraries.
-    gpu_metrics_hz
-        Samples per second of each metric of the rank's GPU; 0: none.
-    jitter
-        Relative standard deviation of the durations of kernels.
-    pause_ns
-        Time between two iterations without events: a long run with few events.
-    late_ns
-        A collective ends on each rank at most so much later than on the first.
-    lost_collectives
-        Share of the collectives that are missing from each report.
-    lonely_host
-        Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: no such node.
-    """
-
+    # nodes, gpus_per_node: size of the cluster; ranks are counted node by node
     nodes: int = 2
     gpus_per_node: int = 4
+    # iterations, layers: training steps, and layers of the model. A rank has about 65 events per layer and iteration, and 100
+    # more.
     iterations: int = 20
     layers: int = 6
-    seed: int = 1
+    seed: int = 1  # the same seed gives the same reports
+    # slow_gpu, slow_factor: rank whose kernels take `slow_factor` times as long; None, or a rank that does not exist: none
     slow_gpu: int | None = 3
     slow_factor: float = 1.3
+    # The gradient of the embedding, which the output layer shares, is reduced too: in one piece, after the backward pass. The
+    # gradients of the layers are reduced during it.
     exposed_communication: bool = False
-    data_loading_gap: bool = True
-    pageable_copies: bool = True
-    allocations_in_loop: bool = False
+    data_loading_gap: bool = True  # in every fifth iteration the batch comes 12 ms late
+    pageable_copies: bool = True  # batches are copied from pageable memory: slower, and the call waits for the copy
+    allocations_in_loop: bool = False  # a cudaMalloc and a cudaFree in every iteration
+    # clock_offsets_ns, clock_drifts_ppm: per host, how far its clock is ahead of true time at true time 0, and by how much it
+    # is too fast; None: random, 12 to 60 ms and 1 to 9 ppm, in either direction
     clock_offsets_ns: tuple[int, ...] | None = None
     clock_drifts_ppm: tuple[float, ...] | None = None
-    with_mpi: bool = True
-    with_nccl: bool = True
+    with_mpi: bool = True  # MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators
+    with_nccl: bool = True  # NCCL kernels and, with NVTX, NCCL's ranges
+    # with_nvtx, with_os_calls: ranges and marks; calls of the operating system's libraries
     with_nvtx: bool = True
     with_os_calls: bool = True
-    gpu_metrics_hz: int = 1000
-    jitter: float = 0.03
-    pause_ns: int = 0
-    late_ns: int = 1_200
-    lost_collectives: float = 0.0
+    gpu_metrics_hz: int = 1000  # samples per second of each metric of the rank's GPU; 0: none
+    jitter: float = 0.03  # relative standard deviation of the durations of kernels
+    pause_ns: int = 0  # time between two iterations without events: a long run with few events
+    late_ns: int = 1_200  # a collective ends on each rank at most so much later than on the first
+    lost_collectives: float = 0.0  # share of the collectives that are missing from each report
+    # Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: no such node.
     lonely_host: int | None = None
 
     @property

@@ -56,21 +56,6 @@ class Source:
 
     Attributes
     ----------
-    name
-        Name for --only and --skip. Tables of one kind share it.
-    title
-        What it is, for people.
-    table
-        The nsys table.
-    required, optional
-        Its columns; without a required one the report can't be translated.
-    extra
-        Columns that are read only where a step needs them, or a report has values in them.
-    only
-        Values of columns that rows of the source have; the other rows of the table belong to other sources.
-    times
-        Columns of the table with the start and the end of an event; where no two columns have them, what makes `start` and
-        `end` of the events of a report.
     frame
         From a report to a lazy frame, one row per event, in the order of the table:
 
@@ -91,52 +76,38 @@ class Source:
     stream
         Of a source whose events need several tables at once, or rows far apart: makes frames with these columns, in bounded
         memory, with intermediate files in a folder.
-    extra_tables
-        Further tables (with columns `start`, `end`) that times of events come from.
-    unread_reason
-        Why rows of the table that the source passes over are left out, for the account; "" where other sources have them.
-    row
-        What rows its events are on.
-    existing_rows_only
-        Its events make no rows: they are on rows that other sources have, or left out.
-    types
-        Event types of its events and their attributes.
-    in_order
-        Makes a step that needs the events in the order of their start (all events that start together arrive together),
-        and keeps what it needs from one piece to the next.
-    outer_first
-        Its events nest; of those that are equal in row and time it gives the outer one first.
-    launch
-        Its part in lines from API calls to what they start, if any: `CALL`, or the tag of the messages that end here.
-    derived
-        Its events are made of rows that other sources have: the account of rows counts none for it.
-    assumption
-        What is assumed about a table of which no real report was at hand; a sentence for the documentation.
-    since
-        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
     """
 
+    # Name for --only and --skip. Tables of one kind share it.
     name: str
-    title: str
-    table: str
+    title: str  # what it is, for people
+    table: str  # the nsys table
+    # required, optional: its columns; without a required one the report can't be translated
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()  # columns that are read only where a step needs them, or a report has values in them
+    # Values of columns that rows of the source have; the other rows of the table belong to other sources.
     only: Mapping[str, tuple[int, ...]] | None = None
+    # Columns of the table with the start and the end of an event; where no two columns have them, what makes `start` and `end`
+    # of the events of a report.
     times: tuple[str, str] | Frame = ("start", "end")
     frame: Frame
     stream: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
-    extra_tables: tuple[str, ...] = ()
+    extra_tables: tuple[str, ...] = ()  # further tables (with columns `start`, `end`) that times of events come from
+    # Why rows of the table that the source passes over are left out, for the account; "" where other sources have them.
     unread_reason: str = ""
-    row: RowKind
-    existing_rows_only: bool = False
-    types: tuple[EventType, ...]
+    row: RowKind  # what rows its events are on
+    existing_rows_only: bool = False  # its events make no rows: they are on rows that other sources have, or left out
+    types: tuple[EventType, ...]  # event types of its events and their attributes
+    # Makes a step that needs the events in the order of their start (all events that start together arrive together), and keeps
+    # what it needs from one piece to the next.
     in_order: Callable[[], Step] | None = None
-    outer_first: bool = False
+    outer_first: bool = False  # its events nest; of those that are equal in row and time it gives the outer one first
+    # Its part in lines from API calls to what they start, if any: `CALL`, or the tag of the messages that end here.
     launch: int | None = None
-    derived: bool = False
-    assumption: str = ""
-    since: str = ""
+    derived: bool = False  # its events are made of rows that other sources have: the account of rows counts none for it
+    assumption: str = ""  # what is assumed about a table of which no real report was at hand; a sentence for the documentation
+    since: str = ""  # oldest schema that is known to have the table, such as "3.7"; "" for the first of all
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""

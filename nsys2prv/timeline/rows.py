@@ -61,29 +61,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a trace in the order of the file.
+    """All rows of a trace in the order of the file."""
 
-    Attributes
-    ----------
-    nodes, tasks
-        Hosts, and processes on them.
-    table
-        Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
-    keys
-        For each report and kind of row: the key columns, for streams also `lane`, and `row`. A key without a row was not
-        selected.
-    devices
-        For each report: (globalPid, deviceId) to the number of the device on its node.
-    has_cpus
-        Whether nodes have their CPUs.
-    """
-
+    # nodes, tasks: hosts, and processes on them
     nodes: tuple[Node, ...]
     tasks: tuple[Task, ...]
+    # Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
     table: pl.DataFrame
+    # For each report and kind of row: the key columns, for streams also `lane`, and `row`. A key without a row was not
+    # selected.
     keys: dict[tuple[int, RowKind], pl.DataFrame]
+    # For each report: (globalPid, deviceId) to the number of the device on its node.
     devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
-    has_cpus: bool = True
+    has_cpus: bool = True  # whether nodes have their CPUs
 
     def first_cpu(self, host: str) -> int | None:
         """Number of a host's first CPU: they are counted over all nodes, from 1. None when nodes have none."""

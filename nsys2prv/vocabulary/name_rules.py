@@ -140,21 +140,11 @@ _NO_DETAILS = {"name", "kind"}
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of a file of rules.
+    """One line of a file of rules."""
 
-    Attributes
-    ----------
-    what
-        `family`, or the name of a detail.
-    value
-        The name of the family, or the detail: text with ``{detail}`` and ``{1}``, the first group of the pattern.
-    pattern
-        Regular expression of Rust, looked for in the name of a kernel.
-    """
-
-    what: str
-    value: str
-    pattern: str
+    what: str  # `family`, or the name of a detail
+    value: str  # the name of the family, or the detail: text with ``{detail}`` and ``{1}``, the first group of the pattern
+    pattern: str  # regular expression of Rust, looked for in the name of a kernel
 
     @property
     def pieces(self) -> list[str]:

@@ -59,23 +59,14 @@ _IS_FLAT = (1, 2)
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a payload.
+    """One field of a payload."""
 
-    Attributes
-    ----------
-    name, offset, size
-        What it is called and where its bytes are.
-    dtype
-        Of a number; None for a text.
-    labels
-        Names of the values of an enumeration.
-    """
-
+    # name, offset, size: what it is called and where its bytes are
     name: str
     offset: int
     size: int
-    dtype: np.dtype | None
-    labels: tuple[tuple[int, str], ...] | None = None
+    dtype: np.dtype | None  # of a number; None for a text
+    labels: tuple[tuple[int, str], ...] | None = None  # names of the values of an enumeration
 
 
 @dataclass(frozen=True)
