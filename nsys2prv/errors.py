@@ -293,14 +293,14 @@ class NothingToMeasure(Nsys2prvError):
     """`efficiency`, `compare`: neither a GPU nor a host thread did anything. `whatif`: no process uses a GPU."""
 
     exit_code = 12
+    why = "there is no work of a GPU and no host thread"
 
-    def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
-        super().__init__(f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda)")
+    def __init__(self, inputs: Iterable[str | Path]) -> None:
+        super().__init__(f"{first_of(inputs)}: {self.why}; give reports that include CUDA (nsys profile --trace=cuda)")
 
 
 class NoDevices(NothingToMeasure):
-    def __init__(self, inputs: Iterable[str | Path]) -> None:
-        super().__init__(inputs, "no process uses a GPU, so there are no device efficiencies")
+    why = "no process uses a GPU, so there are no device efficiencies"
 
 
 class NotEfficiency(_OfPath, Nsys2prvError):

@@ -143,7 +143,6 @@ NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), mes
 """Names for --only and --skip. Messages are not a source: they join events of one, as launch lines do."""
 
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
-    # What `nsys profile --trace` and `nsys stats` call them.
     "cuda": ("kernels", "copies", "memsets", "cuda-api"),
     "osrt": ("os-runtime",),
     "syscall": ("os-runtime",),
@@ -152,14 +151,8 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "memcpy": ("copies",),
     "sampling": ("cpu-samples",),
     "cpu": ("cpu-samples", "scheduling"),
-    # What nsys2prv 0.5.8 calls them.
-    "cuda_api_trace": ("cuda-api",),
-    "nvtx_pushpop_trace": ("nvtx",),
-    "nvtx_startend_trace": ("nvtx-ranges",),
-    "mpi_event_trace": ("mpi",),
-    "gpu_metrics": ("gpu-metrics",),
 }
-"""Sources by what other tools call them."""
+"""Sources by what `nsys profile --trace` and `nsys stats` call them."""
 
 
 def unknown_source(names: Sequence[str], where: str = "") -> UsageError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nsys2prv.vocabulary import mpi_calls, nccl_names
 
@@ -126,10 +127,8 @@ class EventType(int):
         members = self.members + _MOST_OVERFLOWING if self.is_series else 1
         if self.lanes and self.lanes <= number < self.lanes + members * LANES_OF_A_MEMBER:
             return True
-        if not self.is_series:
-            return number == self
-        index, remainder = divmod(number - self, self.step)
-        return (0 <= index < self.members and remainder == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
+        index = self.index(number)
+        return 0 <= index < members and self.member(index) == number if self.is_series else number == self
 
 
 _KINDS_OF_COPIES = (
@@ -273,8 +272,7 @@ TAG_CRITICAL_PATH = 55006
 """Tags of messages that are not of MPI, which have the tags that the program gave them."""
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """One Paraver state: number, label, colour (red, green, blue) in the .pcf."""
 
     number: int

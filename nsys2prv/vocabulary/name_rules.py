@@ -228,14 +228,8 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
 
 def _first_rule(texts: pl.Series, rules: list[Rule]) -> pl.Series:
     """Index of the first rule that each text matches; null for none."""
-    return texts.to_frame().select(_number_of_first(texts.name, tuple(rule.pattern for rule in rules)))["rule"]
-
-
-@cache
-def _number_of_first(column: str, patterns: tuple[str, ...]) -> pl.Expr:
-    """`rule`: index of the first pattern that a text matches. A hundred of them take longer to build than to use."""
-    numbered = [(pattern, index) for index, pattern in enumerate(patterns)]
-    return first_match(pl.col(column), numbered, None).cast(pl.Int64).alias("rule")
+    numbered = [(rule.pattern, index) for index, rule in enumerate(rules)]
+    return texts.to_frame().select(first_match(pl.col(texts.name), numbered, None).cast(pl.Int64)).to_series()
 
 
 def _values(texts: pl.DataFrame, rule_of_text: pl.Series, rules: list[Rule]) -> pl.Series:

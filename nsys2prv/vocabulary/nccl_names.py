@@ -83,7 +83,8 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
     rank
         Rank of the process in the program, None when it is not known.
     """
-    return f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x} {_or_unknown(size)} {_or_unknown(rank)}"
+    known = (_UNKNOWN if number is None else str(number) for number in (size, rank))
+    return " ".join((f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x}", *known))
 
 
 def rank_of_key(key: str) -> int | None:
@@ -125,7 +126,3 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
         members = f": {ranges(ranks[identifier])}" if size is not None and len(ranks[identifier]) == size else ""
         labels[identifier] = f"NCCL communicator{of_size}{members} (#{identifier[-length:]})"
     return {key: labels[identifier] for key, (identifier, _, _) in split.items()}
-
-
-def _or_unknown(number: int | None) -> str:
-    return _UNKNOWN if number is None else str(number)
