@@ -128,11 +128,8 @@ class ExportError(_OfPath, Nsys2prvError):
     @classmethod
     def no_nsys(cls, path: str | Path) -> ExportError:
         export = f"export the report where nsys is installed: nsys export --type sqlite {Path(path).name}"
-        return cls(
-            path,
-            "only nsys can open this file, and no nsys is on PATH",
-            f"give one with --nsys or NSYS_HOME, or {export}",
-        )
+        why = "only nsys can open this file, and no nsys is on PATH"
+        return cls(path, why, f"give one with --nsys or NSYS_HOME, or {export}")
 
     @classmethod
     def failed(cls, path: str | Path, nsys: str | Path, why: str) -> ExportError:
@@ -239,44 +236,46 @@ class NoResources(Nsys2prvError):
     """The system gives no memory, threads or processes, or a worker died."""
 
     exit_code = 11
+    sentence = (
+        "the system gives no more {}; use fewer --workers, or raise the limits of the job "
+        "(memory; ulimit -v for address space, -u for processes and threads, -n for open files)"
+    )
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the system gives no more {what}; use fewer --workers, or raise the limits of the job "
-            f"(memory; ulimit -v for address space, -u for processes and threads, -n for open files)"
-        )
+    def __init__(self, *what: object) -> None:
+        super().__init__(self.sentence.format(*what))
 
 
 class LittleAddressSpace(NoResources):
-    """A limit of the process leaves less than the libraries need to work."""
+    """A limit of the process leaves less than the libraries need to work: the limit and what they need, bytes."""
 
-    def __init__(self, limit: int, least: int) -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"this process may use {limit / 1e6:,.0f} MB of memory or address space (ulimit -d, -v), and needs at least "
-            f"{least / 1e6:,.0f} MB, most of it reserved only; raise the limit, or ask the batch system for more memory",
-        )
+    sentence = (
+        "this process may use {:,} MB of memory or address space (ulimit -d, -v), and needs at least "
+        "{:,} MB, most of it reserved only; raise the limit, or ask the batch system for more memory"
+    )
+
+    def __init__(self, *limits: int) -> None:
+        super().__init__(*(round(limit / 1e6) for limit in limits))
 
 
 class WorkerDied(NoResources):
     """A worker, or the scheduler of a cluster, died or is silent."""
 
+    sentence = "a worker {}; use fewer workers on each machine, or give the job more memory, and start the command again"
+
     def __init__(self, what: str = "died, most likely because it ran out of memory") -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"a worker {what}; use fewer workers on each machine, or give the job more memory, and start the command again",
-        )
+        super().__init__(what)
 
 
 class RunTooLarge(NoResources):
     """The columns of a run do not fit in the memory in which it is measured."""
 
+    sentence = (
+        "to measure {} takes about {:,.0f} MB, and {:,.0f} MB are left; measure a part of the run ({}), or give more memory "
+        "(--memory, or that of the job)"
+    )
+
     def __init__(self, intervals: int, needed: int, room: int, parts: Sequence[str]) -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"to measure {counted(intervals, 'interval')} takes about {needed / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are "
-            f"left; measure a part of the run ({' or '.join(parts)}), or give more memory (--memory, or that of the job)",
-        )
+        super().__init__(counted(intervals, "interval"), needed / 1e6, room / 1e6, " or ".join(parts))
 
 
 def first_of(inputs: Iterable[str | Path]) -> str:

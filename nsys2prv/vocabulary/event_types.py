@@ -168,7 +168,7 @@ _MEMORY_KIND_VALUES = ValueSet("memory kinds", numbered(MEMORY_KINDS), first=20)
 SOURCE_MEMORY = EventType(63000500, "Memcopy source memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 DESTINATION_MEMORY = EventType(63000501, "Memcopy destination memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 
-_MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
+_MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=len(mpi_calls.NUMBERS) + 1)
 MPI_POINT_TO_POINT = EventType(50000001, "MPI Point-to-point", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_COLLECTIVE = EventType(50000002, "MPI Collective Comm", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_OTHER = EventType(50000003, "MPI Other", Role.INTERVAL, _MPI_VALUES, gradient=1)

@@ -44,8 +44,6 @@ _NAMES_BY_NUMBER = """
 NUMBERS: dict[str, int] = {f"MPI_{name}": number for number, name in enumerate(_NAMES_BY_NUMBER.split(), start=1)}
 """Extrae's number of each MPI call, 1 to 219."""
 
-FIRST_FREE_NUMBER = len(NUMBERS) + 1
-
 # Kind of call by its name after "MPI_"; the kinds are the keys of event_types.MPI_TYPES. nsys has File_open among the
 # collectives; Extrae's views look for it under I/O.
 _KINDS: tuple[tuple[str, str], ...] = (

@@ -41,8 +41,9 @@ def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: 
     [1, 0, 0]
     """
     # Side by side: nested, a hundred rules would be a hundred levels.
-    matches = [pl.when(text.str.contains(pattern)).then(_value(value)) for pattern, value in rules]
-    return pl.coalesce(*matches, _value(default))
+    dtype = pl.Int64 if isinstance(default, int) else None
+    matches = [pl.when(text.str.contains(pattern)).then(pl.lit(value, dtype)) for pattern, value in rules]
+    return pl.coalesce(*matches, pl.lit(default, dtype))
 
 
 def fits(text: pl.Expr, pattern: str) -> pl.Expr:
@@ -91,10 +92,6 @@ def first_group(texts: Sequence[str], pattern: str) -> list[str | None]:
     ['3', None]
     """
     return pl.Series(texts, dtype=pl.String).str.extract(pattern, 1).to_list()
-
-
-def _value(value: int | str | None) -> pl.Expr:
-    return pl.lit(value, pl.Int64) if isinstance(value, int) else pl.lit(value)
 
 
 PERCENTAGE = r"(?i)%|^[^\[]*\b(?:active|issue|throughput|bandwidth|utilization|in flight)$"

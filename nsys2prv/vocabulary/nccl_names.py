@@ -39,7 +39,7 @@ _OF_NSYS = {
 }
 """The same fields as nsys calls them, which traces NCCL itself from 2025.6 on (`--trace=nccl`, NCCL 2.28)."""
 
-_ELEMENT_BYTES = {
+_NAMES_OF_SIZES = {
     1: ("int8", "char", "uint8", "float8e4m3", "float8e5m2"),
     2: ("float16", "half", "bfloat16"),
     4: ("int32", "int", "uint32", "float32", "float"),
@@ -54,7 +54,6 @@ SEND, RECEIVE = "ncclSend", "ncclRecv"
 _SHORTEST_MARK = 4
 _UNKNOWN = "?"
 
-
 COMMUNICATOR_FIELDS = frozenset({COMMUNICATOR, *(name for name, field in _OF_NSYS.items() if field == COMMUNICATOR)})
 """Names of the field that identifies the communicator: every payload of NCCL has one of them."""
 
@@ -66,7 +65,7 @@ def field_name(name: pl.Expr) -> pl.Expr:
 
 def element_bytes(data_type: pl.Expr) -> pl.Expr:
     """Bytes of an element of a data type, by its name in NCCL (ncclFloat32, ...); null where it is not known."""
-    sizes = {name: size for size, names in _ELEMENT_BYTES.items() for name in names}
+    sizes = {name: size for size, names in _NAMES_OF_SIZES.items() for name in names}
     plain = data_type.str.to_lowercase().str.strip_prefix("nccl")
     return plain.replace_strict(sizes, default=None, return_dtype=pl.Int64)
 
