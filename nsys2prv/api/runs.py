@@ -69,7 +69,7 @@ def _in_notebooks(text: str) -> str:
     return re.sub("--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text)
 
 
-class NsysRun:
+class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
     """A run of one or several reports; `open_run` makes it.
 
     Nothing is read before it is needed: `reports`, `ranks`, `devices`, `clocks` and `span` look through the reports once,
@@ -94,9 +94,6 @@ class NsysRun:
     def close(self) -> None:
         """Remove intermediate files and end workers. Frames of events can't be collected afterwards."""
         self._finalizer()
-
-    def __enter__(self) -> NsysRun:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

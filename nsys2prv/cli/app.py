@@ -103,8 +103,8 @@ def translation_text(prv: Path, content: Any) -> str:
         lines.append(_count_line(len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
     reports = counted(len(content["reports"]), "report")
     clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
-    known = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
-    return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{known}; full summary in {summary}"])
+    precision = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
+    return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{precision}; full summary in {summary}"])
 
 
 def translation_warnings(content: Any) -> list[str]:
@@ -199,8 +199,8 @@ def check(
             {"promise": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
             for violation in result.violations
         ]
-        found = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
-        print_json({"ok": result.valid, "findings": findings, "found": found, "counts": dict(result.counts)})
+        counts_of_rules = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
+        print_json({"ok": result.valid, "findings": findings, "found": counts_of_rules, "counts": dict(result.counts)})
     else:
         lines = [violation.text for violation in result.violations]
         for rule, count in result.violations_per_rule.items():
@@ -238,11 +238,11 @@ def views(
 
     names = name_list(only or ())
     if list_views:
-        found = listed_views(trace, names)
+        of_trace = listed_views(trace, names)
         if as_json:
-            print_json(found)
+            print_json(of_trace)
         else:
-            print_result(view_list_text(found))
+            print_result(view_list_text(of_trace))
         return
     if trace is None:
         raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")

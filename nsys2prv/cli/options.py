@@ -68,7 +68,7 @@ def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Call
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command, eval_str=True).parameters.values()
-        new = [*(new for old in parameters for new in (of_set if old.name == "options" else [old])), *_SHARED]
+        new = [*(option for old in parameters for option in (of_set if old.name == "options" else [old])), *_SHARED]
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
         @functools.wraps(command)
@@ -149,13 +149,13 @@ class Command(TyperCommand):
         """Write all groups, those first that come first among the parameters. Where some options have a group, the others are
         about what is printed and written."""
         panels = {parameter.name: getattr(parameter, "rich_help_panel", None) for parameter in self.params}
-        others = "Output" if any(panels.values()) else "Options"
+        ungrouped = "Output" if any(panels.values()) else "Options"
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", None) or ""))
             else:
-                group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or others
+                group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or ungrouped
                 groups.setdefault(group, []).append(_option(parameter))
         for title, rows in groups.items():
             with formatter.section(title):

@@ -294,6 +294,8 @@ class RankReport:
             {"text": [f"MPI Rank {rank}" if self.cluster.with_mpi else "trainer", "autograd"], "globalTid": [main, autograd]}
         )
         ready = begin[:-1] + self.alone.batch_ready
+        # The loader starts with a batch while the one before it is in use.
+        batch_begin = np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
         losses = 11.0 * np.exp(-np.arange(steps) / (0.7 * steps + 5)) + 0.01 * rank
         parts = [
             created.with_columns(**constants(eventType=NVTX_DOMAIN, globalTid=main, domainId=1)),
@@ -301,9 +303,9 @@ class RankReport:
             self._ranges("iteration", main, begin[:-1], begin[1:] - 5_000).with_columns(int64Value=np.arange(steps)),
             self._ranges("load data", main, begin[:-1] + 5_000, ready - 2_000),
             self._ranges("read loss", main, start[:, -2] - 1_800, schedule.sync_end[rank] + 900),
-            self._ranges(
-                "load batch", global_tid(self.pid, self.pid + LOADER_TID), self._batch_begin(), ready - 40_000
-            ).with_columns(rangeId=pl.int_range(1, pl.len() + 1), **constants(eventType=NVTX_STARTEND, endGlobalTid=main)),
+            self._ranges("load batch", global_tid(self.pid, self.pid + LOADER_TID), batch_begin, ready - 40_000).with_columns(
+                rangeId=pl.int_range(1, pl.len() + 1), **constants(eventType=NVTX_STARTEND, endGlobalTid=main)
+            ),
             self._ranges("loss", main, schedule.sync_end[rank] + 400, None).with_columns(
                 doubleValue=losses, **constants(eventType=NVTX_MARK)
             ),
@@ -317,11 +319,6 @@ class RankReport:
             parts += self._nccl_ranges()
         events = pl.concat(parts, how="diagonal").with_columns(pl.col("domainId").fill_null(0))
         return {"NVTX_EVENTS": events.sort("start", maintain_order=True)}
-
-    def _batch_begin(self) -> Array:
-        """When the loader starts with each batch: while the one before it is in use."""
-        begin = self.schedule.begin[self.rank]
-        return np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
 
     def _ranges(self, name: str, thread: int, start: Array, end: Array | None) -> pl.DataFrame:
         frame = pl.DataFrame({"start": self._local(start)})

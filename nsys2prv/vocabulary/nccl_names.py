@@ -82,8 +82,8 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
     rank
         Rank of the process in the program, None when it is not known.
     """
-    known = (_UNKNOWN if number is None else str(number) for number in (size, rank))
-    return " ".join((f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x}", *known))
+    facts = (_UNKNOWN if number is None else str(number) for number in (size, rank))
+    return " ".join((f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x}", *facts))
 
 
 def rank_of_key(key: str) -> int | None:

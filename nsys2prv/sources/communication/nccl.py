@@ -202,8 +202,8 @@ def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 _KEY = RowKind.STREAM.key
 _MOVES = "^nccl(All|Reduce|Broadcast|Bcast|Send|Recv|Gather|Scatter)"
 """Calls with a message size."""
-_MOST_KEPT = 50_000
-"""Regions that may be kept for the launches that come: more than a group of calls that is ever closed has."""
+MOST_KEPT = 50_000
+"""Regions that may be kept for the launches and kernels that come: more than a group of calls that is ever closed has."""
 
 
 def _kernel_names(report: Report) -> tuple[int, ...]:
@@ -268,10 +268,10 @@ def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
                 since = last.group_by("callTid").agg(since=pl.col("callStart").min())
                 of_window = pl.concat(kernels).join(since, on="callTid", how="left", maintain_order="left")
                 is_open = (pl.col("callStart") >= pl.col("since")).fill_null(False) & (window.end is not None)
-                open_kernels = [of_window.filter(is_open).drop("since").tail(_MOST_KEPT)]
+                open_kernels = [of_window.filter(is_open).drop("since").tail(MOST_KEPT)]
                 closed = of_window.filter(~is_open).drop("since")
                 yield _attributed(closed, of_units)
-            open_regions = [last.drop("unit").tail(_MOST_KEPT)]
+            open_regions = [last.drop("unit").tail(MOST_KEPT)]
         launched.drop_before(window.end)
         regions.drop_before(window.end)
 

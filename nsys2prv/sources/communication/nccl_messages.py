@@ -21,9 +21,6 @@ _NUMBERS = ("callTid", "callStart", "callEnd", "identifier", "peer", "size", "ra
 _CALL_SCHEMA = {**dict.fromkeys(_NUMBERS, pl.Int64), "label": pl.String}
 """Calls of NCCL; and kernels, which have an `end` and no label."""
 
-_MOST_KEPT = 50_000
-"""Calls that may be kept for kernels that come: more than a group of calls that is ever closed has."""
-
 
 def has_messages(report: Report) -> bool:
     """Whether a report has sends or receives of NCCL."""
@@ -83,7 +80,7 @@ def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFram
     of_last = inside.join(of_units.filter(last).select("callTid", "unit").unique(), on=["callTid", "unit"], how="semi")
     parts = of_units.filter(last).drop("unit"), of_last.select("callTid", "callStart", "end")
     waiting = pl.concat(of_schema(part, _CALL_SCHEMA) for part in parts)
-    return closed.drop("since", "until", "unit"), waiting.tail(_MOST_KEPT)
+    return closed.drop("since", "until", "unit"), waiting.tail(nccl.MOST_KEPT)
 
 
 def _ends(calls: pl.DataFrame, first: int) -> pl.DataFrame:
