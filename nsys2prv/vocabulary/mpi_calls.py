@@ -78,7 +78,6 @@ _STATES: tuple[tuple[str, int], ...] = (
         13,
     ),
 )
-_OTHER_STATE = 15
 
 
 class MessagePart(enum.IntFlag):
@@ -124,7 +123,7 @@ def call_state(names: pl.Expr) -> pl.Expr:
     >>> pl.select(call_state(pl.lit(names))).to_series().to_list()
     [3, 8, 13, 15]
     """
-    return _of_call(names, _STATES, _OTHER_STATE)
+    return _of_call(names, _STATES, 15)
 
 
 def message_parts(names: pl.Expr) -> pl.Expr:

@@ -132,7 +132,6 @@ _LONGEST_FUNCTION = 120
 _UNREADABLE = r"[\s\x00-\x1f\x7f-\x9f]+"
 UNNAMED = "(unnamed)"
 _TEXT = "bare name"
-_NO_DETAILS = {"name", "kind"}
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ def _rule(cells: list[str], *, check: bool) -> Rule:
     if len(cells) != len(COLUMNS):
         raise _NoRule(f"{len(cells)} cells and not the three {', '.join(COLUMNS)}", 'put " around a pattern with commas')
     rule = Rule(*cells)
-    if not _DETAIL.fullmatch(rule.what) or rule.what in _NO_DETAILS:
+    if not _DETAIL.fullmatch(rule.what) or rule.what in ("name", "kind"):
         words = "use family, precision, layout, tile, direction, or a word in small letters"
         raise _NoRule(f"{rule.what!r} is neither family nor the name of a detail", words)
     if not rule.value:
