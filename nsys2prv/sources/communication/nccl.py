@@ -101,7 +101,10 @@ def _communicators(report: Report) -> pl.DataFrame:
     distinct = values.collect(
         _with_fields(values, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
-    ranks = _ranks_of_processes(report, distinct["globalPid"].unique().to_list())
+    identity, processes = describe(report), distinct["globalPid"].unique().to_list()
+    ranks = dict(identity.ranks)
+    if not ranks and len(processes) == 1 and identity.launch_rank is not None:
+        ranks = {processes[0]: identity.launch_rank}
     reported = distinct.group_by("globalPid", name, maintain_order=True).agg(
         ranks=size.max(), rank=pl.when(rank.drop_nulls().n_unique() == 1).then(rank.drop_nulls().first())
     )
@@ -110,14 +113,6 @@ def _communicators(report: Report) -> pl.DataFrame:
         for process, identifier, of_size in reported.select("globalPid", name, "ranks").iter_rows()
     ]
     return reported.with_columns(communicator=pl.Series(keys, dtype=pl.String)).sort("globalPid", nccl_names.COMMUNICATOR)
-
-
-def _ranks_of_processes(report: Report, processes: list[int]) -> dict[int, int]:
-    """Ranks in the program of those processes that have one that is known."""
-    identity = describe(report)
-    if identity.ranks or len(processes) != 1 or identity.launch_rank is None:
-        return dict(identity.ranks)
-    return {processes[0]: identity.launch_rank}
 
 
 def _regions(report: Report) -> pl.LazyFrame:

@@ -283,7 +283,10 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     held = blobs.gather(there)
     head = _bytes_of(held, pl.Series(np.zeros(len(there), dtype=np.int64)), HEAD_BYTES).view("<u8")
     domain = domains.gather(there).to_numpy().astype(np.int64)
-    schema = _schema_ids(head[:, 1], schemas)
+    numbers = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
+    ids = head[:, 1].astype(np.int64)
+    # Ids of schemas have 64 bits, or 32 with flags above them.
+    schema = np.where(np.isin(ids, numbers), ids, ids & 0xFFFF_FFFF)
     length = held.bin.size().to_numpy().astype(np.uint64)
     size, place = head[:, 2], head[:, 3]
     # The last number of the head can be either; with one payload, 32 means the same in both readings.
@@ -310,13 +313,6 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
                     _decoded(payload, field, there[rows]) for field in layout.fields if field.offset + field.size <= layout.size
                 ]
     return pl.concat(parts).drop_nulls("event").sort("event", maintain_order=True)
-
-
-def _schema_ids(ids: np.ndarray, schemas: Schemas) -> np.ndarray:
-    """Ids of schemas: 64 bits, or 32 with flags above them."""
-    numbers = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
-    integers = ids.astype(np.int64)
-    return np.where(np.isin(integers, numbers), integers, integers & 0xFFFF_FFFF)
 
 
 def _bytes_of(blobs: pl.Series, start: pl.Series, size: int) -> np.ndarray:
