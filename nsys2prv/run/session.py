@@ -45,7 +45,7 @@ from nsys2prv.timeline.reader import Share, TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary.name_rules import read_rules
-from nsys2prv.vocabulary.wording import did_you_mean_any, time
+from nsys2prv.vocabulary.wording import did_you_mean, time
 
 
 def disagreement_text(disagreement: Disagreement) -> str:
@@ -113,18 +113,19 @@ def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | 
         if not selection.starts:
             domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
             names = set().union(*(nvtx_ranges.names_of_ranges(opened.report) for opened in reports))
-            near = did_you_mean_any(nvtx.name, sorted(names), "inspect --nvtx")
+            near = did_you_mean(nvtx.name, sorted(names), "inspect --nvtx")
             raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen{near}")
     return selection
 
 
 def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, nvtx: NvtxRange) -> Iterator[pl.DataFrame]:
-    """Columns `start`, `end` (ns of the axis) of the ranges of a name."""
+    """Columns `start`, `end` (ns of the axis) of the ranges that fit a name."""
+    requested = nvtx.name if nvtx.domain is None else f"{nvtx.name}@{nvtx.domain}"
     for opened, placement in zip(reports, axis.placements, strict=True):
         if opened.span is not None:
-            ranges = nvtx_ranges.all_ranges(opened.report).filter(nvtx_ranges.is_called(nvtx.name))
-            if nvtx.domain is not None:
-                ranges = ranges.filter(pl.col("domain") == nvtx.domain)
+            names = pl.col("label"), nvtx_ranges.name_of(pl.col("label"))
+            fit = (nvtx_ranges.is_called(requested, name, pl.col("domain")) for name in names)
+            ranges = nvtx_ranges.all_ranges(opened.report).filter(pl.any_horizontal(*fit))
             end = pl.col("end").fill_null(opened.span[1])
             yield opened.report.collect(ranges.select(start=placement.of(pl.col("start")), end=placement.of(end)))
 

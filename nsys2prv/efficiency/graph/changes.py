@@ -19,7 +19,7 @@ from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
-from nsys2prv.vocabulary.wording import did_you_mean_any
+from nsys2prv.vocabulary.wording import did_you_mean
 
 _WORK = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE)
 _CALLS = (EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
@@ -131,7 +131,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
         if not len(scaled):
             possible = [name for column in ("family", "kernel") for name in names[column].drop_nulls().unique().sort()]
-            near = did_you_mean_any(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
+            near = did_you_mean(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
             raise UsageError(f"--scale {scaling.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= scaling.factor
 

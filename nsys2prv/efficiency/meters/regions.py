@@ -16,9 +16,9 @@ from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.window import iteration_kinds
 from nsys2prv.errors import UsageError
+from nsys2prv.sources.nvtx.nvtx_ranges import DEFAULT_DOMAIN, is_called
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.name_rules import fits
-from nsys2prv.vocabulary.wording import did_you_mean_any, short
+from nsys2prv.vocabulary.wording import did_you_mean, short
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
@@ -139,16 +139,13 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
         When no range has a name that is requested; the pattern `*` may fit none.
     """
     ranges = range_texts(events)
-    called = {}
-    for name in requested:
-        text, at, domain = name.rpartition("@")
-        is_in_domain = fits(pl.col("text"), text) & fits(pl.col("domain").fill_null("default"), domain)
-        is_called = fits(pl.col("text"), name) | is_in_domain if at else fits(pl.col("text"), name)
-        called[name] = ranges.select(is_called).to_series()
+    text, domain = pl.col("text"), pl.col("domain").fill_null(DEFAULT_DOMAIN)
+    called = ranges.select(is_called(name, text, domain).alias(name) for name in dict.fromkeys(requested))
+    for name in called.columns:
         if name != "*" and not called[name].any():
             names = ranges["text"].unique().sort()
-            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called.values())).with_row_index("slot")
+            raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean(name, names, 'inspect --nvtx')}")
+    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
     first = pl.col("slot").min().over("text", "domain")
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
 
