@@ -1,45 +1,13 @@
 """All errors that users see; `exit_code` is what the command line ends with.
 
-    Nsys2prvError                     exit code 1   also of `check`, for a trace that is not valid
-    ├── UsageError                    2   an invalid option or argument
-    ├── ReportError                   3   a report that can't be read
-    │   ├── ReportNotFound
-    │   ├── NotAReport                    neither a database nor a folder of tables
-    │   ├── DamagedReport                 truncated or unreadable
-    │   ├── UnfinishedReport              a program still writes it, or ended before it was complete
-    │   ├── EmptyReport                   no tables, or no events in them
-    │   ├── MissingColumn                 a table lacks a column that is needed
-    │   ├── SameReportTwice
-    │   └── UnrelatedReports              of different runs
-    ├── ExportError                   4   nsys is needed and was not found, or it failed
-    ├── OutputError                   5   the output can't be written
-    │   ├── OutputExists
-    │   ├── KeptFile                      an input or a report, which nothing replaces
-    │   ├── NotPrivate                    intermediate files that other users can change
-    │   └── DiskFull
-    ├── TooManyRows                   6   more rows than Paraver supports
-    ├── NothingToTranslate            7   no event is left after the selection
-    ├── TraceError                    8   a Paraver trace that can't be read
-    │   └── TraceNotReadable              a file of it is there, and what is in it can't be known
-    ├── InconsistentRun               9   with --strict: the reports are not one complete run
-    │   └── ClocksDisagree                    or their clocks contradict each other
-    ├── NoResources                  11   the system gives no memory, threads or processes
-    │   └── WorkerDied                    a worker, or the scheduler of a cluster, died or is silent
-    ├── NothingToMeasure             12   a run without a GPU or a host thread
-    │   └── NoDevices                     whatif of a run in which no process uses a GPU
-    ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
-    ├── Defect                       14   an error in nsys2prv itself
-    ├── GateFailed                   15   compare: a condition of --fail-if is true
-    └── GateNotDecidable             16   compare: none is true, and one of them can't be decided
-
 A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
 Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
-file, what is wrong, and what to do. No other exception is raised on purpose; the command line
-turns any other into a Defect.
+file, what is wrong, and what to do. No other exception is raised on purpose; the command line turns any other into a Defect.
 """
 
 from __future__ import annotations
 
+import copyreg
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -67,7 +35,25 @@ class Nsys2prvError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors are pickled in worker processes, and most constructors take other arguments than the text.
-        return _restored, (type(self), str(self), dict(self.__dict__))
+        return copyreg.__newobj__, (type(self), str(self)), dict(self.__dict__)  # type: ignore[attr-defined]
+
+
+class _OfPath(Exception):
+    """What errors about a file or folder share.
+
+    Attributes
+    ----------
+    path
+        The report, or the file in it that is wrong; or the output.
+    remedy
+        What to do, unless another one is given.
+    """
+
+    remedy = ""
+
+    def __init__(self, path: str | Path, why: str, remedy: str = "") -> None:
+        super().__init__(f"{path}: {why}; {remedy or self.remedy}")
+        self.path = Path(path)
 
 
 class UsageError(Nsys2prvError):
@@ -76,134 +62,119 @@ class UsageError(Nsys2prvError):
     exit_code = 2
 
 
-class ReportError(Nsys2prvError):
-    """A report can't be read: missing, no nsys export, damaged, empty, without a required column, twice, of another run.
-
-    Attributes
-    ----------
-    path
-        The report, or the file in it that is wrong.
-    """
+class ReportError(_OfPath, Nsys2prvError):
+    """A report can't be read: missing, no nsys export, damaged, empty, without a required column, twice, of another run."""
 
     exit_code = 3
 
-    def __init__(self, path: str | Path, sentence: str) -> None:
-        super().__init__(sentence)
-        self.path = Path(path)
-
 
 class ReportNotFound(ReportError):
-    def __init__(self, path: str | Path, why: str = "there is no such file or folder") -> None:
-        super().__init__(path, f"{path}: {why}; give nsys reports, exports of them, or folders that hold some")
+    remedy = "give nsys reports, exports of them, or folders that hold some"
 
 
 class NotAReport(ReportError):
-    def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(
-            path,
-            f"{path}: {why}; give a .nsys-rep, or an export of one made by `nsys export --type sqlite` "
-            f"(or parquetdir, arrowdir)",
-        )
+    """Neither a database nor a folder of tables."""
+
+    remedy = "give a .nsys-rep, or an export of one made by `nsys export --type sqlite` (or parquetdir, arrowdir)"
 
 
 class DamagedReport(ReportError):
+    remedy = "export the report again"
+
     def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(path, f"{path}: the export is damaged or incomplete ({_one_line(why)}); export the report again")
+        super().__init__(path, f"the export is damaged or incomplete ({_one_line(why)})")
 
 
 class UnfinishedReport(ReportError):
-    def __init__(self, path: str | Path, why: str, remedy: str = "wait until it is complete") -> None:
-        super().__init__(path, f"{path}: {why}; {remedy}")
+    """A program still writes it, or ended before it was complete."""
+
+    remedy = "wait until it is complete"
 
 
 class EmptyReport(ReportError):
-    def __init__(self, path: str | Path, why: str = "it contains no table with events") -> None:
-        super().__init__(path, f"{path}: {why}; record the program again, or leave this report out")
+    """No tables, or no events in them."""
+
+    remedy = "record the program again, or leave this report out"
 
 
 class MissingColumn(ReportError):
+    remedy = "export the report again with a newer nsys, or leave the table's source out with --skip"
+
     def __init__(self, path: str | Path, table: str, missing: Iterable[str], present: Iterable[str]) -> None:
-        super().__init__(
-            path,
-            f"{path}: table {table} has no column {', '.join(sorted(missing))} "
-            f"(it has {', '.join(sorted(present)) or 'none'}); "
-            f"export the report again with a newer nsys, or leave the table's source out with --skip",
-        )
+        has = f"it has {', '.join(sorted(present)) or 'none'}"
+        super().__init__(path, f"table {table} has no column {', '.join(sorted(missing))} ({has})")
 
 
 class SameReportTwice(ReportError):
+    remedy = "give each report once"
+
     def __init__(self, first: str | Path, second: str | Path, why: str) -> None:
-        super().__init__(second, f"{second}: the same report as {first} ({why}); give each report once")
+        super().__init__(second, f"the same report as {first} ({why})")
 
 
 class UnrelatedReports(ReportError):
+    remedy = "give the reports of one run, or all with --unrelated"
+
     def __init__(self, first: str | Path, second: str | Path, what: str) -> None:
-        super().__init__(
-            second, f"{second}: not of the same run as {first} ({what}); give the reports of one run, or all with --unrelated"
-        )
+        super().__init__(second, f"not of the same run as {first} ({what})")
 
 
-class ExportError(Nsys2prvError):
+class ExportError(_OfPath, Nsys2prvError):
     """A `.nsys-rep` file needs nsys, which is not installed or failed."""
 
     exit_code = 4
 
     @classmethod
     def no_nsys(cls, path: str | Path) -> ExportError:
-        return cls(
-            f"{path}: only nsys can open this file, and no nsys is on PATH; give one with --nsys or NSYS_HOME, "
-            f"or export the report where nsys is installed: nsys export --type sqlite {Path(path).name}"
-        )
+        export = f"export the report where nsys is installed: nsys export --type sqlite {Path(path).name}"
+        why = "only nsys can open this file, and no nsys is on PATH"
+        return cls(path, why, f"give one with --nsys or NSYS_HOME, or {export}")
 
     @classmethod
     def failed(cls, path: str | Path, nsys: str | Path, why: str) -> ExportError:
-        return cls(
-            f"{path}: {nsys} could not export it ({_one_line(why)}); give an nsys of the same version as the one that "
-            f"recorded the report, or a newer one, with --nsys"
-        )
+        remedy = "give an nsys of the same version as the one that recorded the report, or a newer one, with --nsys"
+        return cls(path, f"{nsys} could not export it ({_one_line(why)})", remedy)
 
 
-class OutputError(Nsys2prvError):
+class OutputError(_OfPath, Nsys2prvError):
     """The output can't be written: no such folder, it exists already (use `--force`), or the disk is full."""
 
     exit_code = 5
 
     @classmethod
     def not_writable(cls, path: str | Path, why: str, place: str = "another place with -o") -> OutputError:
-        return cls(f"{path}: can't be written ({_one_line(why)}); give {place}")
+        return cls(path, f"can't be written ({_one_line(why)})", f"give {place}")
 
     @classmethod
     def of_intermediate_files(cls, path: str | Path, why: str) -> OutputError:
-        return cls(f"{path}: intermediate files can't be written or read ({_one_line(why)}); put them elsewhere with --scratch")
+        return cls(path, f"intermediate files can't be written or read ({_one_line(why)})", "put them elsewhere with --scratch")
 
 
 class OutputExists(OutputError):
     def __init__(self, path: str | Path) -> None:
-        super().__init__(f"{path}: exists already; use --force to replace it, or give another name")
+        super().__init__(path, "exists already", "use --force to replace it, or give another name")
 
 
 class KeptFile(OutputError):
     """An input, a report or a device is where an output was to go: it stays, whatever the user forces."""
 
     def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(f"{path}: never replaced ({why}); give another name for the output")
+        super().__init__(path, f"never replaced ({why})", "give another name for the output")
 
 
 class DiskFull(OutputError):
     def __init__(self, path: str | Path, *, has_output: bool = True) -> None:
         elsewhere = "put the intermediate files elsewhere with --scratch"
         remedy = f"write elsewhere with -o, {elsewhere}, or make the trace smaller (-z, --time, --skip, --min-duration)"
-        super().__init__(f"{path}: the disk is full; free some space, {remedy if has_output else f'or {elsewhere}'}")
+        super().__init__(path, "the disk is full", f"free some space, {remedy if has_output else f'or {elsewhere}'}")
 
 
 class NotPrivate(OutputError):
     """What workers exchange is executed when it is read: it is not read where another user may have written it."""
 
     def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(
-            f"{path}: not read ({why}); give a folder for intermediate files with --scratch, on a file system that keeps "
-            f"owners and permissions"
-        )
+        place = "on a file system that keeps owners and permissions"
+        super().__init__(path, f"not read ({why})", f"give a folder for intermediate files with --scratch, {place}")
 
 
 class TooManyRows(Nsys2prvError):
@@ -228,82 +199,82 @@ class NothingToTranslate(Nsys2prvError):
         super().__init__(f"no event is left to write: {why}")
 
 
-class TraceError(Nsys2prvError):
+class TraceError(_OfPath, Nsys2prvError):
     """A Paraver trace can't be read."""
 
     exit_code = 8
-
-    def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
+    remedy = "give the .prv (or .prv.gz) of a Paraver trace"
 
 
 class TraceNotReadable(TraceError):
     """A file of a trace is there, and the system does not let it be read: that is no fault of the trace."""
 
+    remedy = "give a trace that can be"
+
     def __init__(self, path: str | Path, error: OSError) -> None:
-        Nsys2prvError.__init__(self, f"{path}: it can't be read ({error.strerror or error}); give a trace that can be")
+        super().__init__(path, f"it can't be read ({error.strerror or error})")
 
 
 class InconsistentRun(Nsys2prvError):
     """`--strict`: the reports are not one complete run, or their clocks contradict each other."""
 
     exit_code = 9
+    problem = "the reports are not one complete run"
 
     def __init__(self, findings: Iterable[str]) -> None:
-        super().__init__(f"the reports are not one complete run: {'; '.join(findings)} (without --strict this is a warning)")
+        super().__init__(f"{self.problem}: {'; '.join(findings)} (without --strict this is a warning)")
 
 
 class ClocksDisagree(InconsistentRun):
     """`--strict`: what was placed on the time axis contradicts itself."""
 
-    def __init__(self, findings: Iterable[str]) -> None:
-        Nsys2prvError.__init__(
-            self, f"the clocks of the reports contradict each other: {'; '.join(findings)} (without --strict this is a warning)"
-        )
+    problem = "the clocks of the reports contradict each other"
 
 
 class NoResources(Nsys2prvError):
     """The system gives no memory, threads or processes, or a worker died."""
 
     exit_code = 11
+    sentence = (
+        "the system gives no more {}; use fewer --workers, or raise the limits of the job "
+        "(memory; ulimit -v for address space, -u for processes and threads, -n for open files)"
+    )
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the system gives no more {what}; use fewer --workers, or raise the limits of the job "
-            f"(memory; ulimit -v for address space, -u for processes and threads, -n for open files)"
-        )
+    def __init__(self, *what: object) -> None:
+        super().__init__(self.sentence.format(*what))
 
 
 class LittleAddressSpace(NoResources):
-    """A limit of the process leaves less than the libraries need to work."""
+    """A limit of the process leaves less than the libraries need to work: the limit and what they need, bytes."""
 
-    def __init__(self, limit: int, least: int) -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"this process may use {limit / 1e6:,.0f} MB of memory or address space (ulimit -d, -v), and needs at least "
-            f"{least / 1e6:,.0f} MB, most of it reserved only; raise the limit, or ask the batch system for more memory",
-        )
+    sentence = (
+        "this process may use {:,} MB of memory or address space (ulimit -d, -v), and needs at least "
+        "{:,} MB, most of it reserved only; raise the limit, or ask the batch system for more memory"
+    )
+
+    def __init__(self, *limits: int) -> None:
+        super().__init__(*(round(limit / 1e6) for limit in limits))
 
 
 class WorkerDied(NoResources):
     """A worker, or the scheduler of a cluster, died or is silent."""
 
+    sentence = "a worker {}; use fewer workers on each machine, or give the job more memory, and start the command again"
+
     def __init__(self, what: str = "died, most likely because it ran out of memory") -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"a worker {what}; use fewer workers on each machine, or give the job more memory, and start the command again",
-        )
+        super().__init__(what)
 
 
 class RunTooLarge(NoResources):
     """The columns of a run do not fit in the memory in which it is measured."""
 
+    sentence = (
+        "to measure {} takes about {:,.0f} MB, and {:,.0f} MB are left; measure a part of the run ({}), or give more memory "
+        "(--memory, or that of the job)"
+    )
+
     def __init__(self, intervals: int, needed: int, room: int, parts: Sequence[str]) -> None:
-        Nsys2prvError.__init__(
-            self,
-            f"to measure {counted(intervals, 'interval')} takes about {needed / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are "
-            f"left; measure a part of the run ({' or '.join(parts)}), or give more memory (--memory, or that of the job)",
-        )
+        super().__init__(counted(intervals, "interval"), needed / 1e6, room / 1e6, " or ".join(parts))
 
 
 def first_of(inputs: Iterable[str | Path]) -> str:
@@ -320,25 +291,24 @@ class NothingToMeasure(Nsys2prvError):
     """`efficiency`, `compare`: neither a GPU nor a host thread did anything. `whatif`: no process uses a GPU."""
 
     exit_code = 12
+    why = "there is no work of a GPU and no host thread"
 
-    def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
-        super().__init__(f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda)")
+    def __init__(self, inputs: Iterable[str | Path]) -> None:
+        super().__init__(f"{first_of(inputs)}: {self.why}; give reports that include CUDA (nsys profile --trace=cuda)")
 
 
 class NoDevices(NothingToMeasure):
-    def __init__(self, inputs: Iterable[str | Path]) -> None:
-        super().__init__(inputs, "no process uses a GPU, so there are no device efficiencies")
+    why = "no process uses a GPU, so there are no device efficiencies"
 
 
-class NotEfficiency(Nsys2prvError):
+class NotEfficiency(_OfPath, Nsys2prvError):
     """`compare`: a `.json` file that `efficiency --json-file` did not write."""
 
     exit_code = 13
+    remedy = "give what `nsys2prv efficiency --json-file FILE` of this version wrote, or reports"
 
     def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(
-            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, or reports"
-        )
+        super().__init__(path, _one_line(why))
 
 
 class Defect(Nsys2prvError):
@@ -356,31 +326,26 @@ class Defect(Nsys2prvError):
         )
 
 
-class GateFailed(Nsys2prvError):
+class _OfGate(Exception):
+    outcome = ""
+
+    def __init__(self, sentences: Sequence[str], checked: int) -> None:
+        conditions = f"{len(sentences)} of {counted(checked, 'condition')}"
+        super().__init__(f"the gate {self.outcome}, {conditions}: {'; '.join(sentences)}")
+
+
+class GateFailed(_OfGate, Nsys2prvError):
     """`compare`: a condition of `--fail-if` is true."""
 
     exit_code = 15
-
-    def __init__(self, sentences: Sequence[str], checked: int) -> None:
-        super().__init__(f"the gate fails, {len(sentences)} of {counted(checked, 'condition')}: {'; '.join(sentences)}")
+    outcome = "fails"
 
 
-class GateNotDecidable(Nsys2prvError):
+class GateNotDecidable(_OfGate, Nsys2prvError):
     """`compare`: no condition of `--fail-if` is true, and of some it is not known."""
 
     exit_code = 16
-
-    def __init__(self, sentences: Sequence[str], checked: int) -> None:
-        super().__init__(
-            f"the gate is not decidable, {len(sentences)} of {counted(checked, 'condition')}: {'; '.join(sentences)}"
-        )
-
-
-def _restored(kind: type[Nsys2prvError], sentence: str, attributes: dict[str, object]) -> Nsys2prvError:
-    error = kind.__new__(kind)
-    error.args = (sentence,)
-    error.__dict__.update(attributes)
-    return error
+    outcome = "is not decidable"
 
 
 def counted(number: int, what: str) -> str:

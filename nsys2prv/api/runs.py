@@ -30,7 +30,7 @@ from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
 from nsys2prv.run.options import OptionSet, ReadOptions, declared_options
-from nsys2prv.run.session import RunPlan, RunSession, seen_by_workers
+from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -69,7 +69,7 @@ def _in_notebooks(text: str) -> str:
     return re.sub("--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text)
 
 
-class NsysRun:
+class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
     """A run of one or several reports; `open_run` makes it.
 
     Nothing is read before it is needed: `reports`, `ranks`, `devices`, `clocks` and `span` look through the reports once,
@@ -94,9 +94,6 @@ class NsysRun:
     def close(self) -> None:
         """Remove intermediate files and end workers. Frames of events can't be collected afterwards."""
         self._finalizer()
-
-    def __enter__(self) -> NsysRun:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -134,13 +131,9 @@ class NsysRun:
             return events_of_session(session, self.inputs, COLLECTIONS)
 
     @property
-    def _plan(self) -> RunPlan:
-        return self._session.plan
-
-    @property
     def reports(self) -> list[Path]:
         """Paths of the reports that can be read."""
-        return [opened.report.path for opened in self._plan.reports]
+        return [opened.report.path for opened in self._session.plan.reports]
 
     @property
     def ranks(self) -> pl.DataFrame:
@@ -151,7 +144,7 @@ class NsysRun:
         Columns `rank` (null without one), `host`, `process` (pid), `name`, `threads` and `streams` (how many have events),
         `report` (path), `nsys` (version).
         """
-        return ranks_frame(self._plan)
+        return ranks_frame(self._session.plan)
 
     @property
     def devices(self) -> pl.DataFrame:
@@ -161,7 +154,7 @@ class NsysRun:
         -------
         Columns `host`, `device` (number on the host), `name` (model), `bus`, `uuid`, `ranks` (list).
         """
-        return devices_frame(self._plan)
+        return devices_frame(self._session.plan)
 
     @property
     def clocks(self) -> pl.DataFrame:
@@ -174,17 +167,17 @@ class NsysRun:
         holds the clock, where it is widest, ns; null: not known), `contradiction` (the largest, ns). Empty when there is one
         clock only.
         """
-        return clocks_frame(self._plan)
+        return clocks_frame(self._session.plan)
 
     @property
     def span(self) -> tuple[int, int]:
         """First and last time of the run, ns on the time axis of its events; the first is 0."""
-        return 0, self._plan.timeline.selection.length
+        return 0, self._session.plan.timeline.selection.length
 
     @property
     def sources(self) -> list[str]:
         """Names of the sources that have events in this run, for `events`."""
-        return list(dict.fromkeys(survey.source.name for opened in self._plan.reports for survey in opened.surveys))
+        return list(dict.fromkeys(survey.source.name for opened in self._session.plan.reports for survey in opened.surveys))
 
     @property
     def warnings(self) -> list[str]:

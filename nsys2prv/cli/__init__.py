@@ -1,1 +1,1 @@
-"""The command line: one module per command. It parses, calls one function, prints, and turns errors into exit codes."""
+"""The command line: it parses, calls one function, prints, and turns errors into exit codes."""

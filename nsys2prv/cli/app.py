@@ -1,18 +1,416 @@
-"""The commands of the program."""
+"""The commands of the program: each parses, calls one function, and prints."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nsys2prv.cli.console import print_version
-from nsys2prv.cli.demo_command import demo
-from nsys2prv.cli.inspect_command import inspect
-from nsys2prv.cli.measuring_commands import compare, efficiency, whatif
-from nsys2prv.cli.options import Command, shares
-from nsys2prv.cli.trace_commands import check, views
-from nsys2prv.cli.translate_command import translate
+from nsys2prv.cli.console import (
+    has_colors,
+    print_json,
+    print_lines,
+    print_result,
+    print_summary,
+    print_warnings,
+    terminal_width,
+)
+from nsys2prv.cli.options import (
+    AsJson,
+    Command,
+    CsvFolder,
+    ForceResults,
+    Inputs,
+    JsonFile,
+    Reports,
+    TracePath,
+    check_json_flag,
+    takes,
+)
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.errors import LEFT_OUT_EXIT_CODE, UsageError, counted
+from nsys2prv.run.options import ReadOptions, name_list
+from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary.wording import known_to, ranges
+
+if TYPE_CHECKING:
+    from nsys2prv.efficiency.results import Results
+
+
+@takes(TranslateOptions)
+def translate(
+    reports: Reports,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Output: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False),
+    ],
+    as_json: AsJson = False,
+    *,
+    options: TranslateOptions,
+) -> None:
+    """Translate reports into one Paraver trace.
+
+    Reports of several ranks and nodes become one trace on one time axis. Content is detected automatically. `nsys2prv inspect`
+    lists the names of sources.
+    """
+    from nsys2prv.trace.translate import translate
+
+    summary = translate(reports, out, options)
+    if as_json:
+        print_json(summary.content)
+    else:
+        print_summary(translation_text(summary.prv, summary.content))
+        print_warnings(translation_warnings(summary.content))
+    if summary.left_out:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)
+
+
+def translation_text(prv: Path, content: Any) -> str:
+    """Summary of a translation.
+
+    Parameters
+    ----------
+    prv
+        The trace.
+    content
+        What is in its OUT.json.
+    """
+    trace = content["trace"]
+    written: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    for table in (table for report in content["reports"] for table in report["tables"]):
+        left_out.update(table["left_out"])
+        for source in table["sources"]:
+            written[source["title"]] += source["written"]
+            left_out.update(source["left_out"])
+    methods = ", ".join(sorted({report["alignment"]["method"] for report in content["reports"]}))
+    sizes = ", ".join(counted(trace[what], what[:-1]) for what in ("records", "nodes", "tasks", "rows"))
+    lines = [
+        f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
+    ]
+    if content["run"]["ranks"]:
+        lines.append(_ranks_text(content))
+    lines += [_count_line(count, title) for title, count in written.items() if count]
+    lines += _messages_text(content["messages"])
+    lines += [_count_line(count, f"rows left out: {reason}") for reason, count in left_out.items()]
+    summary = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
+    if "views" in content:
+        lines.append(_count_line(len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
+    reports = counted(len(content["reports"]), "report")
+    clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
+    precision = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
+    return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{precision}; full summary in {summary}"])
+
+
+def translation_warnings(content: Any) -> list[str]:
+    """Warnings of a translation; one that several reports share appears once."""
+    reports: dict[str, list[str]] = {}
+    for report in content["reports"]:
+        for warning in report["warnings"]:
+            reports.setdefault(warning, []).append(report["path"])
+    of_reports = [
+        f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {warning}" for warning, paths in reports.items()
+    ]
+    return [*of_reports, *content["warnings"]]
+
+
+def _count_line(count: int, text: str) -> str:
+    return f"  {count:>12,}  {text}"
+
+
+def _messages_text(messages: Any) -> list[str]:
+    """Messages between ranks that were written or left out; nothing where there are none."""
+    lines = [(messages["written"], "messages between ranks")] if messages["matched"] else []
+    if messages["backward"]:
+        lines.append((messages["backward"], "of these arrive before they are sent: clocks are not well synchronized"))
+    lines += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
+    for what, reasons in messages["unmatched"].items():
+        lines += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
+    return [_count_line(count, text) for count, text in lines]
+
+
+def _ranks_text(content: Any) -> str:
+    run = content["run"]
+    sources = sorted({report["rank_source"] for report in content["reports"] if report["rank_source"]})
+    what = "rank" if len(run["ranks"]) == 1 else "ranks"
+    return f"  {what} {ranges(run['ranks'])} of {run['size']:,}, from {', '.join(sources)}"
+
+
+@takes(ReadOptions, "unrelated", "nsys")
+def inspect(
+    reports: Reports,
+    as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all that is known of each report.")] = False,
+    clocks: Annotated[
+        bool,
+        typer.Option("--clocks", help="Of each report, how well its clock is known in the run; with --json, too."),
+    ] = False,
+    nvtx: Annotated[
+        bool,
+        typer.Option("--nvtx", help="List the names of NVTX ranges of all reports together, which --regions and others take."),
+    ] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Names to list with --nvtx; --json has all.")] = 40,
+    *,
+    options: ReadOptions,
+) -> None:
+    """Summarize a run and its reports.
+
+    Prints ranks that are there and missing, hosts, GPUs, how well clocks are known, rows per source, and what is lost or
+    unusual; and a line for each report, or with -v all that is known of it.
+    """
+    from nsys2prv.exports.nsys import NsysExport
+    from nsys2prv.run.inspect import inspect, inspect_run, run_as_text
+
+    if nvtx:
+        from nsys2prv.run.inspect import names_as_text, nvtx_names
+
+        names = nvtx_names(reports, NsysExport(options.nsys))
+        if as_json:
+            print_json(names.to_dicts())
+        else:
+            print_result(names_as_text(names, limit))
+    elif as_json:
+        print_json(inspect_run(reports, options)[1] if clocks else inspect(reports, NsysExport(options.nsys)))
+    else:
+        print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))
+
+
+@takes()
+def check(
+    trace: Annotated[Path, TracePath],
+    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Places to list for each rule that is violated.")] = 20,
+) -> None:
+    """Check whether a trace is valid.
+
+    Lists the first places where it is not, and exits with 1 then.
+    """
+    from nsys2prv.paraver.check import check_trace
+
+    result = check_trace(trace, limit)
+    if as_json:
+        # The names that scripts know.
+        findings = [
+            {"promise": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
+            for violation in result.violations
+        ]
+        counts_of_rules = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
+        print_json({"ok": result.valid, "findings": findings, "found": counts_of_rules, "counts": dict(result.counts)})
+    else:
+        lines = [violation.text for violation in result.violations]
+        for rule, count in result.violations_per_rule.items():
+            shown = sum(violation.rule is rule for violation in result.violations)
+            if count > shown:
+                lines.append(f"... and {count - shown} more places that violate: {rule.value}")
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
+        print_lines([*lines, f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})"])
+    if not result.valid:
+        raise typer.Exit(1)
+
+
+@takes()
+def views(
+    trace: Annotated[Path | None, TracePath] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder (default: OUT.cfgs).")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Views or groups to render, separated by commas (default: all that fit the trace)."),
+    ] = None,
+    list_views: Annotated[
+        bool, typer.Option("--list", help="List all views, or those that fit the trace; write nothing.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder that is not one of views.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write Paraver views for a trace.
+
+    The trace may be from another tool. Existing views are replaced.
+    """
+    from nsys2prv.paraver.views.of_trace import list_views as listed_views
+    from nsys2prv.paraver.views.of_trace import render_views, view_list_text
+
+    names = name_list(only or ())
+    if list_views:
+        of_trace = listed_views(trace, names)
+        if as_json:
+            print_json(of_trace)
+        else:
+            print_result(view_list_text(of_trace))
+        return
+    if trace is None:
+        raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")
+    folder, rendered = render_views(trace, out, names, force=force)
+    written = [{"path": view.path, "title": view.title} for view in rendered]
+    if as_json:
+        print_json({"folder": str(folder), "views": written})
+    else:
+        print_lines([f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}"])
+
+
+def _show(result: Results, text: str | None) -> None:
+    """Print a result as text, with its warnings; None: as JSON."""
+    from nsys2prv.efficiency.outputs.export import json_text
+
+    if text is None:
+        print(json_text(result.as_json()), end="")
+    else:
+        print_summary(text)
+        print_warnings(result.head["warnings"])
+
+
+@takes(EfficiencyOptions)
+def efficiency(
+    inputs: Inputs,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with charts and tables, which works offline."),
+    ] = None,
+    json_file: JsonFile = None,
+    csv: CsvFolder = None,
+    talp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a file in the format of DLB's TALP, for talp-pages.")
+    ] = None,
+    force: ForceResults = False,
+    as_json: AsJson = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Print also what to do about each finding, what was not found, and the tables."),
+    ] = False,
+    *,
+    options: EfficiencyOptions,
+) -> None:
+    """Measure the efficiency of GPUs and hosts.
+
+    Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
+    kernels, gaps, copies, NCCL and MPI.
+    """
+    from nsys2prv.efficiency.measure import measure
+    from nsys2prv.efficiency.outputs.export import check_places
+    from nsys2prv.efficiency.table_registry import TABLES
+    from nsys2prv.execution.progress import progress_bar
+
+    check_json_flag(as_json, inputs)
+    places = {"json_path": json_file, "csv_folder": csv, "talp_path": talp, "page_path": out}
+    check_places([*inputs, *options.files_read], TABLES, force=force, **places)
+    measured = measure(inputs, options)
+    with progress_bar("writing"):
+        measured.write(**places)
+    _show(measured, None if as_json else measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width()))
+    if measured.left_out:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)
+
+
+@takes(CompareOptions, *COMPARE_OPTIONS)
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C...]",
+            help="One argument per run: a report, a folder or a quoted glob of reports, or a JSON of `efficiency`.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with drawings and tables, which works offline."),
+    ] = None,
+    json_file: JsonFile = None,
+    csv: CsvFolder = None,
+    force: ForceResults = False,
+    as_json: AsJson = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the result as Markdown, in place of text, for a merge request.")
+    ] = False,
+    *,
+    options: CompareOptions,
+) -> None:
+    """Compare runs.
+
+    For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes; and a gate for
+    continuous integration (--fail-if).
+    """
+    from nsys2prv.efficiency.comparison import compare
+    from nsys2prv.efficiency.comparison_tables import TABLES
+    from nsys2prv.efficiency.gate import gate_error
+    from nsys2prv.efficiency.outputs.export import check_places
+
+    check_json_flag(as_json, runs)
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown: the result is printed once; give one of them, and --json-file FILE for a file")
+    check_places([*runs, *options.files_read], TABLES, force=force, json_path=json_file, csv_folder=csv, page_path=out)
+    compared = compare(runs, options)
+    compared.write(json_path=json_file, csv_folder=csv, page_path=out)
+    if as_markdown:
+        print(compared.as_markdown(), end="")
+    else:
+        _show(compared, None if as_json else compared.as_text(width=terminal_width()))
+    if (error := gate_error(compared.tables["gate"])) is not None:
+        raise error
+
+
+@takes(WhatIfOptions)
+def whatif(
+    inputs: Inputs,
+    json_file: JsonFile = None,
+    csv: CsvFolder = None,
+    force: ForceResults = False,
+    as_json: AsJson = False,
+    *,
+    options: WhatIfOptions,
+) -> None:
+    """How long would the run take if something were faster?
+
+    Replays what waits for what, over all ranks, with other durations: length of the run and of each iteration, and what the
+    critical path is then.
+    """
+    from nsys2prv.efficiency.outputs.export import check_places
+    from nsys2prv.efficiency.what_if import TABLES, what_if
+
+    check_json_flag(as_json, inputs)
+    check_places([*inputs, *options.files_read], TABLES, force=force, json_path=json_file, csv_folder=csv)
+    replayed = what_if(inputs, options)
+    replayed.write(json_path=json_file, csv_folder=csv)
+    _show(replayed, None if as_json else replayed.as_text(width=terminal_width()))
+
+
+@takes()
+def demo(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; new, or that of an earlier demo.")
+    ] = Path("nsys2prv-demo"),
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=1_024, help="Nodes of the run.")] = 2,
+    gpus: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="GPUs, and ranks, per node.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a small run and analyze it.
+
+    Writes reports of a training run on several nodes, translates, checks and measures them.
+    """
+    from nsys2prv.demo.run_demo import run_demo
+
+    result = run_demo(directory, nodes, gpus)
+    if as_json:
+        print_json(result.summary.content)
+        return
+    print_lines([f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}"])
+    print_summary(translation_text(result.summary.prv, result.summary.content))
+    lines = [
+        f"efficiency: {result.page}, as JSON in {result.json}",
+        f"check: {'valid' if result.check.valid else 'not valid'}",
+        *(violation.text for violation in result.check.violations),
+    ]
+    print_lines(lines)
+    if not result.check.valid:
+        raise typer.Exit(1)
+    print_lines([f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser"])
+
 
 app = typer.Typer(
     name="nsys2prv",
@@ -23,17 +421,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
-    app.command(cls=Command)(shares(command))
+    app.command(cls=Command)(command)
 
 
 def _show_version(requested: bool) -> None:
     if requested:
-        print_version()
+        print(f"nsys2prv {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-@shares
+@takes()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")

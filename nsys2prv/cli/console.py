@@ -15,7 +15,6 @@ from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
 from nsys2prv.execution import progress
 from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
 from nsys2prv.vocabulary.terminal import ERROR, WARNING, styled
-from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import ranked_warnings
 
 _withheld: set[str] = set()
@@ -62,11 +61,6 @@ def print_result(text: str) -> None:
     print(_expressible(text, sys.stdout))
 
 
-def print_version() -> None:
-    """Print name and version of the program."""
-    print(f"nsys2prv {__version__}")
-
-
 def print_json(content: Any) -> None:
     """Print an object as JSON."""
     print(safe_json(content, indent=1))
@@ -86,13 +80,6 @@ def print_warnings(warnings: Iterable[str]) -> None:
 def end_with(sentence: str, code: int) -> NoReturn:
     """Print why the program ends to stderr, and end with an exit code."""
     _print_to_stderr("nsys2prv:", sentence, ERROR)
-    end(code)
-
-
-def end_with_help(text: str, code: int) -> NoReturn:
-    """Print help to stderr, and end with an exit code."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        print(text, file=sys.stderr)
     end(code)
 
 

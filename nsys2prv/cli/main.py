@@ -5,6 +5,7 @@ What a signal does is set before the commands are loaded, which takes a moment.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -12,19 +13,12 @@ import sys
 import traceback
 from typing import NoReturn
 
-from nsys2prv.cli.console import (
-    end,
-    end_with,
-    end_with_help,
-    hold_standard_streams,
-    prepare_output,
-    print_version,
-    print_warnings,
-)
+from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import end_by_signals
+from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
@@ -64,7 +58,7 @@ def main() -> None:
     end_by_signals(_leave)
     if sys.argv[1:] == ["--version"]:
         # Batch scripts ask each time. `app` has the option too, for its help.
-        print_version()
+        print(f"nsys2prv {__version__}")
         end(0)
     _warn_of_the_other_program()
     try:
@@ -90,7 +84,9 @@ def main() -> None:
                 traceback.print_exception(error)
             end_with(str(Defect(error)), Defect.exit_code)
         if type(error).__name__ == "NoArgsIsHelpError":
-            end_with_help(error.format_message(), UsageError.exit_code)
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                print(error.format_message(), file=sys.stderr)
+            end(UsageError.exit_code)
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
         sentence = error.format_message().rstrip(".")
         end_with(f"{sentence[:1].lower()}{sentence[1:]}; `{program} -h` shows what it takes", UsageError.exit_code)

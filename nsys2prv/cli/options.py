@@ -27,19 +27,13 @@ Reports = Annotated[
         show_default=False,
     ),
 ]
-TracePath = typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
+Inputs = Annotated[list[str], typer.Argument(metavar="REPORT...", help="Reports, as for translate.", show_default=False)]
+TracePath = typer.Argument(
+    metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON."),
-]
-ForceResults = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Replace files of others, too; never inputs or reports.",
-    ),
-]
+JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
+ForceResults = Annotated[bool, typer.Option("--force", help="Replace files of others, too; never inputs or reports.")]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
 
 
@@ -65,41 +59,31 @@ SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)
 """Names of the options that the program and all commands have."""
 
 
-def shares(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, or the program, the options that all have."""
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
-
-    return _with_parameters(run, [*parameters, *_SHARED])
-
-
-def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command all options of a set (or those named) in the place of its parameter `options`, which gets the set."""
-    hints = get_type_hints(options)
-    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_options(options, names)]
+def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, or the program, the options that all have; and all of a set (or those named) in the place of its
+    parameter `options`, which gets the set."""
+    hints = {} if options is None else get_type_hints(options)
+    declared_fields = [] if options is None else declared_options(options, names)
+    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_fields]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command, eval_str=True).parameters.values()
+        new = [*(option for old in parameters for option in (of_set if old.name == "options" else [old])), *_SHARED]
+        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
             set_values = {option.name: values.pop(option.name) for option in of_set}
-            command(**values, options=options(**{name: value for name, value in set_values.items() if value is not None}))
+            if options is not None:
+                values["options"] = options(**{name: value for name, value in set_values.items() if value is not None})
+            command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
 
-        return _with_parameters(run, [new for old in parameters for new in (of_set if old.name == "options" else [old])])
+        # Typer looks for parameters in both.
+        run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+        return run
 
     return decorate
-
-
-def _with_parameters(run: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """A function with these parameters, as Typer looks for them."""
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-    return run
 
 
 def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Parameter:
@@ -165,13 +149,13 @@ class Command(TyperCommand):
         """Write all groups, those first that come first among the parameters. Where some options have a group, the others are
         about what is printed and written."""
         panels = {parameter.name: getattr(parameter, "rich_help_panel", None) for parameter in self.params}
-        others = "Output" if any(panels.values()) else "Options"
+        ungrouped = "Output" if any(panels.values()) else "Options"
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", None) or ""))
             else:
-                group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or others
+                group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or ungrouped
                 groups.setdefault(group, []).append(_option(parameter))
         for title, rows in groups.items():
             with formatter.section(title):

@@ -33,7 +33,9 @@ def generate(cluster: Cluster) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
     Name (``rank0000``) and tables, by rank. Times are ns of each rank's session on its host's clock.
     """
     iteration = Iteration(cluster)
-    yield from _reports(cluster, iteration, schedule(cluster, iteration))
+    times = schedule(cluster, iteration)
+    for rank in range(cluster.ranks):
+        yield report_name(rank), RankReport(cluster, iteration, times, rank).tables()
 
 
 def write_reports(directory: str | Path, cluster: Cluster) -> list[Path]:
@@ -56,15 +58,13 @@ def write_reports(directory: str | Path, cluster: Cluster) -> list[Path]:
         When the files cannot be written.
     """
     directory = Path(directory)
-    iteration = Iteration(cluster)
-    times = schedule(cluster, iteration)
     paths = []
     try:
         make_with_parents(directory)
-        for name, tables in _reports(cluster, iteration, times):
+        for name, tables in generate(cluster):
             paths.append(directory / f"{name}.sqlite")
             write_report(paths[-1], tables)
-        (directory / TRUTH).write_text(json.dumps(_truth(cluster, iteration, times), indent=2) + "\n", encoding="utf-8")
+        (directory / TRUTH).write_text(json.dumps(truth(cluster), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
     return paths
@@ -81,22 +81,8 @@ def truth(cluster: Cluster) -> dict[str, Any]:
     ``kind``, ``start_ns``, ``end_ns``, and further details.
     """
     iteration = Iteration(cluster)
-    return _truth(cluster, iteration, schedule(cluster, iteration))
-
-
-def report_name(rank: int) -> str:
-    """Name of the report of a rank, without suffix."""
-    return f"rank{rank:04d}"
-
-
-def _reports(cluster: Cluster, iteration: Iteration, times: Schedule) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
-    for rank in range(cluster.ranks):
-        yield report_name(rank), RankReport(cluster, iteration, times, rank).tables()
-
-
-def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str, Any]:
+    times = schedule(cluster, iteration)
     begin, end = times.begin[:, :-1].min(axis=0), times.begin[:, 1:].max(axis=0)
-    ranks = range(cluster.ranks)
     return {
         "cluster": asdict(cluster),
         "utc_zero_ns": UTC_ZERO,
@@ -113,11 +99,16 @@ def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str,
                 "uuid": gpu_uuid(cluster.host(rank), cluster.local_rank(rank)),
                 "session_start_ns": int(times.session[rank]),
             }
-            for rank in ranks
+            for rank in range(cluster.ranks)
         ],
         "iterations": [{"start_ns": int(first), "end_ns": int(last)} for first, last in zip(begin, end, strict=True)],
         "problems": _problems(cluster, iteration, times),
     }
+
+
+def report_name(rank: int) -> str:
+    """Name of the report of a rank, without suffix."""
+    return f"rank{rank:04d}"
 
 
 def _problems(cluster: Cluster, iteration: Iteration, times: Schedule) -> list[dict[str, Any]]:

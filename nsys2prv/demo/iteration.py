@@ -26,37 +26,22 @@ _MULTI_TENSOR = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and its use of a GPU.
+    """A kernel and its use of a GPU."""
 
-    Attributes
-    ----------
-    name
-        Demangled name.
-    duration
-        Typical length, ns.
-    grid, block
-        Blocks, and threads per block, in x.
-    registers
-        Registers per thread.
-    shared
-        Dynamic shared memory per block, bytes.
-    tensor, issue, dram_read, dram_write
-        "Tensor Active", "SM Issue", "DRAM Read Throughput", "DRAM Write Throughput" while it runs, percent.
-    driver
-        Launched through the driver API (cuLaunchKernelEx) and not through the runtime.
-    """
-
-    name: str
-    duration: int
+    name: str  # demangled name
+    duration: int  # typical length, ns
+    # grid, block: blocks, and threads per block, in x
     grid: int = 2048
     block: int = 128
-    registers: int = 32
-    shared: int = 0
+    registers: int = 32  # registers per thread
+    shared: int = 0  # dynamic shared memory per block, bytes
+    # tensor, issue, dram_read, dram_write: "Tensor Active", "SM Issue", "DRAM Read Throughput", "DRAM Write Throughput" while
+    # it runs, percent
     tensor: int = 0
     issue: int = 25
     dram_read: int = 60
     dram_write: int = 30
-    driver: bool = False
+    driver: bool = False  # launched through the driver API (cuLaunchKernelEx) and not through the runtime
 
 
 def _gemm(layout: str, tile: str, duration: int, grid: int) -> Kernel:
@@ -195,37 +180,18 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Call:
-    """An API call.
+    """An API call."""
 
-    Attributes
-    ----------
-    name
-        As nsys writes it, version suffix included.
-    thread
-        MAIN or AUTOGRAD.
-    duration, gap
-        Typical length of the call, and of the time before it, ns.
-    work
-        Its work on a stream: collectives on NCCL's, the rest on the default one.
-    kernel
-        The kernel, for KERNEL and COLLECTIVE.
-    length
-        Typical time on the device, ns.
-    bytes
-        Size of a copy, memset or message.
-    optimizer
-        Whether it comes after the collectives of the iteration.
-    """
-
-    name: str
-    thread: int
+    name: str  # as nsys writes it, version suffix included
+    thread: int  # MAIN or AUTOGRAD
+    # duration, gap: typical length of the call, and of the time before it, ns
     duration: int = 5_500
     gap: int = 14_000
-    work: Work = Work.NONE
-    kernel: Kernel | None = None
-    length: int = 0
-    bytes: int = 0
-    optimizer: bool = False
+    work: Work = Work.NONE  # its work on a stream: collectives on NCCL's, the rest on the default one
+    kernel: Kernel | None = None  # the kernel, for KERNEL and COLLECTIVE
+    length: int = 0  # typical time on the device, ns
+    bytes: int = 0  # size of a copy, memset or message
+    optimizer: bool = False  # whether it comes after the collectives of the iteration
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,6 @@ import numpy as np
 from nsys2prv.demo.iteration import Kernel
 from nsys2prv.demo.schedule import METRICS_FROM, Array
 
-NAMES = (
-    "GPC Clock Frequency",
-    "SYS Clock Frequency",
-    "GR Active",
-    "SM Active",
-    "SM Issue",
-    "Tensor Active",
-    "DRAM Read Throughput",
-    "DRAM Write Throughput",
-    "NVLink RX Throughput",
-    "NVLink TX Throughput",
-    "PCIe RX Throughput",
-    "PCIe TX Throughput",
-)
 _GPC_HZ, _SYS_HZ = 1_980_000_000, 1_755_000_000
 _UNDER_LOAD = 0.06
 """Share of its clock that a GPU gives up while its tensor cores are busy."""
@@ -93,15 +79,16 @@ def sampled_metrics(
         "PCIe RX Throughput": 38 * copied + 1,
         "PCIe TX Throughput": np.ones_like(copied),
     }
-    values = np.empty((len(times), len(NAMES)), dtype=np.int64)
+    names = ("GPC Clock Frequency", "SYS Clock Frequency", *levels)
+    values = np.empty((len(times), len(names)), dtype=np.int64)
     values[:, 0] = clock + random.normal(0, 1.5e6, len(times))
     values[:, 1] = _SYS_HZ / slowdown + random.normal(0, 1e6, len(times))
-    for column, name in enumerate(NAMES[2:], start=2):
+    for column, name in enumerate(levels, start=2):
         # Whole percents, and none while nothing runs.
         noise = random.normal(0, 0.8, len(times)) * (levels[name] >= 1)
         values[:, column] = np.clip(np.rint(levels[name] + noise), 0, 100)
     values[:1, 0] = _FIRST_CLOCK
-    return times, NAMES, values
+    return times, names, values
 
 
 def _mean_level(times: Array, period: int, start: Array, end: Array, level: Array) -> Array:

@@ -6,10 +6,8 @@ Columns are made as a whole: an event takes some nanoseconds, so reports of mill
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +30,6 @@ from nsys2prv.demo.nsys_tables import (
     global_tid,
     identity_tables,
     kernel_short_name,
-    payload_blob,
 )
 from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Cluster
 from nsys2prv.demo.schedule import (
@@ -57,24 +54,6 @@ _NO_EVENT = 4_294_967_295
 
 _NEWER = {("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"), ("NVTX_EVENTS", "binaryData")}
 
-_INT, _UINT64, _SIZE, _REDUCTION = 5, 18, 22, (1 << 24) + 24
-_TYPES = {
-    "NCCL communicator ID": (_UINT64, "Q"),
-    "No. of ranks": (_INT, "i"),
-    "Rank": (_INT, "i"),
-    "CUDA device": (_INT, "i"),
-    "Message size [bytes]": (_SIZE, "Q"),
-    "Root": (_INT, "i"),
-    "Reduction operation": (_REDUCTION, "i"),
-}
-"""Type code of NVTX of each field of NCCL's payloads, and the letter that packs it."""
-_REDUCTIONS = ("Sum", "Product", "Max", "Min", "Avg")
-_SCHEMAS = {
-    (1 << 24) + 2: ("NCCL communicator ID", "No. of ranks", "Rank", "CUDA device"),
-    (1 << 24) + 5: ("NCCL communicator ID", "Message size [bytes]", "Reduction operation"),
-    (1 << 24) + 6: ("NCCL communicator ID", "Message size [bytes]", "Root"),
-}
-"""Fields of NCCL's schemas by their ids."""
 _NCCL_DOMAIN = 1
 
 Tables = dict[str, pl.DataFrame]
@@ -103,7 +82,6 @@ class RankReport:
         tables |= self._mpi() if self.cluster.with_mpi else {}
         tables |= self._os_calls() if self.cluster.with_os_calls else {}
         tables |= self._metrics() if self.cluster.gpu_metrics_hz else {}
-        tables |= self._diagnostics(sum(frame.height for frame in tables.values()))
         tables["StringIds"] = pl.DataFrame({"id": list(self.strings.values()), "value": list(self.strings)})
         return {name: _declared(name, frame) for name, frame in tables.items()} | ENUMERATIONS
 
@@ -316,6 +294,8 @@ class RankReport:
             {"text": [f"MPI Rank {rank}" if self.cluster.with_mpi else "trainer", "autograd"], "globalTid": [main, autograd]}
         )
         ready = begin[:-1] + self.alone.batch_ready
+        # The loader starts with a batch while the one before it is in use.
+        batch_begin = np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
         losses = 11.0 * np.exp(-np.arange(steps) / (0.7 * steps + 5)) + 0.01 * rank
         parts = [
             created.with_columns(**constants(eventType=NVTX_DOMAIN, globalTid=main, domainId=1)),
@@ -323,9 +303,9 @@ class RankReport:
             self._ranges("iteration", main, begin[:-1], begin[1:] - 5_000).with_columns(int64Value=np.arange(steps)),
             self._ranges("load data", main, begin[:-1] + 5_000, ready - 2_000),
             self._ranges("read loss", main, start[:, -2] - 1_800, schedule.sync_end[rank] + 900),
-            self._ranges(
-                "load batch", global_tid(self.pid, self.pid + LOADER_TID), self._batch_begin(), ready - 40_000
-            ).with_columns(rangeId=pl.int_range(1, pl.len() + 1), **constants(eventType=NVTX_STARTEND, endGlobalTid=main)),
+            self._ranges("load batch", global_tid(self.pid, self.pid + LOADER_TID), batch_begin, ready - 40_000).with_columns(
+                rangeId=pl.int_range(1, pl.len() + 1), **constants(eventType=NVTX_STARTEND, endGlobalTid=main)
+            ),
             self._ranges("loss", main, schedule.sync_end[rank] + 400, None).with_columns(
                 doubleValue=losses, **constants(eventType=NVTX_MARK)
             ),
@@ -338,13 +318,7 @@ class RankReport:
         if len(iteration.collectives):
             parts += self._nccl_ranges()
         events = pl.concat(parts, how="diagonal").with_columns(pl.col("domainId").fill_null(0))
-        schemas = _schemas() if self.cluster.binary_payloads and len(iteration.collectives) else {}
-        return {"NVTX_EVENTS": events.sort("start", maintain_order=True), **schemas}
-
-    def _batch_begin(self) -> Array:
-        """When the loader starts with each batch: while the one before it is in use."""
-        begin = self.schedule.begin[self.rank]
-        return np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
+        return {"NVTX_EVENTS": events.sort("start", maintain_order=True)}
 
     def _ranges(self, name: str, thread: int, start: Array, end: Array | None) -> pl.DataFrame:
         frame = pl.DataFrame({"start": self._local(start)})
@@ -356,32 +330,23 @@ class RankReport:
     def _nccl_ranges(self) -> list[pl.DataFrame]:
         """Ranges of NCCL, with the payload fields that NCCL declares for each function."""
         start, end = self.on_host
-        main, communicator = self._thread(MAIN), {"NCCL communicator ID": _NCCL_COMMUNICATOR}
         first = self.schedule.broadcast_start[self.rank]
-        shape = {"No. of ranks": self.cluster.ranks, "Rank": self.rank, "CUDA device": 0}
+
+        def ranges(name: str, thread: int, start: Array, end: Array, **fields: int | str) -> pl.DataFrame:
+            payload = {"NCCL communicator ID": _NCCL_COMMUNICATOR} | fields
+            of_domain = constants(domainId=_NCCL_DOMAIN, jsonText=json.dumps(payload))
+            return self._ranges(name, self._thread(thread), start, end).with_columns(**of_domain)
+
+        size, shape = "Message size [bytes]", {"No. of ranks": self.cluster.ranks, "Rank": self.rank, "CUDA device": 0}
         parts = [
-            self._ranges("ncclCommInitRank", main, first - 16_000_000, first - 400_000).with_columns(
-                self._payload(communicator | shape)
-            ),
-            self._ranges("ncclBroadcast", main, first - 15_000, first - 2_000).with_columns(
-                self._payload(communicator | {"Message size [bytes]": GRADIENT_BYTES, "Root": 0})
-            ),
+            ranges("ncclCommInitRank", MAIN, first - 16_000_000, first - 400_000, **shape),
+            ranges("ncclBroadcast", MAIN, first - 15_000, first - 2_000, **{size: GRADIENT_BYTES, "Root": 0}),
         ]
         for index in self.iteration.collectives:
             call = self.iteration.calls[index]
-            payload = communicator | {"Message size [bytes]": call.bytes, "Reduction operation": 0}
-            ranges = self._ranges("ncclAllReduce", self._thread(call.thread), start[:, index] - 3_000, end[:, index] + 250)
-            parts.append(ranges.with_columns(self._payload(payload)))
-        return [part.with_columns(**constants(domainId=_NCCL_DOMAIN)) for part in parts]
-
-    def _payload(self, fields: dict[str, int]) -> pl.Expr:
-        """The column with a payload, as JSON or as bytes."""
-        if not self.cluster.binary_payloads:
-            named = {name: _REDUCTIONS[value] if name == "Reduction operation" else value for name, value in fields.items()}
-            return pl.lit(json.dumps(named)).alias("jsonText")
-        schema = next(schema for schema, names in _SCHEMAS.items() if names == tuple(fields))
-        packed = struct.pack(_packing(tuple(fields)), *fields.values())
-        return pl.lit(payload_blob(_NCCL_DOMAIN, schema, packed)).alias("binaryData")
+            payload: dict[str, int | str] = {size: call.bytes, "Reduction operation": "Sum"}
+            parts.append(ranges("ncclAllReduce", call.thread, start[:, index] - 3_000, end[:, index] + 250, **payload))
+        return parts
 
     def _without_lost(self, collectives: pl.DataFrame) -> pl.DataFrame:
         """Collectives without those that the recording lost."""
@@ -504,47 +469,6 @@ class RankReport:
             }
         )
         return {"TARGET_INFO_GPU_METRICS": described, "GPU_METRICS": samples.with_columns(**constants(typeId=kind))}
-
-    def _diagnostics(self, events: int) -> Tables:
-        stop = int(self._local(int(self.schedule.stop[self.rank]))[0])
-        rows = [
-            (0, 3, "Profiling has started."),
-            (98_532, 2, "Process was launched by the profiler, see FILE and stderr.log for program output"),
-            (stop, 3, "Profiling has stopped."),
-            (stop, 3, f"Number of events collected: \t{events}."),
-        ]
-        frame = pl.DataFrame(rows, schema=["timestamp", "source", "text"], orient="row")
-        return {
-            "DIAGNOSTIC_EVENT": frame.with_columns(**constants(timestampType=1, severity=1, globalPid=global_pid(self.pid)))
-        }
-
-
-def _packing(names: tuple[str, ...]) -> str:
-    """How `struct` packs the fields of a schema: those of 8 bytes come first, and the size is a multiple of 8."""
-    letters = "".join(_TYPES[name][1] for name in names)
-    return f"<{letters}{-struct.calcsize(f'<{letters}') % 8}x"
-
-
-def _schemas() -> Tables:
-    """The tables that describe NCCL's payloads."""
-    schemas, entries = [], []
-    for schema, names in _SCHEMAS.items():
-        schemas.append((_NCCL_DOMAIN, schema, 1, len(names), struct.calcsize(_packing(names))))
-        for index, name in enumerate(names):
-            offset = struct.calcsize("<" + "".join(_TYPES[before][1] for before in names[:index]))
-            # nsys leaves out numbers that are 0.
-            entries.append((_NCCL_DOMAIN, schema, index, _TYPES[name][0], name, offset or None))
-    values = [(_NCCL_DOMAIN, _REDUCTION, index, name, index or None) for index, name in enumerate(_REDUCTIONS)]
-    frames: dict[str, tuple[list[tuple[Any, ...]], list[str]]] = {
-        "NVTX_PAYLOAD_SCHEMAS": (schemas, ["domainId", "schemaId", "type", "numEntries", "payloadSize"]),
-        "NVTX_PAYLOAD_SCHEMA_ENTRIES": (entries, ["domainId", "schemaId", "idx", "type", "name", "offset"]),
-        "NVTX_PAYLOAD_ENUMS": (
-            [(_NCCL_DOMAIN, _REDUCTION, len(_REDUCTIONS), 4)],
-            ["domainId", "schemaId", "numEntries", "size"],
-        ),
-        "NVTX_PAYLOAD_ENUM_ENTRIES": (values, ["domainId", "schemaId", "idx", "name", "value"]),
-    }
-    return {table: pl.DataFrame(rows, schema=columns, orient="row") for table, (rows, columns) in frames.items()}
 
 
 def _declared(table: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -9,8 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nsys2prv.errors import UsageError
-
 UTC_ZERO = 1_748_872_800_000_000_000
 """UTC at true time 0, ns: 2 June 2025, 14:00."""
 AUTOGRAD_TID, WATCHDOG_TID, LOADER_TID = 31, 14, 47
@@ -35,91 +33,41 @@ class SimulatedClock:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A training run on several nodes: one process per GPU, one report per process.
+    """A training run on several nodes: one process per GPU, one report per process."""
 
-    Attributes
-    ----------
-    nodes, gpus_per_node
-        Size of the cluster; ranks are counted node by node.
-    iterations, layers
-        Training steps, and layers of the model. A rank has about 65 events per layer and iteration, and 100 more.
-    seed
-        The same seed gives the same reports.
-    slow_gpu, slow_factor
-        Rank whose kernels take `slow_factor` times as long; None, or a rank that does not exist: none.
-    exposed_communication
-        The gradient of the embedding, which the output layer shares, is reduced too: in one piece, after the backward pass.
-        The gradients of the layers are reduced during it.
-    data_loading_gap
-        In every fifth iteration the batch comes 12 ms late.
-    pageable_copies
-        Batches are copied from pageable memory: slower, and the call waits for the copy.
-    allocations_in_loop
-        A cudaMalloc and a cudaFree in every iteration.
-    clock_offsets_ns, clock_drifts_ppm
-        Per host, how far its clock is ahead of true time at true time 0, and by how much it is too fast; None: random,
-        12 to 60 ms and 1 to 9 ppm, in either direction.
-    with_mpi
-        MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
-    with_nccl
-        NCCL kernels and, with NVTX, NCCL's ranges.
-    binary_payloads
-        Payloads of NCCL's ranges are bytes with schemas, as in newer exports, and not JSON.
-    with_nvtx, with_os_calls
-        Ranges and marks; calls of the operating system's libraries.
-    gpu_metrics_hz
-        Samples per second of each metric of the rank's GPU; 0: none.
-    jitter
-        Relative standard deviation of the durations of kernels.
-    pause_ns
-        Time between two iterations without events: a long run with few events.
-    late_ns
-        A collective ends on each rank at most so much later than on the first.
-    lost_collectives
-        Share of the collectives that are missing from each report.
-    lonely_host
-        Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: no such node.
-    """
-
+    # nodes, gpus_per_node: size of the cluster; ranks are counted node by node
     nodes: int = 2
     gpus_per_node: int = 4
+    # iterations, layers: training steps, and layers of the model. A rank has about 65 events per layer and iteration, and 100
+    # more.
     iterations: int = 20
     layers: int = 6
-    seed: int = 1
+    seed: int = 1  # the same seed gives the same reports
+    # slow_gpu, slow_factor: rank whose kernels take `slow_factor` times as long; None, or a rank that does not exist: none
     slow_gpu: int | None = 3
     slow_factor: float = 1.3
+    # The gradient of the embedding, which the output layer shares, is reduced too: in one piece, after the backward pass. The
+    # gradients of the layers are reduced during it.
     exposed_communication: bool = False
-    data_loading_gap: bool = True
-    pageable_copies: bool = True
-    allocations_in_loop: bool = False
+    data_loading_gap: bool = True  # in every fifth iteration the batch comes 12 ms late
+    pageable_copies: bool = True  # batches are copied from pageable memory: slower, and the call waits for the copy
+    allocations_in_loop: bool = False  # a cudaMalloc and a cudaFree in every iteration
+    # clock_offsets_ns, clock_drifts_ppm: per host, how far its clock is ahead of true time at true time 0, and by how much it
+    # is too fast; None: random, 12 to 60 ms and 1 to 9 ppm, in either direction
     clock_offsets_ns: tuple[int, ...] | None = None
     clock_drifts_ppm: tuple[float, ...] | None = None
-    with_mpi: bool = True
-    with_nccl: bool = True
-    binary_payloads: bool = False
+    with_mpi: bool = True  # MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators
+    with_nccl: bool = True  # NCCL kernels and, with NVTX, NCCL's ranges
+    # with_nvtx, with_os_calls: ranges and marks; calls of the operating system's libraries
     with_nvtx: bool = True
     with_os_calls: bool = True
-    gpu_metrics_hz: int = 1000
-    jitter: float = 0.03
-    pause_ns: int = 0
-    late_ns: int = 1_200
-    lost_collectives: float = 0.0
+    gpu_metrics_hz: int = 1000  # samples per second of each metric of the rank's GPU; 0: none
+    jitter: float = 0.03  # relative standard deviation of the durations of kernels
+    pause_ns: int = 0  # time between two iterations without events: a long run with few events
+    late_ns: int = 1_200  # a collective ends on each rank at most so much later than on the first
+    lost_collectives: float = 0.0  # share of the collectives that are missing from each report
+    # Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: no such node.
     lonely_host: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("nodes", "gpus_per_node", "iterations", "layers"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"a cluster needs {name} of at least 1, not {getattr(self, name)}")
-        for name in ("clock_offsets_ns", "clock_drifts_ppm"):
-            values = getattr(self, name)
-            if values is not None and len(values) != self.nodes:
-                raise UsageError(f"{name} has {len(values)} numbers for {self.nodes} nodes: give one number per node")
-        if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0 or self.pause_ns < 0 or self.late_ns < 1:
-            raise UsageError(
-                "slow_factor must be at least 1, jitter, gpu_metrics_hz and pause_ns at least 0, late_ns at least 1"
-            )
-        if not 0 <= self.lost_collectives < 1:
-            raise UsageError(f"lost_collectives is a share from 0 to below 1, not {self.lost_collectives}")
 
     @property
     def ranks(self) -> int:

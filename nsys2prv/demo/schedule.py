@@ -34,68 +34,44 @@ STARTUP, METRICS_FROM, MPI_INIT = 10_000_000, 30_000_000, 45_000_000
 
 @dataclass(frozen=True)
 class RankAlone:
-    """A rank alone; (iterations, n) arrays, ns from the start of each iteration.
+    """A rank alone; (iterations, n) arrays, ns from the start of each iteration."""
 
-    Attributes
-    ----------
-    batch_ready
-        (iterations,): when the batch is ready and the first call is made.
-    call_start, call_end
-        Calls of `Iteration.calls`.
-    start, end
-        Work of `Iteration.computing` before the optimizer, on the device.
-    launched, length
-        Work of the optimizer: when its call allows it to start, and how long it takes.
-    """
-
-    batch_ready: Array
+    batch_ready: Array  # (iterations,): when the batch is ready and the first call is made
+    # call_start, call_end: calls of `Iteration.calls`
     call_start: Array
     call_end: Array
+    # start, end: work of `Iteration.computing` before the optimizer, on the device
     start: Array
     end: Array
+    # launched, length: work of the optimizer: when its call allows it to start, and how long it takes
     launched: Array
     length: Array
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The whole run in true time, ns; first axis is the rank.
+    """The whole run in true time, ns; first axis is the rank."""
 
-    Attributes
-    ----------
-    session
-        (ranks,): start of each rank's session.
-    mpi_init_end, barrier_start, barrier_end, broadcast_start, broadcast_end
-        (ranks,): the start of the run.
-    begin
-        (ranks, iterations + 1): start of each iteration, and the end of the last one.
-    collective_start, collective_end
-        (ranks, iterations, collectives): NCCL kernels.
-    optimizer_from
-        (ranks, iterations): when the device may start the optimizer.
-    sync_end
-        (ranks, iterations): when the host knows that the iteration is done.
-    halo_start, halo_end, reduce_start, reduce_end
-        (ranks, iterations): the first MPI_Irecv, the end of MPI_Waitall, and MPI_Allreduce.
-    last_barrier_start, last_barrier_end, stop
-        (ranks,): the end of the run.
-    """
-
-    session: Array
+    session: Array  # (ranks,): start of each rank's session
+    # mpi_init_end, barrier_start, barrier_end, broadcast_start, broadcast_end: (ranks,): the start of the run
     mpi_init_end: Array
     barrier_start: Array
     barrier_end: Array
     broadcast_start: Array
     broadcast_end: Array
-    begin: Array
+    begin: Array  # (ranks, iterations + 1): start of each iteration, and the end of the last one
+    # collective_start, collective_end: (ranks, iterations, collectives): NCCL kernels
     collective_start: Array
     collective_end: Array
-    optimizer_from: Array
-    sync_end: Array
+    optimizer_from: Array  # (ranks, iterations): when the device may start the optimizer
+    sync_end: Array  # (ranks, iterations): when the host knows that the iteration is done
+    # halo_start, halo_end, reduce_start, reduce_end: (ranks, iterations): the first MPI_Irecv, the end of MPI_Waitall, and
+    # MPI_Allreduce
     halo_start: Array
     halo_end: Array
     reduce_start: Array
     reduce_end: Array
+    # last_barrier_start, last_barrier_end, stop: (ranks,): the end of the run
     last_barrier_start: Array
     last_barrier_end: Array
     stop: Array
@@ -194,26 +170,9 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
         begin[:, step + 1] = (reduce_end if cluster.with_mpi else sync_end)[:, step] + 30_000 + cluster.pause_ns
     last_start = begin[:, -1] + random.integers(200_000, 1_000_000, ranks)
     last_end = last_start.max() + 10_000 + random.integers(0, 2_000, ranks)
-    return Schedule(
-        session=session,
-        mpi_init_end=init_end,
-        barrier_start=barrier_start,
-        barrier_end=barrier_end,
-        broadcast_start=broadcast_start,
-        broadcast_end=broadcast_end,
-        begin=begin,
-        collective_start=collective_start,
-        collective_end=collective_end,
-        optimizer_from=optimizer_from,
-        sync_end=sync_end,
-        halo_start=halo_start,
-        halo_end=halo_end,
-        reduce_start=reduce_start,
-        reduce_end=reduce_end,
-        last_barrier_start=last_start,
-        last_barrier_end=last_end,
-        stop=last_end + 6_000_000,
-    )
+    start = session, init_end, barrier_start, barrier_end, broadcast_start, broadcast_end
+    steps = begin, collective_start, collective_end, optimizer_from, sync_end
+    return Schedule(*start, *steps, halo_start, halo_end, reduce_start, reduce_end, last_start, last_end, last_end + 6_000_000)
 
 
 def _late(cluster: Cluster, random: np.random.Generator, shape: tuple[int, ...]) -> Array:

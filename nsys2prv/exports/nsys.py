@@ -67,12 +67,10 @@ class NsysExport:
                 if is_export_of(target, report):
                     return target
                 if _noted_in(target) is None:
-                    raise ExportError(
-                        f"{report}: its export would replace {target}, which is older and not made by nsys2prv; "
-                        f"give that if it is an export of this report, else {_ELSEWHERE}"
-                    )
+                    why = f"its export would replace {target}, which is older and not made by nsys2prv"
+                    raise ExportError(report, why, f"give that if it is an export of this report, else {_ELSEWHERE}")
         except OSError as error:
-            raise ExportError(f"{target}: can't be read ({error.strerror}); {_ELSEWHERE}") from error
+            raise ExportError(target, f"can't be read ({error.strerror})", _ELSEWHERE) from error
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)

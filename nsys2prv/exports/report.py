@@ -345,7 +345,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
 
 def _open_tables(path: Path, nsys: NsysExport) -> Tables:
     if not path.exists():
-        raise ReportNotFound(path)
+        raise ReportNotFound(path, "there is no such file or folder")
     if path.is_dir() and path.suffix not in RAW_SUFFIXES:
         form = form_of_folder(path)
         if form is None:

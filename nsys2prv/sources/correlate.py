@@ -77,7 +77,9 @@ def with_calls(
     # Most tables are in the order of ids, or nearly: few calls are between the first and the last id of a piece.
     scattered = ExternalSort([_ID], folder / "events")
     for piece in itertools.chain(first, pieces):
-        window = _window_of(piece)
+        # An id of 0 is none.
+        ids = piece[_ID].filter(piece[_ID] > 0)
+        window = Window(int(ids.min()), int(ids.max()) + 1) if len(ids) else Window(0, 0)
         if calls.most_rows(window) <= _MOST_CALLS:
             yield join(piece, calls.load(window))
         else:
@@ -87,12 +89,6 @@ def with_calls(
             yield join(pl.concat(of_events), calls.load(window))
         scattered.drop_before(window.end)
         calls.drop_before(window.end)
-
-
-def _window_of(events: pl.DataFrame) -> Window:
-    """All ids of events; 0 is none."""
-    ids = events[_ID].filter(events[_ID] > 0)
-    return Window(int(ids.min()), int(ids.max()) + 1) if len(ids) else Window(0, 0)
 
 
 def _joined(columns: Sequence[str], events: pl.DataFrame, loaded: Sequence[pl.DataFrame]) -> pl.DataFrame:

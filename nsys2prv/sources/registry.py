@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from nsys2prv.sources.cuda import (
 )
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openacc, openmp, scheduling
 from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
-from nsys2prv.sources.source import Source, StreamedSource, TableSource
+from nsys2prv.sources.source import Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
 from nsys2prv.vocabulary.wording import listed, nearest, short
@@ -93,8 +94,7 @@ def source_of(title: str, table: str) -> Source:
 
 
 # Functions don't travel between processes: a source is looked up there.
-for _kind in (TableSource, StreamedSource):
-    copyreg.pickle(_kind, lambda source: (source_of, (source.title, source.table)))
+copyreg.pickle(Source, lambda source: (source_of, (source.title, source.table)))
 
 
 def _declared() -> Iterator[tuple[str, EventType]]:
@@ -143,7 +143,6 @@ NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), mes
 """Names for --only and --skip. Messages are not a source: they join events of one, as launch lines do."""
 
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
-    # What `nsys profile --trace` and `nsys stats` call them.
     "cuda": ("kernels", "copies", "memsets", "cuda-api"),
     "osrt": ("os-runtime",),
     "syscall": ("os-runtime",),
@@ -152,24 +151,14 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "memcpy": ("copies",),
     "sampling": ("cpu-samples",),
     "cpu": ("cpu-samples", "scheduling"),
-    # What nsys2prv 0.5.8 calls them.
-    "cuda_api_trace": ("cuda-api",),
-    "nvtx_pushpop_trace": ("nvtx",),
-    "nvtx_startend_trace": ("nvtx-ranges",),
-    "mpi_event_trace": ("mpi",),
-    "gpu_metrics": ("gpu-metrics",),
 }
-"""Sources by what other tools call them."""
-
-
-def near_sources(name: str) -> tuple[str, ...]:
-    """Sources that someone may mean by a name that is none of them."""
-    return (name,) if name in NAMES else _OTHER_NAMES.get(name.casefold()) or tuple(nearest(name, NAMES))
+"""Sources by what `nsys profile --trace` and `nsys stats` call them."""
 
 
 def unknown_source(names: Sequence[str], where: str = "") -> UsageError:
     """The error for names that are not those of sources; `where`: the options that have them, and a colon."""
-    near = dict.fromkeys(source for name in names for source in near_sources(name))
+    meant = ([name] if name in NAMES else _OTHER_NAMES.get(name.casefold()) or nearest(name, NAMES) for name in names)
+    near = dict.fromkeys(itertools.chain(*meant))
     offered = f"did you mean {listed(near, 'or')}? " if near else f"the sources are {', '.join(NAMES)}; "
     return UsageError(
         f"{where}there is no source {', '.join(map(short, names))}; {offered}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,11 @@ class RowKind(enum.Enum):
         return key
 
     @property
+    def interval(self) -> tuple[str, ...]:
+        """Columns of an interval: the key, `start` and `end`."""
+        return (*self.key, "start", "end")
+
+    @property
     def key_schema(self) -> dict[str, type[pl.DataType]]:
         """Columns of the key with their types: numbers, but for the name of a component."""
         return dict.fromkeys(self.key, pl.String if self is RowKind.COMPONENT else pl.Int64)
@@ -47,64 +51,63 @@ CALL = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(ABC):
-    """One kind of activity in one nsys table: a `TableSource` or a `StreamedSource`.
+class Source:
+    """One kind of activity in one nsys table.
 
     Attributes
     ----------
-    name
-        Name for --only and --skip. Tables of one kind share it.
-    title
-        What it is, for people.
-    table
-        The nsys table.
-    required, optional
-        Its columns; without a required one the report can't be translated.
-    extra
-        Columns that are read only where a step needs them, or a report has values in them.
-    only
-        Values of columns that rows of the source have; the other rows of the table belong to other sources.
-    times
-        Columns of the table with the start and the end of an event; where no two columns have them, what makes `start` and
-        `end` of the events of a report.
-    row
-        What rows its events are on.
-    existing_rows_only
-        Its events make no rows: they are on rows that other sources have, or left out.
-    types
-        Event types of its events and their attributes.
-    in_order
-        Makes a step that needs the events in the order of their start (all events that start together arrive together),
-        and keeps what it needs from one piece to the next.
-    outer_first
-        Its events nest; of those that are equal in row and time it gives the outer one first.
-    launch
-        Its part in lines from API calls to what they start, if any: `CALL`, or the tag of the messages that end here.
-    derived
-        Its events are made of rows that other sources have: the account of rows counts none for it.
-    assumption
-        What is assumed about a table of which no real report was at hand; a sentence for the documentation.
-    since
-        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
+    frame
+        From a report to a lazy frame, one row per event, in the order of the table:
+
+        - the key columns of `row`
+        - ``start``, ``end`` (ns of the report; a missing end means the end of the report; marks and samples have no end)
+        - ``type``: event type; for a series also ``series``, the member's name
+        - ``label`` (text that becomes a value) or ``value`` (a plain number)
+        - attributes: columns named by their event type, numbers or texts; null where an event has none
+        - ``state``: Paraver state meanwhile, null for none
+        - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
+        - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not known; may be left out
+        - ``continuation``: true for a further event of a row that another event was made of already; may be left out
+        - ``left_out``: why the row becomes no event (for the account), null where it does; may be left out
+        - ``repaired``: whether the value was repaired; may be left out
+
+        Of a source with a `stream`, for the survey: all distinct keys, types, series, labels and text attributes of its
+        events; more do no harm. A row that is there for nothing else has no `start`.
+    stream
+        Of a source whose events need several tables at once, or rows far apart: makes frames with these columns, in bounded
+        memory, with intermediate files in a folder.
     """
 
+    # Name for --only and --skip. Tables of one kind share it.
     name: str
-    title: str
-    table: str
+    title: str  # what it is, for people
+    table: str  # the nsys table
+    # required, optional: its columns; without a required one the report can't be translated
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()  # columns that are read only where a step needs them, or a report has values in them
+    # Values of columns that rows of the source have; the other rows of the table belong to other sources.
     only: Mapping[str, tuple[int, ...]] | None = None
+    # Columns of the table with the start and the end of an event; where no two columns have them, what makes `start` and `end`
+    # of the events of a report.
     times: tuple[str, str] | Frame = ("start", "end")
-    row: RowKind
-    existing_rows_only: bool = False
-    types: tuple[EventType, ...]
+    frame: Frame
+    stream: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
+    extra_tables: tuple[str, ...] = ()  # further tables (with columns `start`, `end`) that times of events come from
+    # Why rows of the table that the source passes over are left out, for the account; "" where other sources have them.
+    unread_reason: str = ""
+    row: RowKind  # what rows its events are on
+    existing_rows_only: bool = False  # its events make no rows: they are on rows that other sources have, or left out
+    types: tuple[EventType, ...]  # event types of its events and their attributes
+    # Makes a step that needs the events in the order of their start (all events that start together arrive together), and keeps
+    # what it needs from one piece to the next.
     in_order: Callable[[], Step] | None = None
-    outer_first: bool = False
+    outer_first: bool = False  # its events nest; of those that are equal in row and time it gives the outer one first
+    # Its part in lines from API calls to what they start, if any: `CALL`, or the tag of the messages that end here.
     launch: int | None = None
-    derived: bool = False
-    assumption: str = ""
-    since: str = ""
+    derived: bool = False  # its events are made of rows that other sources have: the account of rows counts none for it
+    assumption: str = ""  # what is assumed about a table of which no real report was at hand; a sentence for the documentation
+    since: str = ""  # oldest schema that is known to have the table, such as "3.7"; "" for the first of all
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
@@ -116,11 +119,6 @@ class Source(ABC):
         times = self.times if isinstance(self.times, tuple) else ()
         return (*self.required, *self.optional, *self.extra, *times, *self.row.key, *(self.only or ()))
 
-    @abstractmethod
-    def surveyed(self, report: Report) -> pl.LazyFrame:
-        """A frame with every row key, type, series, label and text attribute of its events."""
-
-    @abstractmethod
     def events(
         self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
     ) -> Iterator[pl.DataFrame]:
@@ -144,69 +142,8 @@ class Source(ABC):
         ReportError
             When a table breaks off while it is read.
         """
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSource(Source):
-    """A source that makes each event of one row of its table.
-
-    Attributes
-    ----------
-    frame
-        From a report to a lazy frame, one row per event, in the order of the table:
-
-        - the key columns of `row`
-        - ``start``, ``end`` (ns of the report; a missing end means the end of the report; marks and samples have no end)
-        - ``type``: event type; for a series also ``series``, the member's name
-        - ``label`` (text that becomes a value) or ``value`` (a plain number)
-        - attributes: columns named by their event type, numbers or texts; null where an event has none
-        - ``state``: Paraver state meanwhile, null for none
-        - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
-        - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not known; may be left out
-        - ``continuation``: true for a further event of a row that another event was made of already; may be left out
-        - ``left_out``: why the row becomes no event (for the account), null where it does; may be left out
-        - ``repaired``: whether the value was repaired; may be left out
-    """
-
-    frame: Frame
-
-    def surveyed(self, report: Report) -> pl.LazyFrame:
-        return self.frame(report)
-
-    def events(
-        self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
-    ) -> Iterator[pl.DataFrame]:
-        return report.pieces(lambda piecewise: finish(self.frame(piecewise)), rows, stretch)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamedSource(Source):
-    """A source whose events need several tables at once, or rows far apart.
-
-    Attributes
-    ----------
-    stream
-        Makes frames with the columns of `TableSource.frame`, in bounded memory, with intermediate files in a folder.
-    names
-        A frame with all distinct keys, types, series, labels and text attributes of the events, for the survey; more do no
-        harm. A row that is there for nothing else has no `start`.
-    extra_tables
-        Further tables (with columns `start`, `end`) that times of events come from.
-    unread_reason
-        Why rows of the table that the source passes over are left out, for the account; "" where other sources have them.
-    """
-
-    stream: Callable[[Report, Path], Iterator[pl.DataFrame]]
-    names: Frame
-    extra_tables: tuple[str, ...] = ()
-    unread_reason: str = ""
-
-    def surveyed(self, report: Report) -> pl.LazyFrame:
-        return self.names(report)
-
-    def events(
-        self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
-    ) -> Iterator[pl.DataFrame]:
+        if self.stream is None:
+            return report.pieces(lambda piecewise: finish(self.frame(piecewise)), rows, stretch)
         return (finish(piece.lazy()).collect() for piece in self.stream(report, folder))
 
 
@@ -228,6 +165,17 @@ UNNAMED = "(unnamed)"
 def applicable(column: str) -> pl.Expr:
     """An id, null where it does not apply."""
     return pl.when(pl.col(column) != NOT_APPLICABLE).then(pl.col(column))
+
+
+def of_schema(frame: F, schema: Mapping[str, Any]) -> F:
+    """A frame with the columns of a schema: nulls for those that it lacks."""
+    return with_absent(frame, schema).select(list(schema))
+
+
+def with_text(report: Report, frame: pl.LazyFrame, column: str, text: str) -> pl.LazyFrame:
+    """Rows with the text, in a column of that name, whose id is in another column; null where there is none."""
+    strings = report.strings.lazy().rename({"value": text})
+    return frame.join(strings, left_on=column, right_on="id", how="left", maintain_order="left")
 
 
 def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame:
@@ -252,7 +200,7 @@ def device_row() -> pl.Expr:
     return (pl.col("globalPid") | pl.col("deviceId")).alias(DEVICE_ROW)
 
 
-def with_absent(frame: F, schema: Mapping[str, type[pl.DataType]]) -> F:
+def with_absent(frame: F, schema: Mapping[str, Any]) -> F:
     """A frame with all columns of a schema: nulls for those that it lacks."""
     present = frame.collect_schema().names()
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in present]
@@ -271,7 +219,7 @@ def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
 
 def call_source(
     name: str, title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], **attributes_of_source: Any
-) -> TableSource:
+) -> Source:
     """A source of calls: a row of the table is a call on its thread, with its name in `nameId`.
 
     `columns` are those of attributes; `attributes_of_source` are other attributes of the source.
@@ -281,7 +229,7 @@ def call_source(
         called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
         return called.select("globalTid", "start", "end", "label", *attributes(columns), type=pl.lit(event_type, pl.Int64))
 
-    source = TableSource(
+    source = Source(
         name=name,
         title=title,
         table=table,

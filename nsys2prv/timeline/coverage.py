@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters import gpu_metrics, plugins
 from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
-from nsys2prv.sources.source import Source, StreamedSource, count_rows
+from nsys2prv.sources.source import Source, count_rows
 
 NO_TIME = "it has no start time"
 NO_VALUE = "it has no value, or is a rate over no time"
@@ -34,7 +34,7 @@ _TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
 NO_EVENTS: dict[str, str] = {
     r"ENUM_.*|UnwindMethodType": "labels of numbers",
     r"META_DATA_.*|EXPORT_META_DATA": "about the recording and the export",
-    r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*": "about the machine, and names of metrics",
+    r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*|NET_DEVICE_.*": "about the machine, and names of metrics",
     r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE": "texts and names; output and files of processes",
     r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT": "about the recording: source of warnings",
     r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS": "details of events that refer to them",
@@ -89,10 +89,7 @@ def has_events(table: str) -> bool:
 class SourceCoverage:
     """How many rows of one source are in the trace, and why the others are not."""
 
-    source: str
-    title: str
-    table: str
-    derived: bool = False  # made of events of other sources, which are no rows of the table
+    source: Source
     read: int = 0  # rows of the table
     written: int = 0  # events (intervals, marks, samples) in the trace
     clipped: int = 0  # those of them that were cut at an edge of the chosen time
@@ -100,11 +97,6 @@ class SourceCoverage:
     repaired: int = 0  # events with a value that was repaired
     # Events in the trace by type: a row may have several, and an event a part in each range of the chosen time.
     events: Counter[int] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, source: Source) -> SourceCoverage:
-        """A new one for a source, all zero."""
-        return cls(source.name, source.title, source.table, source.derived)
 
     def leave_out(self, reason: str, rows: int) -> None:
         """Count rows under a reason."""
@@ -127,16 +119,16 @@ class SourceCoverage:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "source": self.source,
-            "title": self.title,
-            "rows": 0 if self.derived else self.read,
+            "source": self.source.name,
+            "title": self.source.title,
+            "rows": 0 if self.source.derived else self.read,
             "written": self.written,
             "events": {str(number): count for number, count in sorted(self.events.items())},
             "clipped": self.clipped,
             "left_out": dict(sorted(self.left_out.items())),
             "repaired": self.repaired,
             # Made of events of other sources: no rows of the table.
-            "derived": self.derived,
+            "derived": self.source.derived,
         }
 
 
@@ -146,14 +138,14 @@ def account(
     """The account of one report, by the coverage of the sources read: tables with events, their rows, those in the trace."""
     read: Counter[str] = Counter()
     for entry in entries:
-        read[entry.table] += 0 if entry.derived else entry.read
+        read[entry.source.table] += 0 if entry.source.derived else entry.read
     # Each row is counted once: events made of rows of other sources are listed apart.
     return [
         {
             "table": table,
             "rows": rows,
-            "sources": [entry.as_json() for entry in entries if entry.table == table and not entry.derived],
-            "derived": [entry.as_json() for entry in entries if entry.table == table and entry.derived],
+            "sources": [entry.as_json() for entry in entries if entry.source.table == table and not entry.source.derived],
+            "derived": [entry.as_json() for entry in entries if entry.source.table == table and entry.source.derived],
             "left_out": left_out,
         }
         for table, rows, left_out in walk(report, read, selected, sources)
@@ -167,8 +159,10 @@ def walk(
     counts = report.tables.row_counts([*filter(has_events, report.tables.names())])
     for table, rows in sorted(counts.items()):
         unread = rows - read.get(table, 0)
-        if unread and table in _UNREAD:
-            left_out = _UNREAD[table](report, unread, read.get(table, 0), selected)
+        if unread and table == "NVTX_EVENTS":
+            left_out = _unread_nvtx(report, unread, rows - unread)
+        elif unread and table == plugins.TABLE:
+            left_out = _unread_generic(report, unread, selected)
         else:
             left_out = {_reason(table, selected, sources): unread}
         if rows:
@@ -178,29 +172,20 @@ def walk(
 def _reason(table: str, selected: Sequence[Source], sources: Sequence[Source]) -> str:
     if any(source.table == table for source in sources) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    of_table = [source for source in selected if source.table == table and isinstance(source, StreamedSource)]
-    unread = next((source.unread_reason for source in of_table if source.unread_reason), "")
+    unread = next((source.unread_reason for source in selected if source.table == table and source.unread_reason), "")
     return unread or reason_of(table) or NOT_TRANSLATED
 
 
-def _unread_nvtx(report: Report, unread: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:
+def _unread_nvtx(report: Report, unread: int, read: int) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
     not_taken = report.count(ranges) - read
     return {NAMES_OF_NVTX: unread - not_taken, NOT_SELECTED: not_taken}
 
 
-def _unread_generic(report: Report, unread: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
+def _unread_generic(report: Report, unread: int, selected: Sequence[Source]) -> dict[str, int]:
     is_twice, is_selected = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
     of_gpus = plugins.rows_of_gpus(report) if is_twice or not is_selected else 0
     with_plugins = any(source in selected for source in (plugins.EVENTS, plugins.EVENTS_WITH_VALUES))
     left_out = Counter({GPU_METRICS_ROWS if is_twice else NOT_SELECTED: of_gpus})
     left_out[NO_FIELDS if with_plugins else NOT_SELECTED] += unread - of_gpus
     return left_out
-
-
-_UNREAD: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]] = {
-    "NVTX_EVENTS": _unread_nvtx,
-    plugins.TABLE: _unread_generic,
-}
-"""Tables whose rows are left out for several reasons. The functions give rows by reason, from the report, its rows that no
-source read, those that sources read, and the selected sources."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -24,12 +24,11 @@ _OUTSIDE = -1
 """Row of a call outside the selected time."""
 
 
-class Launches:
+class Launches(NamedTuple):
     """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
 
-    def __init__(self, calls: ExternalSort, started: ExternalSort) -> None:
-        self._calls = calls
-        self._started = started
+    calls: ExternalSort
+    started: ExternalSort
 
     @classmethod
     def in_folder(cls, folder: Path) -> Launches:
@@ -38,27 +37,27 @@ class Launches:
 
     def part(self) -> Launches:
         """One for a piece of work on another thread, to be absorbed when it is done."""
-        return Launches(self._calls.part(), self._started.part())
+        return Launches(*(ends.part() for ends in self))
 
     def absorb(self, part: Launches) -> None:
         """Take over what a part collected."""
-        self._calls.absorb(part._calls)
-        self._started.absorb(part._started)
+        for ends, of_part in zip(self, part, strict=True):
+            ends.absorb(of_part)
 
     def spill(self) -> None:
         """Write what is still in memory: the rest can be pickled then."""
-        self._calls.spill()
-        self._started.spill()
+        for ends in self:
+            ends.spill()
 
     def delete(self) -> None:
         """Take all off the disk."""
-        self._calls.delete()
-        self._started.delete()
+        for ends in self:
+            ends.delete()
 
     @property
     def rows(self) -> int:
         """Number of ends that were collected."""
-        return self._calls.rows + self._started.rows
+        return self.calls.rows + self.started.rows
 
     def add(self, source: Source, events: pl.DataFrame, held: pl.Series) -> None:
         """Add events of a source (its columns, with `row` and `start` in ns of the trace); `held`: inside the selected time."""
@@ -72,15 +71,15 @@ class Launches:
         process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
         correlated = events.lazy().filter(pl.col("correlationId") > 0)
         if is_call:
-            self._calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())
+            self.calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())
         else:
             tag = pl.lit(source.launch, pl.Int64)
             ends = correlated.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
-            self._started.add(ends.collect())
+            self.started.add(ends.collect())
 
     def messages(self) -> Iterator[pl.DataFrame]:
         """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
-        for started, of_calls in side_by_side(self._started, self._calls):
+        for started, of_calls in side_by_side(self.started, self.calls):
             if of_calls.is_empty():
                 continue
             calls, place = places_of_calls(started, of_calls, "time")

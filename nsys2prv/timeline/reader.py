@@ -26,7 +26,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.lanes import LANE_OF_TYPE
 from nsys2prv.sources.registry import TYPES
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, StreamedSource, TableSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
@@ -174,7 +174,7 @@ class EventsOfSource:
 
         Yields
         ------
-        The columns of `TableSource.frame`, with `row`, `start` and `end` in ns of the selection's origin, cut at its edges,
+        The columns of `Source.frame`, with `row`, `start` and `end` in ns of the selection's origin, cut at its edges,
         `number` (event type) and `value`, and attributes as numbers.
         """
         if LANE in self._key and LANE not in events.columns:
@@ -323,7 +323,7 @@ class EventReader:
             When it breaks off while it is read.
         """
         launches = Launches.in_folder(self._new_folder("launches"))
-        entries = [SourceCoverage.of(request.survey.source) for request in requests]
+        entries = [SourceCoverage(request.survey.source) for request in requests]
         entry_of = dict(zip(map(id, requests), entries, strict=True))
         parts: list[tuple[Request[S], Stretch | None, int]] = []
         for request in requests:
@@ -337,7 +337,7 @@ class EventReader:
             request, stretch, _ = parts[place]
             if id(request) not in events_of:
                 events_of[id(request)] = EventsOfSource(self._plan, index, report, request)
-            coverage_of_part = SourceCoverage.of(request.survey.source)
+            coverage_of_part = SourceCoverage(request.survey.source)
             part = _Part(request, events_of[id(request)], request.sink(), coverage_of_part, launches.part())
             work.append(partial(self._read_part, report.view, part, stretch))
         parts_read = run_all(work)
@@ -350,7 +350,7 @@ class EventReader:
 
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
         # Two threads do not count together.
-        of_pieces = SourceCoverage.of(part.request.survey.source)
+        of_pieces = SourceCoverage(part.request.survey.source)
         pieces = self._pieces(report, part.request, stretch, of_pieces)
         # A long table that one thread has to read in its order: another thread places its events meanwhile.
         for piece in prefetch(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
@@ -391,8 +391,8 @@ class EventReader:
                 events = _counted(piece, entry)
                 yield entry.keep(events, events.drop_nulls("start"), coverage.NO_TIME)
 
-        if isinstance(source, TableSource) and stretch is None:
-            starts = source.surveyed(report).select("start").drop_nulls()
+        if source.stream is None and stretch is None:
+            starts = source.frame(report).select("start").drop_nulls()
             if _is_in_order(report.batches(starts, self._rows_of_piece)):
                 # As rows of most tables are.
                 yield from in_turns(timed(), "start")
@@ -410,7 +410,7 @@ def _is_whole(request: Request[S]) -> bool:
     """Whether a table is read as a whole: events are needed in order, or come from several tables."""
     survey = request.survey
     in_order = survey.source.in_order is not None or (request.by_lane and survey.overlaps)
-    return in_order or isinstance(survey.source, StreamedSource)
+    return in_order or survey.source.stream is not None
 
 
 def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,29 +61,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a trace in the order of the file.
+    """All rows of a trace in the order of the file."""
 
-    Attributes
-    ----------
-    nodes, tasks
-        Hosts, and processes on them.
-    table
-        Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
-    keys
-        For each report and kind of row: the key columns, for streams also `lane`, and `row`. A key without a row was not
-        selected.
-    devices
-        For each report: (globalPid, deviceId) to the number of the device on its node.
-    has_cpus
-        Whether nodes have their CPUs.
-    """
-
+    # nodes, tasks: hosts, and processes on them
     nodes: tuple[Node, ...]
     tasks: tuple[Task, ...]
+    # Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
     table: pl.DataFrame
+    # For each report and kind of row: the key columns, for streams also `lane`, and `row`. A key without a row was not
+    # selected.
     keys: dict[tuple[int, RowKind], pl.DataFrame]
+    # For each report: (globalPid, deviceId) to the number of the device on its node.
     devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
-    has_cpus: bool = True
+    has_cpus: bool = True  # whether nodes have their CPUs
 
     def first_cpu(self, host: str) -> int | None:
         """Number of a host's first CPU: they are counted over all nodes, from 1. None when nodes have none."""
@@ -107,12 +97,8 @@ class Rows:
         return self.tasks[int(self.table["task"][row]) - 1].rank
 
 
-@dataclass(frozen=True, order=True)
-class _Process:
-    """A process that has events, in the order of tasks: by rank, those without one after the others."""
-
-    without_rank: bool
-    rank: int
+class _Process(NamedTuple):
+    rank: int | None
     host: str
     pid: int
     report: int
@@ -125,7 +111,7 @@ def arrange(identities: Sequence[Identity], surveys: Sequence[Sequence[Survey]],
     for of_report in keys:
         if (rows := sum(map(len, of_report.values()))) > MOST_ROWS_OF_REPORT:
             raise TooManyRows(rows, MOST_ROWS_OF_REPORT, len(of_report[RowKind.STREAM]))
-    processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
+    processes = [process for process in _processes(identities, keys) if ranks is None or process.rank in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))
     sampled = {
         (_host(identities[report]), identities[report].metric_gpu_key(gpu & _GPU), report, gpu)
@@ -182,6 +168,7 @@ def _host(identity: Identity) -> str:
 
 
 def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]]) -> list[_Process]:
+    """Processes that have events, in the order of tasks: by rank, those without one after the others."""
     processes = []
     for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
         # The launcher's rank is that of the recorded program, not of each process that it starts: of several it is that
@@ -192,13 +179,8 @@ def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.D
         from_launcher = {ranked[0]: identity.launch_rank} if not identity.ranks and len(ranked) == 1 else {}
         for global_pid in global_pids:
             rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
-            place = rank is None, rank if rank is not None else 0, _host(identity), pid_of(global_pid)
-            processes.append(_Process(*place, report, global_pid))
-    return sorted(processes)
-
-
-def _rank(process: _Process) -> int | None:
-    return None if process.without_rank else process.rank
+            processes.append(_Process(rank, _host(identity), pid_of(global_pid), report, global_pid))
+    return sorted(processes, key=lambda process: (process.rank is None, process.rank or 0, process[1:]))
 
 
 def _device_numbers(
@@ -281,7 +263,7 @@ class _Builder:
         for device, number in devices.items():
             self._devices.setdefault(report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((host, number), len(self._tasks))
-        rank = _rank(process)
+        rank = process.rank
         name = row_names.process_name(rank, host, process.pid, identity.processes.get(process.global_pid, ""))
         self._tasks.append((Task(name, self._node[host], rank, report, process.pid, ()), rows))
 

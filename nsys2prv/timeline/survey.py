@@ -20,7 +20,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows, with_absent
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, count_rows, with_absent
 from nsys2prv.vocabulary.event_types import Role
 
 _STREAM = "stream_number"
@@ -52,8 +52,8 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     The folder is used only when events are not in the order of their start.
     """
     # Only the key columns that differ are read: often there is one process, one device, one context.
-    key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1]
-    times = source.surveyed(report).select(*key, "start", "end").drop_nulls()
+    key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1] or ["streamId"]
+    times = source.frame(report).select(*key, "start", "end").drop_nulls()
     at_once = _most_at_once(report.batches(times, PIECE_ROWS), key)
     if at_once is None:
         ordered = ExternalSort(["start"], folder)
@@ -61,12 +61,9 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
             ordered.add(piece)
         at_once = _most_at_once(ordered.windows(), key)
     assert at_once is not None
-    if not key:
-        lanes = keys.with_columns(lanes=pl.lit(max(at_once.values(), default=1), pl.Int64))
-    else:
-        schema = {**dict.fromkeys(key, pl.Int64), "lanes": pl.Int64}
-        counted = pl.DataFrame([(*stream, most) for stream, most in at_once.items()], schema, orient="row")
-        lanes = keys.join(counted, on=key, how="left", maintain_order="left").with_columns(pl.col("lanes").fill_null(1))
+    schema = {**dict.fromkeys(key, pl.Int64), "lanes": pl.Int64}
+    counted = pl.DataFrame([(*stream, most) for stream, most in at_once.items()], schema, orient="row")
+    lanes = keys.join(counted, on=key, how="left", maintain_order="left").with_columns(pl.col("lanes").fill_null(1))
     return lanes.sort(RowKind.STREAM.key).with_columns(first_lane=pl.lit(0, pl.Int64))
 
 
@@ -78,8 +75,7 @@ def _most_at_once(pieces: Iterable[pl.DataFrame], key: list[str]) -> dict[tuple[
     # Of each stream: the last start, and ends behind it.
     so_far: dict[tuple[Any, ...], tuple[int, np.ndarray]] = {}
     for piece in pieces:
-        streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
-        for name, of_stream in streams.items() if piece.height else ():
+        for name, of_stream in piece.partition_by(key, as_dict=True).items():
             start = of_stream["start"].to_numpy()
             # As in `Lanes`, what has no length takes its lane.
             end = np.maximum(of_stream["end"].to_numpy(), start + 1)
@@ -113,7 +109,7 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
     streams = _numbered(keys)
     ordered = ExternalSort(["start"], folder)
     for is_second, source in enumerate((first, second)):
-        times = source.surveyed(report).select(*key, "start", "end").drop_nulls()
+        times = source.frame(report).select(*key, "start", "end").drop_nulls()
         for piece in report.batches(times, PIECE_ROWS):
             of_streams = piece.join(streams, on=key, how="inner", maintain_order="left")
             # As in `Lanes`, what has no length takes its lane.
@@ -225,15 +221,15 @@ def measures(source: Source, report: Report) -> list[Measure]:
     """What the extent of a source is joined from: its table, then further tables that its events are made of."""
     only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
     of_table = Measure(source.table, source.times, only)
-    extra = source.extra_tables if isinstance(source, StreamedSource) else ()
+    extra = source.extra_tables
     return [of_table, *(Measure(table, ("start", "end")) for table in filter(report.has, extra))]
 
 
 def count_events(report: Report, surveyed: Survey) -> int:
     """Rows of the table that the events of a source are made of; raises ReportError when it breaks off."""
     source = surveyed.source
-    frame = source.surveyed(report)
-    if isinstance(source, StreamedSource):
+    frame = source.frame(report)
+    if source.stream is not None:
         if not source.unread_reason:
             # Which rows of a shared table are the source's is known only from its events.
             with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
@@ -251,7 +247,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     read or misses a column.
     """
     values = report.distinct
-    frame = complete(source.surveyed(values))
+    frame = complete(source.frame(values))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())

@@ -27,31 +27,21 @@ class ClockStep:
 
 @dataclass(frozen=True)
 class ClockCorrection:
-    """What is subtracted from times of a clock: `offset + drift (t - pivot)`, ns, and its steps.
+    """What is subtracted from times of a clock: `offset + drift (t - pivot)`, ns, and its steps."""
 
-    Attributes
-    ----------
-    offset, drift, pivot
-        As above; the drift has no unit.
-    anchors
-        Shared events that it was estimated from, without outliers; 0: none, and nothing is subtracted.
-    group
-        Clocks of one group have shared events, directly or by way of others.
-    median, percentile_95, largest
-        Remaining error: how far the times of shared events are from those of the other clocks, ns; without outliers.
-    bins
-        Median of the error with its sign in stretches of equal length of the time of all shared events, ns; NaN where there
-        are none.
-    """
-
+    # offset, drift, pivot: as above; the drift has no unit
     offset: float
     drift: float
     pivot: int
-    anchors: int
-    group: int
+    anchors: int  # shared events that it was estimated from, without outliers; 0: none, and nothing is subtracted
+    group: int  # clocks of one group have shared events, directly or by way of others
+    # median, percentile_95, largest: remaining error: how far the times of shared events are from those of the other clocks,
+    # ns; without outliers
     median: float
     percentile_95: float
     largest: float
+    # Median of the error with its sign in stretches of equal length of the time of all shared events, ns; NaN where there are
+    # none.
     bins: tuple[float, ...]
     steps: tuple[ClockStep, ...] = ()
 
@@ -63,26 +53,14 @@ class ClockCorrection:
 
 @dataclass(frozen=True)
 class Placement:
-    """How the clock of one report is placed on the common axis.
+    """How the clock of one report is placed on the common axis."""
 
-    Attributes
-    ----------
-    method
-        "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by common
-        collectives of ranks; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not
-        placed.
-    offset
-        Added to times of the report, ns.
-    clock
-        Correction of the host's clock; None when it is not known.
-    shift
-        Added in the end, so that the first event of all is at 0, ns.
-    """
-
+    # "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by common collectives
+    # of ranks; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not placed.
     method: str
-    offset: int
-    clock: ClockCorrection | None = None
-    shift: int = 0
+    offset: int  # added to times of the report, ns
+    clock: ClockCorrection | None = None  # correction of the host's clock; None when it is not known
+    shift: int = 0  # added in the end, so that the first event of all is at 0, ns
 
     def at(self, time: int) -> int:
         """A time of the report on the axis, ns."""
@@ -107,26 +85,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class ClockError:
-    """How well times of one report are known on the axis: half widths of intervals that hold the true time, ns.
+    """How well times of one report are known on the axis: half widths of intervals that hold the true time, ns."""
 
-    Attributes
-    ----------
-    clock
-        Number of the clock; reports of one clock are not affected by what is unknown of it when they are compared.
-    times, half_widths
-        At these times of the axis, in rising order, how far the clock may be from the axis; between them it is interpolated.
-        Infinite where nothing is known.
-    group
-        Clocks of one group are tied to each other; of those of two groups nothing is known.
-    of_report
-        How far the report may be from others of the same clock; 0 where the monotonic clock of the host ties them.
-    """
-
-    clock: int
+    clock: int  # number of the clock; reports of one clock are not affected by what is unknown of it when they are compared
+    # times, half_widths: at these times of the axis, in rising order, how far the clock may be from the axis; between them it
+    # is interpolated. Infinite where nothing is known.
     times: tuple[int, ...] = (0,)
     half_widths: tuple[float, ...] = (0.0,)
+    # How far the report may be from others of the same clock; 0 where the monotonic clock of the host ties them.
     of_report: float = 0.0
-    group: int = 0
+    group: int = 0  # clocks of one group are tied to each other; of those of two groups nothing is known
 
     def as_json(self) -> dict[str, int | None]:
         """What is of the report: number and group of its clock, and `of_report`; the rest is that of the clock."""

@@ -26,7 +26,7 @@ class TranslateOptions(ReadOptions):
         (), "Sources to leave out, separated by commas.", "NAMES", name_list, names=_source_names, group=SELECT
     )
     nvtx: NvtxRange | None = option(
-        None, "Keep only the time inside NVTX ranges of this name.", "NAME[@DOMAIN]", nvtx_range, group=SELECT
+        None, "Keep only the time inside NVTX ranges of this name (wildcards: * ?).", "NAME[@DOMAIN]", nvtx_range, group=SELECT
     )
     min_duration: int = option(0, "Leave out shorter intervals: 10us.", "TIME", duration, group=SELECT)
     fold_streams: bool = option(False, "One row for all streams of a device; more only where events overlap.", group=TRACE)

@@ -238,17 +238,6 @@ class _WindowReader:
         return batches
 
 
-@dataclass(frozen=True)
-class TracePart:
-    """A piece of work: windows, one after the other, whose records are written to a file in the folder."""
-
-    store: Shared[TraceStore]
-    head: Shared[TimelineHead]
-    windows: tuple[Window, ...]
-    folder: Path
-    format: TraceFormat
-
-
 def write_trace(
     path: Path,
     format: TraceFormat,
@@ -268,31 +257,33 @@ def write_trace(
             return writer.records
     shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
     groups = workers.groups([1] * len(windows), _WINDOWS_OF_PART)
-    work = [TracePart(*shared, tuple(windows[index] for index in group), folder, format) for group in groups]
+    windows_of_parts = [[windows[index] for index in group] for group in groups]
     records = 0
 
     def parts(written: Iterable[tuple[Path, int]]) -> Iterator[Path]:
         nonlocal records
-        for of_work, (part, of_part) in zip(work, written, strict=True):
+        for of_windows, (part, of_part) in zip(windows_of_parts, written, strict=True):
             records += of_part
             progress(of_part)
             yield part
             # It was joined: what is written next can have the place of its records.
-            if (end := of_work.windows[-1].end) is not None:
+            if (end := of_windows[-1].end) is not None:
                 store.drop_ended(end)
 
-    format.join(path, parts(workers.map(write_part, work)))
+    format.join(path, parts(workers.map(partial(write_part, *shared, folder, format), windows_of_parts)))
     workers.close()
     store.delete()
     return records
 
 
-def write_part(part: TracePart) -> tuple[Path, int]:
-    """Write a part of a trace: its path, and its number of records."""
+def write_part(
+    store: Shared[TraceStore], head: Shared[TimelineHead], folder: Path, format: TraceFormat, windows: Sequence[Window]
+) -> tuple[Path, int]:
+    """Write a part of a trace, windows one after the other, to a file in a folder: its path, and its number of records."""
     # For this attempt alone: another worker may have died over the same part.
-    path = part.folder / f"part-{secrets.token_hex(8)}"
-    with part.format.writer(path, part.head.value, is_first=False) as writer:
-        for encoded in part.store.value.merge(part.windows, writer.encode):
+    path = folder / f"part-{secrets.token_hex(8)}"
+    with format.writer(path, head.value, is_first=False) as writer:
+        for encoded in store.value.merge(windows, writer.encode):
             writer.write(encoded)
     return path, writer.records
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nsys2prv.vocabulary import mpi_calls, nccl_names
 
@@ -36,23 +37,12 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class ValueSet:
-    """Where the values of one or more types come from.
+    """Where the values of one or more types come from."""
 
-    Attributes
-    ----------
-    name
-        Types that are shown together share a value set, so that their values never overlap.
-    fixed
-        Labels with a number that never changes.
-    first
-        Names found in reports are numbered from here up, without holes.
-    renamed
-        Labels of the texts found, all of them over all reports together; None: a text is its label.
-    """
-
-    name: str
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    first: int = 1
+    name: str  # types that are shown together share a value set, so that their values never overlap
+    fixed: Mapping[str, int] = field(default_factory=dict)  # labels with a number that never changes
+    first: int = 1  # names found in reports are numbered from here up, without holes
+    # Labels of the texts found, all of them over all reports together; None: a text is its label.
     renamed: Callable[[Iterable[str]], Mapping[str, str]] | None = None
 
 
@@ -62,43 +52,24 @@ def numbered(labels: Mapping[int, str]) -> dict[str, int]:
 
 
 class EventType(int):
-    """One event type, or a series of them (one per NVTX domain, per GPU metric, ...): its number in the trace, and its facts.
+    """One event type, or a series of them (per NVTX domain, per GPU metric, ...): its number in the trace, and its facts."""
 
-    Attributes
-    ----------
-    label
-        Label in the .pcf; of a series, a pattern with ``{}`` for the member's name. The number is that of the first member.
-    role
-        What its events are.
-    values
-        Where labels of values come from; None for plain numbers.
-    gradient
-        Colour gradient in the .pcf (Paraver's first column of an EVENT_TYPE line).
-    unit
-        Unit of plain numbers, for documentation.
-    step, members
-        Of a series: distance between the numbers of two members, and how many fit before `overflow`.
-    overflow
-        Of a series: number of member `members`, with a step of 1 from there.
-    precision
-        Decimal places of plain numbers: the trace has them multiplied by 10 to the power of this, and Paraver divides.
-    lanes
-        Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
-        series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
-    former
-        Number in traces of versions that used one of Extrae's (0: none). `sources.registry.renumbered` recognises it.
-    """
-
+    # Label in the .pcf; of a series, a pattern with ``{}`` for the member's name. The number is that of the first member.
     label: str
-    role: Role
-    values: ValueSet | None
-    gradient: int
-    unit: str
+    role: Role  # what its events are
+    values: ValueSet | None  # where labels of values come from; None for plain numbers
+    gradient: int  # colour gradient in the .pcf (Paraver's first column of an EVENT_TYPE line)
+    unit: str  # unit of plain numbers, for documentation
+    # step, members: of a series: distance between the numbers of two members, and how many fit before `overflow`
     step: int
     members: int
-    overflow: int
+    overflow: int  # of a series: number of member `members`, with a step of 1 from there
+    # Decimal places of plain numbers: the trace has them multiplied by 10 to the power of this, and Paraver divides.
     precision: int
+    # Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
+    # series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
     lanes: int
+    # Number in traces of versions that used one of Extrae's (0: none). `sources.registry.renumbered` recognises it.
     former: int
 
     def __new__(
@@ -156,10 +127,8 @@ class EventType(int):
         members = self.members + _MOST_OVERFLOWING if self.is_series else 1
         if self.lanes and self.lanes <= number < self.lanes + members * LANES_OF_A_MEMBER:
             return True
-        if not self.is_series:
-            return number == self
-        index, remainder = divmod(number - self, self.step)
-        return (0 <= index < self.members and remainder == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
+        index = self.index(number)
+        return 0 <= index < members and self.member(index) == number if self.is_series else number == self
 
 
 _KINDS_OF_COPIES = (
@@ -199,7 +168,7 @@ _MEMORY_KIND_VALUES = ValueSet("memory kinds", numbered(MEMORY_KINDS), first=20)
 SOURCE_MEMORY = EventType(63000500, "Memcopy source memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 DESTINATION_MEMORY = EventType(63000501, "Memcopy destination memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 
-_MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
+_MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=len(mpi_calls.NUMBERS) + 1)
 MPI_POINT_TO_POINT = EventType(50000001, "MPI Point-to-point", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_COLLECTIVE = EventType(50000002, "MPI Collective Comm", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_OTHER = EventType(50000003, "MPI Other", Role.INTERVAL, _MPI_VALUES, gradient=1)
@@ -303,8 +272,7 @@ TAG_CRITICAL_PATH = 55006
 """Tags of messages that are not of MPI, which have the tags that the program gave them."""
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """One Paraver state: number, label, colour (red, green, blue) in the .pcf."""
 
     number: int

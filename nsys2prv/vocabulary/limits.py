@@ -42,16 +42,13 @@ MOST_DEVICES = 4_096
 """Devices with events in one report, by their CUDA numbers."""
 
 
-_KINDS = (
-    (stat.S_ISDIR, errno.EISDIR, "a folder"),
-    (stat.S_ISFIFO, errno.ESPIPE, "a named pipe"),
-    (stat.S_ISSOCK, errno.ESPIPE, "a socket"),
-    (stat.S_ISCHR, errno.ESPIPE, "a device"),
-    (stat.S_ISBLK, errno.ESPIPE, "a device"),
-)
-
-_OF_SHELL = Path("/dev/fd")
-"""What a shell gives for `<(command)`: a pipe that ends with the command."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def check_ordinary(path: Path, most: int | None = None) -> None:
@@ -62,12 +59,12 @@ def check_ordinary(path: Path, most: int | None = None) -> None:
     OSError
         When it is something else, or there is none; `strerror` says what.
     """
-    if path.parent == _OF_SHELL:
+    # What a shell gives for `<(command)`: a pipe that ends with the command.
+    if path.parent == Path("/dev/fd"):
         return
     status = path.stat()
-    for is_kind, number, name in _KINDS:
-        if is_kind(status.st_mode):
-            raise OSError(number, f"it is {name}, not a file")
+    if kind := _KINDS.get(stat.S_IFMT(status.st_mode)):
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
     if most is not None and status.st_size > most:
         raise OSError(errno.EFBIG, f"it has {wording.size(status.st_size)}, and at most {wording.size(most)} are read")
 

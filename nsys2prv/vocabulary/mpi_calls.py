@@ -44,8 +44,6 @@ _NAMES_BY_NUMBER = """
 NUMBERS: dict[str, int] = {f"MPI_{name}": number for number, name in enumerate(_NAMES_BY_NUMBER.split(), start=1)}
 """Extrae's number of each MPI call, 1 to 219."""
 
-FIRST_FREE_NUMBER = len(NUMBERS) + 1
-
 # Kind of call by its name after "MPI_"; the kinds are the keys of event_types.MPI_TYPES. nsys has File_open among the
 # collectives; Extrae's views look for it under I/O.
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -80,7 +78,6 @@ _STATES: tuple[tuple[str, int], ...] = (
         13,
     ),
 )
-_OTHER_STATE = 15
 
 
 class MessagePart(enum.IntFlag):
@@ -126,7 +123,7 @@ def call_state(names: pl.Expr) -> pl.Expr:
     >>> pl.select(call_state(pl.lit(names))).to_series().to_list()
     [3, 8, 13, 15]
     """
-    return _of_call(names, _STATES, _OTHER_STATE)
+    return _of_call(names, _STATES, 15)
 
 
 def message_parts(names: pl.Expr) -> pl.Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: 
     [1, 0, 0]
     """
     # Side by side: nested, a hundred rules would be a hundred levels.
-    matches = [pl.when(text.str.contains(pattern)).then(_value(value)) for pattern, value in rules]
-    return pl.coalesce(*matches, _value(default))
+    dtype = pl.Int64 if isinstance(default, int) else None
+    matches = [pl.when(text.str.contains(pattern)).then(pl.lit(value, dtype)) for pattern, value in rules]
+    return pl.coalesce(*matches, pl.lit(default, dtype))
 
 
 def fits(text: pl.Expr, pattern: str) -> pl.Expr:
@@ -92,10 +94,6 @@ def first_group(texts: Sequence[str], pattern: str) -> list[str | None]:
     return pl.Series(texts, dtype=pl.String).str.extract(pattern, 1).to_list()
 
 
-def _value(value: int | str | None) -> pl.Expr:
-    return pl.lit(value, pl.Int64) if isinstance(value, int) else pl.lit(value)
-
-
 PERCENTAGE = r"(?i)%|^[^\[]*\b(?:active|issue|throughput|bandwidth|utilization|in flight)$"
 """Names without a unit are those of older exports, where all but clocks are percentages; "[Throughput %]" is a newer one."""
 _BRACKETS = re.compile(r"\[[^\[\]]*?([^\[\] ]+)\]\s*$")
@@ -134,26 +132,15 @@ _LONGEST_FUNCTION = 120
 _UNREADABLE = r"[\s\x00-\x1f\x7f-\x9f]+"
 UNNAMED = "(unnamed)"
 _TEXT = "bare name"
-_NO_DETAILS = {"name", "kind"}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of a file of rules.
+    """One line of a file of rules."""
 
-    Attributes
-    ----------
-    what
-        `family`, or the name of a detail.
-    value
-        The name of the family, or the detail: text with ``{detail}`` and ``{1}``, the first group of the pattern.
-    pattern
-        Regular expression of Rust, looked for in the name of a kernel.
-    """
-
-    what: str
-    value: str
-    pattern: str
+    what: str  # `family`, or the name of a detail
+    value: str  # the name of the family, or the detail: text with ``{detail}`` and ``{1}``, the first group of the pattern
+    pattern: str  # regular expression of Rust, looked for in the name of a kernel
 
     @property
     def pieces(self) -> list[str]:
@@ -237,14 +224,8 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
 
 def _first_rule(texts: pl.Series, rules: list[Rule]) -> pl.Series:
     """Index of the first rule that each text matches; null for none."""
-    return texts.to_frame().select(_number_of_first(texts.name, tuple(rule.pattern for rule in rules)))["rule"]
-
-
-@cache
-def _number_of_first(column: str, patterns: tuple[str, ...]) -> pl.Expr:
-    """`rule`: index of the first pattern that a text matches. A hundred of them take longer to build than to use."""
-    numbered = [(pattern, index) for index, pattern in enumerate(patterns)]
-    return first_match(pl.col(column), numbered, None).cast(pl.Int64).alias("rule")
+    numbered = [(rule.pattern, index) for index, rule in enumerate(rules)]
+    return texts.to_frame().select(first_match(pl.col(texts.name), numbered, None).cast(pl.Int64)).to_series()
 
 
 def _values(texts: pl.DataFrame, rule_of_text: pl.Series, rules: list[Rule]) -> pl.Series:
@@ -283,46 +264,43 @@ def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
         text = read_ordinary(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise _no_rules(path, f"can't be read ({why})", "give a CSV file with the columns what, value, pattern") from error
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
-    if not lines or _cells(path, *lines[0]) != list(COLUMNS):
-        number = lines[0][0] if lines else 1
-        raise _no_rules(path, f"line {number}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
-    return tuple(_rule(path, number, _cells(path, number, line), check=check) for number, line in lines[1:])
+        raise UsageError(f"{path}: can't be read ({why}); give a CSV file with the columns {', '.join(COLUMNS)}") from error
+    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if line.strip()}
+    lines = {number: line for number, line in lines.items() if not line.lstrip().startswith("#")} or {1: ""}
+    rules = []
+    for place, (number, line) in enumerate(lines.items()):
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
+            if place == 0 and cells != list(COLUMNS):
+                raise _NoRule("not the names of the columns", f"start with the line {','.join(COLUMNS)}")
+            rules += [_rule(cells, check=check)] if place else []
+        except csv.Error as error:
+            quotes = 'put " around a pattern with commas, and write "" for a quote in it'
+            raise UsageError(f"{path}: line {number}: the quotes don't match; {quotes}") from error
+        except _NoRule as error:
+            raise UsageError(f"{path}: line {number}: {'; '.join(error.args)}") from error
+    return tuple(rules)
 
 
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], strict=True))]
-    except csv.Error as error:
-        why = f"line {number}: the quotes don't match"
-        raise _no_rules(path, why, 'put " around a pattern with commas, and write "" for a quote in it') from error
+class _NoRule(Exception):
+    """Why a line is no rule, and what to do."""
 
 
-def _rule(path: Path, number: int, cells: list[str], *, check: bool) -> Rule:
+def _rule(cells: list[str], *, check: bool) -> Rule:
     if len(cells) != len(COLUMNS):
-        why = f"line {number}: {len(cells)} cells and not the three {', '.join(COLUMNS)}"
-        raise _no_rules(path, why, 'put " around a pattern with commas')
+        raise _NoRule(f"{len(cells)} cells and not the three {', '.join(COLUMNS)}", 'put " around a pattern with commas')
     rule = Rule(*cells)
-    if not _DETAIL.fullmatch(rule.what) or rule.what in _NO_DETAILS:
-        why = f"line {number}: {rule.what!r} is neither family nor the name of a detail"
-        raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
+    if not _DETAIL.fullmatch(rule.what) or rule.what in ("name", "kind"):
+        words = "use family, precision, layout, tile, direction, or a word in small letters"
+        raise _NoRule(f"{rule.what!r} is neither family nor the name of a detail", words)
     if not rule.value:
-        raise _no_rules(path, f"line {number}: no value", "give a name for kernels that match the pattern")
-    if not check:
-        return rule
+        raise _NoRule("no value", "give a name for kernels that match the pattern")
     try:
-        groups = count_groups(rule.pattern)
+        groups = count_groups(rule.pattern) if check else math.inf
     except ValueError as error:
-        why = f"line {number}: {rule.pattern!r} is {error}"
-        raise _no_rules(path, why, "mend it (there is no look-around and no back-reference)") from error
+        raise _NoRule(f"{rule.pattern!r} is {error}", "mend it (there is no look-around and no back-reference)") from error
     highest = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
     if highest > groups:
-        why = f"line {number}: {{{highest}}} is used and the pattern has {groups} groups"
-        raise _no_rules(path, why, "put ( ) around the part to use")
+        why = f"{{{highest}}} is used and the pattern has {groups} groups"
+        raise _NoRule(why, "put ( ) around the part to use")
     return rule
-
-
-def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:
-    return UsageError(f"{path}: {why}; {what_to_do}")

@@ -39,7 +39,7 @@ _OF_NSYS = {
 }
 """The same fields as nsys calls them, which traces NCCL itself from 2025.6 on (`--trace=nccl`, NCCL 2.28)."""
 
-_ELEMENT_BYTES = {
+_NAMES_OF_SIZES = {
     1: ("int8", "char", "uint8", "float8e4m3", "float8e5m2"),
     2: ("float16", "half", "bfloat16"),
     4: ("int32", "int", "uint32", "float32", "float"),
@@ -54,7 +54,6 @@ SEND, RECEIVE = "ncclSend", "ncclRecv"
 _SHORTEST_MARK = 4
 _UNKNOWN = "?"
 
-
 COMMUNICATOR_FIELDS = frozenset({COMMUNICATOR, *(name for name, field in _OF_NSYS.items() if field == COMMUNICATOR)})
 """Names of the field that identifies the communicator: every payload of NCCL has one of them."""
 
@@ -66,14 +65,9 @@ def field_name(name: pl.Expr) -> pl.Expr:
 
 def element_bytes(data_type: pl.Expr) -> pl.Expr:
     """Bytes of an element of a data type, by its name in NCCL (ncclFloat32, ...); null where it is not known."""
-    sizes = {name: size for size, names in _ELEMENT_BYTES.items() for name in names}
+    sizes = {name: size for size, names in _NAMES_OF_SIZES.items() for name in names}
     plain = data_type.str.to_lowercase().str.strip_prefix("nccl")
     return plain.replace_strict(sizes, default=None, return_dtype=pl.Int64)
-
-
-def call_name(label: pl.Expr) -> pl.Expr:
-    """Name of a call of NCCL, which nsys has without the prefix."""
-    return label.str.strip_prefix("nccl")
 
 
 def communicator_key(identifier: int, size: int | None, rank: int | None) -> str:
@@ -88,7 +82,8 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
     rank
         Rank of the process in the program, None when it is not known.
     """
-    return f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x} {_or_unknown(size)} {_or_unknown(rank)}"
+    facts = (_UNKNOWN if number is None else str(number) for number in (size, rank))
+    return " ".join((f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x}", *facts))
 
 
 def rank_of_key(key: str) -> int | None:
@@ -130,7 +125,3 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
         members = f": {ranges(ranks[identifier])}" if size is not None and len(ranks[identifier]) == size else ""
         labels[identifier] = f"NCCL communicator{of_size}{members} (#{identifier[-length:]})"
     return {key: labels[identifier] for key, (identifier, _, _) in split.items()}
-
-
-def _or_unknown(number: int | None) -> str:
-    return _UNKNOWN if number is None else str(number)

@@ -32,7 +32,7 @@ def printable(text: str, longest: int = LONGEST_LINE) -> str:
     ('a\\x1b[2J   b\\u202e', '01...89')
     """
     if not text.isprintable():
-        text = _ESCAPED.sub(_escape, _LINE_ENDS.sub(" ", text))
+        text = _ESCAPED.sub(lambda match: match[0].encode("unicode_escape").decode(), _LINE_ENDS.sub(" ", text))
     if len(text) <= longest:
         return text
     tail = longest // 3
@@ -77,7 +77,3 @@ def safe_json(content: Any, **form: Any) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()

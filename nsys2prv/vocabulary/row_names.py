@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nsys2prv.vocabulary.printable import on_one_line
 
@@ -25,8 +25,7 @@ _COMPONENT = re.compile(r"NIC |CPU \d|(?:IB s|S)witch ")
 _RANK = re.compile(r"Rank (\d{1,9})\b")
 
 
-@dataclass(frozen=True)
-class StreamName:
+class StreamName(NamedTuple):
     """What the name of a stream's row says: device on its node, stream, and the node, "" where the name has none."""
 
     device: int
@@ -43,12 +42,8 @@ def stream_name(device: int, stream: int, node: str) -> str:
     >>> stream_name(0, 7, "node1")
     'CUDA-D0.S7-node1'
     """
-    return f"CUDA-D{device}.S{stream}-{_suffix(node)}"
-
-
-def _suffix(node: str) -> str:
-    """Name of a node behind that of a stream: tools read it up to a blank."""
-    return "_".join(node.split())
+    # Tools read the name of the node up to a blank.
+    return f"CUDA-D{device}.S{stream}-{'_'.join(node.split())}"
 
 
 def parse_stream_name(name: str) -> StreamName | None:

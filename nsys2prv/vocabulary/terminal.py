@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -150,8 +149,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _broken_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     """The same where headings have two lines."""
-    sizes = (range(1, len(heading) + 2) for heading in columns)
-    broken = (map(_broken, itertools.repeat(heading), of_heading) for heading, of_heading in zip(columns, sizes, strict=True))
+    broken = ((_broken(heading, size) for size in range(1, len(heading) + 2)) for heading in columns)
     headings = [next(lines for lines in of_sizes if len(lines) <= _MOST_LINES) for of_sizes in broken]
     return _widths([max(lines, key=len) for lines in headings], rows)
 

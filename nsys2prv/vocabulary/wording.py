@@ -58,26 +58,25 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     return printable(on_one_line(text), longest)
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: what is near, or all names where nothing is.
+def did_you_mean(name: str, names: Iterable[str], command: str = "") -> str:
+    """The end of a sentence about an unknown name, or a pattern that fits none: what is near, and what lists all names.
+
+    Parameters
+    ----------
+    name, names
+        The unknown one, and those that there are.
+    command
+        That lists all names; "": they are few.
 
     >>> did_you_mean("kernles", ["kernels", "nvtx"]), did_you_mean("?", ["kernels", "nvtx"])
     ('; did you mean kernels?', '; the names are kernels, nvtx')
-    """
-    names = list(names)
-    near = nearest(name, names)
-    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(names)}"
-
-
-def did_you_mean_any(requested: str, names: Iterable[str], command: str) -> str:
-    """The end of a sentence about a name, or a pattern of names, that nothing in a run has: what is near, and what lists all.
-
-    >>> did_you_mean_any("stpe", ["step", "load"], "inspect --nvtx")
+    >>> did_you_mean("stpe", ["step", "load"], "inspect --nvtx")
     '; did you mean step? (`nsys2prv inspect --nvtx` lists all names)'
     """
-    near = [short(name) for name in nearest(requested.strip("*?"), names)]
-    lists = f"`nsys2prv {command}` lists all names"
-    return f"; did you mean {listed(near, 'or')}? ({lists})" if near else f"; {lists}"
+    names = list(names)
+    near = listed(map(short, nearest(name.strip("*?"), names)), "or")
+    lists = f"`nsys2prv {command}` lists all names" if command else f"the names are {', '.join(names)}"
+    return f"; did you mean {near}?{f' ({lists})' if command else ''}" if near else f"; {lists}"
 
 
 def listed(names: Iterable[str], link: str = "and") -> str:

@@ -114,7 +114,7 @@ def test_workers_and_a_cluster_exclude_each_other() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        errors.ReportNotFound("a"),
+        errors.ReportNotFound("a", "why"),
         errors.MissingColumn("a", "T", ["x"], ["y"]),
         errors.SameReportTwice("a", "b", "why"),
         errors.TooManyRows(70_000, 65_535),

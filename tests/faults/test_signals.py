@@ -54,7 +54,7 @@ def test_a_signal_after_the_output_says_that_it_is_there(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_report().write(tmp_path / "rank0.sqlite")
-    monkeypatch.setattr("nsys2prv.cli.translate_command.translation_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("nsys2prv.cli.app.translation_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 143, "what was written before is complete")
     assert (tmp_path / "OUT.prv").exists()

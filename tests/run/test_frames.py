@@ -74,5 +74,5 @@ def test_the_reader_gives_each_request_its_events_and_counts_all_rows(tmp_path: 
 
     names = {request.survey.source.name: sink.names for request, sink, _ in read.sinks}
     assert names == {"kernels": ["gemm"], "os-runtime": ["read"]}
-    counts = {one.source: (one.read, one.written, dict(one.left_out)) for one in read.coverage}
+    counts = {one.source.name: (one.read, one.written, dict(one.left_out)) for one in read.coverage}
     assert counts == {"kernels": (2, 1, {"shorter than --min-duration": 1}), "os-runtime": (1, 1, {})}

@@ -318,11 +318,11 @@ def test_as_many_lanes_are_counted_as_are_given(longest: int) -> None:
 
 
 def test_events_in_another_order_are_not_counted() -> None:
-    events = pl.DataFrame({"start": [0, 10, 5], "end": [3, 12, 11]})
+    events = pl.DataFrame({"stream": 7, "start": [0, 10, 5], "end": [3, 12, 11]})
 
-    assert _most_at_once([events], []) is None
-    assert _most_at_once([events[1:2], events[2:]], []) is None
-    assert _most_at_once([events.sort("start")], []) == {(): 2}
+    assert _most_at_once([events], ["stream"]) is None
+    assert _most_at_once([events[1:2], events[2:]], ["stream"]) is None
+    assert _most_at_once([events.sort("start")], ["stream"]) == {(7,): 2}
 
 
 ATTRIBUTES = ("9101", "9102")

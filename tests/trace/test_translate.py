@@ -13,7 +13,7 @@ from support.report_builder import ReportBuilder
 from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
-from nsys2prv.cli.translate_command import translation_warnings
+from nsys2prv.cli.app import translation_warnings
 from nsys2prv.errors import NothingToTranslate, OutputExists, UsageError
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
@@ -237,11 +237,12 @@ def test_the_inner_one_of_two_calls_starts_nothing_where_the_outer_one_is_cut_of
     assert part.messages().is_empty()
 
 
-def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> None:
+@pytest.mark.parametrize("requested", [NvtxRange("step", "app"), NvtxRange("st?p", "a*")])
+def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path, requested: NvtxRange) -> None:
     report = ReportBuilder()
     report.nvtx_range("step", 100, 200, domain="app").nvtx_range("step", 300, 400, domain="app").nvtx_range("step", 900, 950)
     report.nvtx_range("work", 150, 350)
-    summary = translate_reports(tmp_path, report, options=TranslateOptions(nvtx=NvtxRange("step", "app")))
+    summary = translate_reports(tmp_path, report, options=TranslateOptions(nvtx=requested))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(50, 100), (200, 250)]
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP + 100)) == [(0, 100), (200, 300)]
     # Between the instances no row is in any state.

@@ -15,7 +15,7 @@ from nsys2prv.sources.communication import mpi, nccl
 from nsys2prv.sources.communication.communicators import communicator_handles, names_of_handles
 from nsys2prv.sources.cuda import kernels
 from nsys2prv.sources.nvtx import nvtx_ranges
-from nsys2prv.sources.source import with_absent
+from nsys2prv.sources.source import of_schema
 from nsys2prv.vocabulary import nccl_names
 
 KINDS = ("nccl", "mpi")
@@ -104,7 +104,7 @@ def read_collectives(
     ends = pl.DataFrame(schema=_COLUMNS)
     with_calls = kind == "nccl" and folder is not None and nccl.has_payloads(report)
     for piece in _nccl(report, with_calls=with_calls) if kind == "nccl" else _mpi(report, ranks or {}):
-        ends = pl.concat([ends, with_absent(piece, _COLUMNS).select(list(_COLUMNS)).cast(pl.Schema(_COLUMNS))])
+        ends = pl.concat([ends, of_schema(piece, _COLUMNS).cast(pl.Schema(_COLUMNS))])
         if ends.height > 8 * _MOST:
             ends = _begin_and_end(ends)
     ends = _begin_and_end(ends)
@@ -156,7 +156,8 @@ def _with_calls(ends: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataF
     """What the payloads of NCCL's calls say of collectives: rule, root, communicator, size, and which one it is."""
     kernel = ["process", "sequence", "start", "end"]
     number_of = {name: pl.col(str(number)) for number, name in nccl.ATTRIBUTES.items()}
-    call = nccl_names.call_name(pl.col("label"))
+    # nsys has the names of NCCL's calls without the prefix.
+    call = pl.col("label").str.strip_prefix("nccl")
     sequence = number_of[nccl_names.SEQUENCE]
     which = pl.coalesce(pl.format("call {}", "call_id"), pl.format("{} {}", call, sequence))
     parts = [

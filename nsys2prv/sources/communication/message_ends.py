@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
-from nsys2prv.sources.source import with_absent
+from nsys2prv.sources.source import of_schema
 from nsys2prv.vocabulary import mpi_calls
 from nsys2prv.vocabulary.mpi_calls import MessagePart
 
@@ -101,20 +101,16 @@ def read_message_ends(
     ReportError
         When a table breaks off while it is read.
     """
-    if MPI in kinds:
-        yield from _of_schema(_of_mpi(report, ranks, folder / MPI))
-    if NCCL in kinds:
-        yield from _of_schema(nccl_messages.nccl_message_ends(report, folder / NCCL))
-    if NCCL_NETWORK in kinds:
-        yield from _of_schema(nccl_network.network_message_ends(report, folder / NCCL_NETWORK))
+    read: dict[str, Callable[[Report, Path], Iterator[pl.DataFrame]]] = {
+        MPI: partial(_of_mpi, ranks),
+        NCCL: nccl_messages.nccl_message_ends,
+        NCCL_NETWORK: nccl_network.network_message_ends,
+    }
+    for kind in filter(kinds.__contains__, read):
+        yield from (of_schema(ends, END_SCHEMA) for ends in read[kind](report, folder / kind))
 
 
-def _of_schema(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    for ends in frames:
-        yield with_absent(ends, END_SCHEMA).select(list(END_SCHEMA))
-
-
-def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
+def _of_mpi(ranks: Mapping[int, int], report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
     parts = names.select(textId="id", part=mpi_calls.message_parts(pl.col("value")))
     calls = ExternalSort(["start"], folder)
@@ -147,7 +143,7 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
     else:
         calls = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
     calls = calls.with_columns(process=process_of("globalTid"), order=pl.lit(0, pl.Int64))
-    return with_absent(calls, _CALL_SCHEMA).select(list(_CALL_SCHEMA))
+    return of_schema(calls, _CALL_SCHEMA)
 
 
 def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import message_ends
 from nsys2prv.sources.communication.communicators import names_of_handles
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, TableSource, named
+from nsys2prv.sources.source import RowKind, Source, named
 from nsys2prv.vocabulary import event_types, mpi_calls
 from nsys2prv.vocabulary.event_types import EventType
 
@@ -18,16 +16,11 @@ _ANY_PARTNER = 0
 """Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
 
 
-def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _one_row_per_call(rows: pl.DataFrame) -> pl.DataFrame:
     """MPI_Waitall and MPI_Startall write a row per request, MPI_Sendrecv one per direction: one call is one interval."""
-
-    def collapse(rows: pl.DataFrame) -> pl.DataFrame:
-        key = ["globalTid", "start", "label"]
-        attributes = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
-        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *attributes)
-        return calls.select(rows.columns)
-
-    return collapse
+    key = ["globalTid", "start", "label"]
+    attributes = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
+    return rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *attributes).select(rows.columns)
 
 
 def _calls(names: pl.Series) -> pl.DataFrame:
@@ -58,11 +51,6 @@ _ATTRIBUTES: dict[str, dict[EventType, pl.Expr]] = {
     "MPI_START_WAIT_EVENTS": {},
     "MPI_OTHER_EVENTS": {},
 }
-_COLUMNS = {
-    "MPI_P2P_EVENTS": ("size", "remoteRank", "tag", "commHandle"),
-    "MPI_COLLECTIVES_EVENTS": ("size", "recvSize", "rootRank", "commHandle"),
-}
-"""Columns that attributes are made of; tables with some have the communicator of each call, too."""
 
 # A call that has no name that is known is one of the others.
 _OF_EACH_CALL = (
@@ -72,8 +60,10 @@ _OF_EACH_CALL = (
 )
 
 
-def _table_source(table: str) -> TableSource:
-    columns = _COLUMNS.get(table, ())
+def _table_source(table: str) -> Source:
+    columns = [*dict.fromkeys(name for values in _ATTRIBUTES[table].values() for name in values.meta.root_names())]
+    # Tables with attributes have the communicator of each call, too.
+    columns += ["commHandle"] if columns else []
     communicator = (event_types.MPI_COMMUNICATOR,) if columns else ()
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -92,7 +82,7 @@ def _table_source(table: str) -> TableSource:
             *map(str, communicator),
         )
 
-    source = TableSource(
+    source = Source(
         name="mpi",
         title="MPI calls",
         table=table,
@@ -102,7 +92,7 @@ def _table_source(table: str) -> TableSource:
         row=RowKind.THREAD,
         types=(*event_types.MPI_TYPES.values(), *_ATTRIBUTES[table], *communicator),
         frame=frame,
-        in_order=_one_row_per_call,
+        in_order=lambda: _one_row_per_call,
         since="3.7",
     )
     return source
@@ -120,7 +110,7 @@ def _as_nvtx(report: Report) -> pl.LazyFrame:
 
 TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES)
 
-AS_NVTX = TableSource(
+AS_NVTX = Source(
     name="mpi",
     title="MPI calls (as NVTX ranges)",
     **ON_THREADS,

@@ -15,7 +15,7 @@ from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges, payloads
-from nsys2prv.sources.source import RowKind, Source, StreamedSource, TableSource
+from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.vocabulary import event_types, nccl_names
 
 ATTRIBUTES = {
@@ -101,7 +101,10 @@ def _communicators(report: Report) -> pl.DataFrame:
     distinct = values.collect(
         _with_fields(values, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
-    ranks = _ranks_of_processes(report, distinct["globalPid"].unique().to_list())
+    identity, processes = describe(report), distinct["globalPid"].unique().to_list()
+    ranks = dict(identity.ranks)
+    if not ranks and len(processes) == 1 and identity.launch_rank is not None:
+        ranks = {processes[0]: identity.launch_rank}
     reported = distinct.group_by("globalPid", name, maintain_order=True).agg(
         ranks=size.max(), rank=pl.when(rank.drop_nulls().n_unique() == 1).then(rank.drop_nulls().first())
     )
@@ -110,14 +113,6 @@ def _communicators(report: Report) -> pl.DataFrame:
         for process, identifier, of_size in reported.select("globalPid", name, "ranks").iter_rows()
     ]
     return reported.with_columns(communicator=pl.Series(keys, dtype=pl.String)).sort("globalPid", nccl_names.COMMUNICATOR)
-
-
-def _ranks_of_processes(report: Report, processes: list[int]) -> dict[int, int]:
-    """Ranks in the program of those processes that have one that is known."""
-    identity = describe(report)
-    if identity.ranks or len(processes) != 1 or identity.launch_rank is None:
-        return dict(identity.ranks)
-    return {processes[0]: identity.launch_rank}
 
 
 def _regions(report: Report) -> pl.LazyFrame:
@@ -140,9 +135,7 @@ def _regions_with_ids(report: Report) -> pl.LazyFrame:
         event_types.NCCL_RANK: pl.coalesce(nccl_names.RANK, "rank"),
     }
     return joined.select(
-        "globalTid",
-        "start",
-        "end",
+        *RowKind.THREAD.interval,
         "label",
         *(
             (value + 1 if number in _COUNTED_FROM_ONE else value).cast(_COLUMNS[str(number)]).alias(str(number))
@@ -154,7 +147,7 @@ def _regions_with_ids(report: Report) -> pl.LazyFrame:
     )
 
 
-REGIONS = TableSource(
+REGIONS = Source(
     name="nccl",
     title="NCCL regions",
     **nvtx_ranges.ON_THREADS,
@@ -204,8 +197,8 @@ def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 _KEY = RowKind.STREAM.key
 _MOVES = "^nccl(All|Reduce|Broadcast|Bcast|Send|Recv|Gather|Scatter)"
 """Calls with a message size."""
-_MOST_KEPT = 50_000
-"""Regions that may be kept for the launches that come: more than a group of calls that is ever closed has."""
+MOST_KEPT = 50_000
+"""Regions that may be kept for the launches and kernels that come: more than a group of calls that is ever closed has."""
 
 
 def _kernel_names(report: Report) -> tuple[int, ...]:
@@ -270,10 +263,10 @@ def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
                 since = last.group_by("callTid").agg(since=pl.col("callStart").min())
                 of_window = pl.concat(kernels).join(since, on="callTid", how="left", maintain_order="left")
                 is_open = (pl.col("callStart") >= pl.col("since")).fill_null(False) & (window.end is not None)
-                open_kernels = [of_window.filter(is_open).drop("since").tail(_MOST_KEPT)]
+                open_kernels = [of_window.filter(is_open).drop("since").tail(MOST_KEPT)]
                 closed = of_window.filter(~is_open).drop("since")
                 yield _attributed(closed, of_units)
-            open_regions = [last.drop("unit").tail(_MOST_KEPT)]
+            open_regions = [last.drop("unit").tail(MOST_KEPT)]
         launched.drop_before(window.end)
         regions.drop_before(window.end)
 
@@ -346,9 +339,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     )
     inside = inside.with_columns(own_size.alias(str(event_types.NCCL_SIZE)))
     return inside.select(
-        *_KEY,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         *_COLUMNS,
         *_IDS,
         label=pl.coalesce("call", "label"),
@@ -356,7 +347,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-CALLS_OF_KERNELS = StreamedSource(
+CALLS_OF_KERNELS = Source(
     name="nccl",
     title="NCCL calls of kernels",
     table=KERNELS.table,
@@ -364,7 +355,7 @@ CALLS_OF_KERNELS = StreamedSource(
     optional=("correlationId",),
     row=RowKind.STREAM,
     types=(event_types.NCCL_CALL_OF_KERNEL, *ATTRIBUTES),
-    names=_calls_of_kernels,
+    frame=_calls_of_kernels,
     stream=_gather,
     derived=True,
     assumption="A kernel of NCCL belongs to the call, or to the group of calls, of its thread inside which it was launched.",

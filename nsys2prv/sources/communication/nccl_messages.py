@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,29 +11,21 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
 from nsys2prv.sources.communication import nccl
 from nsys2prv.sources.communication.communicators import communicator_number
+from nsys2prv.sources.nvtx import nvtx_ranges
+from nsys2prv.sources.source import of_schema
 from nsys2prv.vocabulary import event_types, nccl_names
 
 _NUMBERS = ("callTid", "callStart", "callEnd", "identifier", "peer", "size", "rank", "end")
 _CALL_SCHEMA = {**dict.fromkeys(_NUMBERS, pl.Int64), "label": pl.String}
 """Calls of NCCL; and kernels, which have an `end` and no label."""
 
-_MOST_KEPT = 50_000
-"""Calls that may be kept for kernels that come: more than a group of calls that is ever closed has."""
-
 
 def has_messages(report: Report) -> bool:
     """Whether a report has sends or receives of NCCL."""
     names = [nccl_names.SEND, nccl_names.RECEIVE]
-    if not report.has(nccl.REGIONS.table, *nccl.REGIONS.required):
-        return False
-    if report.strings["value"].is_in(names).any():
-        return True
-    values = report.distinct
-    texts = values.scan(nccl.REGIONS.table, optional=(Text("text"),)).filter(pl.col("text").is_in(names))
-    return values.count(texts.head(1)) > 0
+    return nvtx_ranges.has_text(report, lambda text: text.is_in(names))
 
 
 def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
@@ -42,10 +35,9 @@ def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     kernels, or with the call or group where none is known.
     """
     calls = ExternalSort(["callStart"], folder / "in-order")
-    for piece in report.pieces(nccl.point_to_point, PIECE_ROWS):
-        calls.add(_of_schema(piece))
-    for piece in nccl.launched_kernels(report, folder / "launched"):
-        calls.add(_of_schema(piece))
+    kernels = nccl.launched_kernels(report, folder / "launched")
+    for piece in itertools.chain(report.pieces(nccl.point_to_point, PIECE_ROWS), kernels):
+        calls.add(of_schema(piece, _CALL_SCHEMA))
     open_calls = pl.DataFrame(schema=_CALL_SCHEMA)
     ends_before = 0
     for window in calls.windows():
@@ -55,11 +47,6 @@ def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     ends, open_ones = _complete(open_calls, is_last=True)
     assert open_ones.is_empty()
     yield _ends(ends, ends_before)
-
-
-def _of_schema(rows: pl.DataFrame) -> pl.DataFrame:
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in _CALL_SCHEMA.items() if name not in rows.columns]
-    return rows.with_columns(absent).select(list(_CALL_SCHEMA))
 
 
 def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -91,10 +78,9 @@ def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFram
     )
     # The last group of a thread may get more calls and kernels.
     of_last = inside.join(of_units.filter(last).select("callTid", "unit").unique(), on=["callTid", "unit"], how="semi")
-    waiting = pl.concat(
-        [_of_schema(of_units.filter(last).drop("unit")), _of_schema(of_last.select("callTid", "callStart", "end"))]
-    )
-    return closed.drop("since", "until", "unit"), waiting.tail(_MOST_KEPT)
+    parts = of_units.filter(last).drop("unit"), of_last.select("callTid", "callStart", "end")
+    waiting = pl.concat(of_schema(part, _CALL_SCHEMA) for part in parts)
+    return closed.drop("since", "until", "unit"), waiting.tail(nccl.MOST_KEPT)
 
 
 def _ends(calls: pl.DataFrame, first: int) -> pl.DataFrame:

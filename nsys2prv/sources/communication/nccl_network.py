@@ -16,7 +16,6 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
 from nsys2prv.exports.report import once
 from nsys2prv.sources.communication.communicators import communicator_number
 from nsys2prv.sources.nvtx import nvtx_ranges
@@ -44,13 +43,7 @@ _COLUMNS = {
 @once
 def has_network_messages(report: Report) -> bool:
     """Whether a report has notes of messages over the network."""
-    if not report.has(nvtx_ranges.FIELDS.table, *nvtx_ranges.FIELDS.required):
-        return False
-    if report.strings["value"].str.contains(_NOTE).any():
-        return True
-    values = report.distinct
-    texts = values.scan(nvtx_ranges.FIELDS.table, optional=(Text("text"),)).filter(pl.col("text").str.contains(_NOTE))
-    return values.count(texts.head(1)) > 0
+    return nvtx_ranges.has_text(report, lambda text: text.str.contains(_NOTE))
 
 
 def network_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:

@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_nvshmem_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, TableSource, attributes, named
+from nsys2prv.sources.source import RowKind, Source, attributes, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -51,9 +51,7 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
         ranges_in_domains(report, NVSHMEM)
         .filter(is_nvshmem_call())
         .select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             "label",
             type=pl.lit(NVSHMEM_CALL, pl.Int64),
             state=first_match(pl.col("label"), _NVSHMEM_STATES, event_types.STATE_OTHERS),
@@ -69,14 +67,14 @@ def _ucx(
     *,
     has_state: bool = True,
     **attributes_of_source: Any,
-) -> TableSource:
+) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         state = first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
         called = named(source.scan(report), "textId", report.strings.select("id", label="value", state=state))
         common = ("globalTid", "start", "end", "label", *(["state"] if has_state else []))
         return called.select(*common, *attributes(columns), type=pl.lit(event_type, pl.Int64))
 
-    source = TableSource(
+    source = Source(
         name="ucx",
         title=title,
         table=table,
@@ -112,7 +110,7 @@ REQUESTS = _ucx(
 
 OTHERS = _ucx("UCX calls", "UCP_EVENTS", UCX_OTHER, {}, assumption="A row is a call on its thread.")
 
-NVSHMEM = TableSource(
+NVSHMEM = Source(
     name="nvshmem",
     title="NVSHMEM calls",
     **ON_THREADS,

@@ -13,7 +13,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, sampled_series, with_ends, with_values
-from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType
 
@@ -28,27 +28,17 @@ _PER_SECOND = "{} (per second)"
 # -- sampled performance counters of CPUs -----------------------------------------------------------------------------
 
 
-def _components(report: Report) -> pl.DataFrame:
-    """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
-    components = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
-    named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
-    return drop_duplicates(components.select("componentId", component=named).drop_nulls(), "componentId")
-
-
-def _names(report: Report, key: str) -> pl.DataFrame:
-    """Columns named `key`, `metric` and `measure` (the unit, null where none is known)."""
-    names = report.collect(
-        report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
-    )
-    return drop_duplicates(
-        names.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key
-    )
-
-
 def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    """Rows with `component` (a core, a socket or another part of the chip), `metric` and `measure` (the unit, null where none
+    is known)."""
+    components = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
+    part = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
+    parts = drop_duplicates(components.select("componentId", component=part).drop_nulls(), "componentId")
+    metrics = report.read("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
+    names = metrics.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit")
     return (
-        table.join(_components(report).lazy(), on="componentId", how="left", maintain_order="left")
-        .join(_names(report, key).lazy(), on=key, how="left", maintain_order="left")
+        table.join(parts.lazy(), on="componentId", how="left", maintain_order="left")
+        .join(drop_duplicates(names, key).lazy(), on=key, how="left", maintain_order="left")
         .with_columns(
             component=pl.coalesce("component", pl.format(row_names.CPU, "componentId"), pl.lit("CPUs")),
             metric=pl.coalesce("metric", pl.format("CPU event {}", key), pl.lit("CPU event")),
@@ -56,7 +46,7 @@ def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFram
     )
 
 
-def _sampled(title: str, table: str, since: str, event_type: EventType, key: str, value: str, assumption: str) -> TableSource:
+def _sampled(title: str, table: str, since: str, event_type: EventType, key: str, value: str, assumption: str) -> Source:
     """A source of samples on components; `key` is the column with the id of what is measured."""
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -69,7 +59,7 @@ def _sampled(title: str, table: str, since: str, event_type: EventType, key: str
         columns = ("component", "start", "end")
         return with_ends(sampled.select(*columns, type=pl.lit(event_type, pl.Int64), series=series, value=number))
 
-    source = TableSource(
+    source = Source(
         name="cpu-metrics",
         title=title,
         table=table,
@@ -85,11 +75,11 @@ def _sampled(title: str, table: str, since: str, event_type: EventType, key: str
     return source
 
 
-def _events_of(table: str, since: str) -> TableSource:
+def _events_of(table: str, since: str) -> Source:
     return _sampled("CPU and chip events", table, since, CPU_METRIC, "eventId", "count", _COUNTS)
 
 
-def _metrics_of(table: str, since: str) -> TableSource:
+def _metrics_of(table: str, since: str) -> Source:
     holds = "A value holds from the start of its sample to its end, then 0."
     return _sampled("CPU and chip metrics", table, since, CPU_REAL_METRIC, "metricId", Real("value"), holds)
 
@@ -101,7 +91,7 @@ _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 def _with_values_in(
     values_table: str, columns: Mapping[str, str], component: pl.Expr, naming: Callable[[Report], _Named], **facts: Any
-) -> StreamedSource:
+) -> Source:
     """A source of events whose counts are in another table.
 
     Parameters
@@ -137,7 +127,7 @@ def _with_values_in(
             points = with_ends(name(joined.lazy()).select(*columns, is_further=CONTINUATION))
             yield points.with_columns(pl.col(CONTINUATION) | pl.col("is_further")).drop("is_further").collect()
 
-    source = StreamedSource(row=RowKind.COMPONENT, names=names, stream=stream, in_order=EndsOfSamples, **facts)
+    source = Source(row=RowKind.COMPONENT, frame=names, stream=stream, in_order=EndsOfSamples, **facts)
     return source
 
 
@@ -232,7 +222,7 @@ def _soc(report: Report) -> pl.LazyFrame:
     )
 
 
-SOC = TableSource(
+SOC = Source(
     name="system-metrics",
     title="Metrics of the chip",
     table="SOC_METRICS",

@@ -16,7 +16,7 @@ from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, TableSource
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import PERCENTAGE
 
@@ -145,7 +145,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
 _NO_NAME = "GPU metric"
 UNREADABLE = "no value is given"
 
-METRICS = TableSource(
+METRICS = Source(
     name="gpu-metrics",
     title="GPU metrics",
     table="GPU_METRICS",
@@ -161,7 +161,7 @@ METRICS = TableSource(
     ),
 )
 
-METRICS_IN_JSON = TableSource(
+METRICS_IN_JSON = Source(
     name="gpu-metrics",
     title="GPU metrics (JSON rows)",
     table="GENERIC_EVENTS",

@@ -11,7 +11,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.counters.sampling import EndsOfSamples, with_ends
-from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -60,7 +60,9 @@ def _adapters(report: Report) -> pl.DataFrame:
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
-    switches = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
+    # Since 3.29 the table has devices of any kind, and another name.
+    table = "NET_DEVICE_INFO" if report.has("NET_DEVICE_INFO") else "NET_IB_DEVICE_INFO"
+    switches = report.read(table, optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
     return (
         drop_duplicates(switches, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))
@@ -83,7 +85,7 @@ def _component(device: pl.Expr, pattern: str, port: str) -> pl.Expr:
     return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
 
 
-def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], pattern: str, assumption: str) -> TableSource:
+def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], pattern: str, assumption: str) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         sampled = (
             source.scan(report)
@@ -101,7 +103,7 @@ def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], 
             )
         )
 
-    source = TableSource(
+    source = Source(
         name="network",
         title=title,
         table=table,
@@ -170,7 +172,7 @@ SWITCHES = _samples(
     "InfiniBand switch counters", "NET_IB_SWITCH_METRIC", _switches, row_names.SWITCH, "globalId is the GUID of the switch."
 )
 
-CONGESTION = TableSource(
+CONGESTION = Source(
     name="network",
     title="InfiniBand switch congestion",
     table="NET_IB_SWITCH_CONGESTION_EVENT",

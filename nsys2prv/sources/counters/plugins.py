@@ -18,7 +18,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.report import enum_labels, once
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
-from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource, with_absent
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source, with_absent
 from nsys2prv.vocabulary.event_types import ValueSet
 
 PLUGIN_METRIC = sampled_series(94500000, "as the plugin has it")
@@ -312,7 +312,7 @@ _ASSUMPTION = (
     " device, interface, port and the like name the row."
 )
 
-EVENTS = TableSource(
+EVENTS = Source(
     name="plugins",
     title="Events of plugins",
     table=TABLE,
@@ -326,7 +326,7 @@ EVENTS = TableSource(
     assumption=_ASSUMPTION,
 )
 
-EVENTS_WITH_VALUES = StreamedSource(
+EVENTS_WITH_VALUES = Source(
     name="plugins",
     title="Events of plugins (values in a table)",
     table=TABLE,
@@ -334,7 +334,7 @@ EVENTS_WITH_VALUES = StreamedSource(
     optional=("timestamp", "genericEventId"),
     row=RowKind.COMPONENT,
     types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC),
-    names=_keys_of_values,
+    frame=_keys_of_values,
     stream=_with_values,
     times=_time_bounds,
     since="3.28",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import CALL, RowKind, TableSource, call_source, named
+from nsys2prv.sources.source import CALL, RowKind, Source, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -32,9 +32,7 @@ def call_names(report: Report) -> pl.DataFrame:
 def _frame(report: Report) -> pl.LazyFrame:
     states = call_names(report).with_columns(state=first_match(pl.col("label"), STATES_BY_NAME, event_types.STATE_OTHERS))
     return named(CALLS.scan(report), "nameId", states).select(
-        "globalTid",
-        "start",
-        "end",
+        *RowKind.THREAD.interval,
         "label",
         "state",
         "correlationId",
@@ -43,7 +41,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-CALLS = TableSource(
+CALLS = Source(
     name="cuda-api",
     title="CUDA API calls",
     table="CUPTI_ACTIVITY_KIND_RUNTIME",

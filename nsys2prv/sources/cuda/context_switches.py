@@ -7,7 +7,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled, pid_of
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
 GPU_CONTEXT = EventType(63000200, "GPU context that runs", Role.SAMPLE, ValueSet("gpu contexts"))
@@ -18,7 +18,7 @@ _SAVE_END, _CONTEXT_START = 7, 9
 """`tag` of the switches where a context has left the GPU, and where one begins to run."""
 
 
-def _source(table: str, since: str) -> TableSource:
+def _source(table: str, since: str) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         switches = source.scan(report).with_columns(gpu="gpuId", start="timestamp", end="timestamp")
         common = ("gpu", "start", "end")
@@ -41,7 +41,7 @@ def _source(table: str, since: str) -> TableSource:
         )
         return pl.concat([marks, runs])
 
-    source = TableSource(
+    source = Source(
         name="gpu-contexts",
         title="GPU context switches",
         table=table,

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, attributes, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, RowKind, Source, attributes, device_row, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -112,7 +112,7 @@ def _pools(report: Report) -> pl.LazyFrame:
     )
 
 
-USAGE = TableSource(
+USAGE = Source(
     name="gpu-memory",
     title="GPU memory in use, allocations and frees",
     table="CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -129,7 +129,7 @@ USAGE = TableSource(
     in_order=RunningSums,
 )
 
-POOLS = TableSource(
+POOLS = Source(
     name="gpu-memory",
     title="GPU memory pools",
     table="CUDA_GPU_MEMORY_POOL_EVENTS",

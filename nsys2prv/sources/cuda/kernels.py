@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, call_source, named
+from nsys2prv.sources.source import RowKind, Source, applicable, attributes, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -24,9 +24,7 @@ _OF_EXECUTION = {GRAPH_ID: "graphId", GRAPH_EXEC_ID: "graphExecId", event_types.
 
 def _executions(report: Report) -> pl.LazyFrame:
     return GRAPH_EXECUTIONS.scan(report).select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "correlationId",
         *attributes(_OF_EXECUTION),
         type=pl.lit(event_types.GRAPH_EXECUTION, pl.Int64),
@@ -36,7 +34,7 @@ def _executions(report: Report) -> pl.LazyFrame:
     )
 
 
-GRAPH_EXECUTIONS = TableSource(
+GRAPH_EXECUTIONS = Source(
     name="graphs",
     title="CUDA graph executions",
     table="CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
@@ -117,9 +115,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         state=pl.when(is_nccl).then(event_types.STATE_GROUP).otherwise(event_types.RUNNING).cast(pl.Int64),
     )
     return named(KERNELS.scan(report), "demangledName", names).select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "label",
         pl.col("type").fill_null(event_types.KERNEL),
         pl.col("state").fill_null(event_types.RUNNING),
@@ -130,7 +126,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-KERNELS = TableSource(
+KERNELS = Source(
     name="kernels",
     title="Kernels",
     table="CUPTI_ACTIVITY_KIND_KERNEL",

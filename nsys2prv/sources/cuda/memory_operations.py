@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.cuda.kernels import GRAPH_NODE_ID, GREEN_CONTEXT
-from nsys2prv.sources.source import RowKind, TableSource, applicable, attributes, enumerated
+from nsys2prv.sources.source import RowKind, Source, applicable, attributes, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -35,9 +35,7 @@ _DEVICES = {SOURCE_DEVICE: "srcDeviceId", DESTINATION_DEVICE: "dstDeviceId"}
 
 def _operations(table: pl.LazyFrame, label: pl.Expr, *columns: pl.Expr) -> pl.LazyFrame:
     return table.select(
-        *RowKind.STREAM.key,
-        "start",
-        "end",
+        *RowKind.STREAM.interval,
         "correlationId",
         *attributes(_COLUMNS),
         pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(GREEN_CONTEXT)),
@@ -85,7 +83,7 @@ def _memsets(report: Report) -> pl.LazyFrame:
     )
 
 
-COPIES = TableSource(
+COPIES = Source(
     name="copies",
     title="Memory copies",
     table="CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -97,7 +95,7 @@ COPIES = TableSource(
     launch=event_types.TAG_MEMORY_LAUNCH,
 )
 
-MEMSETS = TableSource(
+MEMSETS = Source(
     name="memsets",
     title="Memsets",
     table="CUPTI_ACTIVITY_KIND_MEMSET",

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.execution.memory import PIECE_ROWS
-from nsys2prv.execution.row_order import Merging, differ_from_before
+from nsys2prv.execution.row_order import Merging
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, RowKind, StreamedSource, applicable, device_row
+from nsys2prv.sources.source import DEVICE_ROW, F, RowKind, Source, applicable, device_row
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 from nsys2prv.vocabulary.name_rules import first_match
@@ -141,58 +140,39 @@ def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         )
 
 
-def _ids_of_calls(report: Report) -> pl.LazyFrame:
-    """Columns `process`, `id` of calls with a correlation id."""
-    calls = report.scan_events(CALLS_TABLE, ("globalTid", "correlationId"), (), None)
-    ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
-    return ids.filter(pl.col("id") > 0)
+_WORD, _BIT = pl.col("correlationId") // 32, pl.lit(2, pl.Int64).pow(pl.col("correlationId") % 32)
+"""Place of a correlation id among bits: ids count calls, so this takes hardly more than a bit per call."""
 
 
-class _KnownCalls:
-    """Which correlation ids the calls of each process have: one bit per id."""
-
-    def __init__(self, report: Report) -> None:
-        # Of 64 ids each: hardly more than a bit per id, and yet an id may be any number.
-        self._words = Merging(_merged, pl.DataFrame(schema=dict.fromkeys(("process", "word", "bits"), pl.Int64)), PIECE_ROWS)
-        if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
-            return
-        for piece in report.pieces(_ids_of_calls, PIECE_ROWS):
-            if piece.is_empty():
-                continue
-            number, process = piece["id"].to_numpy(), piece["process"].to_numpy()
-            # Ids count calls: those of neighbours are mostly in one word.
-            first = np.flatnonzero(differ_from_before(process, number >> 6))
-            bits = np.bitwise_or.reduceat(np.left_shift(np.int64(1), number & 63), first)
-            self._words.add(_merged(pl.DataFrame({"process": process[first], "word": number[first] >> 6, "bits": bits})))
-
-    def have(self, rows: pl.DataFrame) -> pl.Series:
-        """Whether the call of each row (`globalPid`, `correlationId`) is known."""
-        ids = rows["correlationId"].fill_null(0).to_numpy()
-        words = pl.DataFrame({"process": process_of(rows["globalPid"]).fill_null(0), "word": ids >> 6})
-        bits = words.join(self._words.rows, on=["process", "word"], how="left", maintain_order="left")["bits"].fill_null(0)
-        return pl.Series((bits.to_numpy() >> (ids & 63) & 1).astype(bool) & (ids > 0))
+def _bits_of_calls(report: Report) -> pl.LazyFrame:
+    """Columns `process`, `word`, `bits`: which correlation ids the calls have."""
+    calls = report.scan_events(CALLS_TABLE, ("globalTid", "correlationId"), (), None).filter(pl.col("correlationId") > 0)
+    return calls.select(process=process_of("globalTid"), word=_WORD, bits=_BIT).pipe(_merged)
 
 
-def _merged(words: pl.DataFrame) -> pl.DataFrame:
+def _merged(words: F) -> F:
     return words.group_by("process", "word").agg(pl.col("bits").bitwise_or())
 
 
 def _waits_of_no_call(report: Report) -> pl.LazyFrame:
     """For the survey: devices with waits of no known call. They are few, and the others must not get empty rows."""
-    columns = (*RowKind.DEVICE.key, "correlationId", "streamId", "eventId")
+    words = Merging(_merged, pl.DataFrame(schema=dict.fromkeys(("process", "word", "bits"), pl.Int64)), PIECE_ROWS)
 
     def waits(of_report: Report) -> pl.LazyFrame:
-        return ON_DEVICES.scan(of_report).select(columns)
+        scanned = ON_DEVICES.scan(of_report).with_columns(process=process_of("globalPid"), word=_WORD)
+        is_known = (pl.col("bits") // _BIT % 2 == 1).fill_null(False)
+        with_bits = scanned.join(words.rows.lazy(), on=["process", "word"], how="left", maintain_order="left")
+        return with_bits.filter(~is_known).select(*RowKind.DEVICE.key, "streamId", "eventId").unique()
 
-    nothing = pl.DataFrame(schema=waits(report).collect_schema())
-    distinct: list[pl.DataFrame] = []
+    pieces: Iterator[pl.DataFrame] = iter(())
     if report.tables.row_count(TABLE):
-        calls = _KnownCalls(report)
-        pieces = (piece.filter(~calls.have(piece)) for piece in report.pieces(waits, PIECE_ROWS))
-        distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
-    distinct_waits = pl.concat(distinct).unique() if distinct else nothing
+        if report.has(CALLS_TABLE, "globalTid", "correlationId"):
+            for piece in report.pieces(_bits_of_calls, PIECE_ROWS):
+                words.add(piece)
+        pieces = report.pieces(waits, PIECE_ROWS)
+    distinct = pl.concat([pl.DataFrame(schema=waits(report).collect_schema()), *pieces]).unique()
     absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId", "eventSyncId")]
-    return distinct_waits.lazy().with_columns(absent).select(*_of_devices())
+    return distinct.lazy().with_columns(absent).select(*_of_devices())
 
 
 def _of_devices() -> list[pl.Expr | str]:
@@ -204,15 +184,13 @@ def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
 
 
-ON_THREADS = StreamedSource(
-    **_WAITS, title="CUDA synchronization", row=RowKind.THREAD, names=_waits_of_threads, stream=_on_threads
-)
+ON_THREADS = Source(**_WAITS, title="CUDA synchronization", row=RowKind.THREAD, frame=_waits_of_threads, stream=_on_threads)
 
-ON_DEVICES = StreamedSource(
+ON_DEVICES = Source(
     **_WAITS,
     title="CUDA synchronization (the call is not known)",
     row=RowKind.DEVICE,
-    names=_waits_of_no_call,
+    frame=_waits_of_no_call,
     stream=_on_devices,
     in_order=lambda: Lanes(DEVICE_ROW),
 )
@@ -245,7 +223,7 @@ def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.select(_record(time, (time - pl.col("callStart")).clip(lower_bound=0)))
 
 
-EVENT_RECORDS = StreamedSource(
+EVENT_RECORDS = Source(
     name="cuda-events",
     title="CUDA event records",
     table="CUPTI_ACTIVITY_KIND_CUDA_EVENT",
@@ -253,7 +231,7 @@ EVENT_RECORDS = StreamedSource(
     optional=("timestamp", "correlationId", "eventSyncId"),
     row=RowKind.STREAM,
     types=(CUDA_EVENT_RECORD, event_types.CORRELATION_ID, RECORD_SYNC_ID, SINCE_RECORD_CALL),
-    names=_records,
+    frame=_records,
     stream=_gathered_records,
     times=_records,
     assumption=(

@@ -8,7 +8,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import pid_of
 from nsys2prv.sources.cuda.memory_operations import VIRTUAL_ADDRESS
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, attributes, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, Source, attributes, device_row, enumerated, with_text
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
 FAULT_ACCESSES: dict[int, str] = {0: "Unknown access", 1: "Read", 2: "Write", 3: "Atomic", 4: "Prefetch"}
@@ -41,11 +41,8 @@ def _gpu_faults(report: Report) -> pl.LazyFrame:
 
 def _cpu_faults(report: Report) -> pl.LazyFrame:
     faults = CPU_FAULTS.scan(report)
-    strings = report.strings.lazy()
     for column in _TEXTS:
-        faults = faults.join(
-            strings.rename({"value": f"{column} text"}), left_on=column, right_on="id", how="left", maintain_order="left"
-        )
+        faults = with_text(report, faults, column, f"{column} text")
     return faults.select(
         # The table names the process only.
         (pl.col("globalPid") | pid_of(pl.col("globalPid"))).alias("globalTid"),
@@ -60,7 +57,7 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
 _TEXTS = ("CpuInstruction", "module", "SourceFile")
 _FACTS = {FAULT_MODULE: "module text", FAULT_FILE: "SourceFile text", FAULT_LINE: "SourceLine", VIRTUAL_ADDRESS: "address"}
 
-GPU_FAULTS = TableSource(
+GPU_FAULTS = Source(
     name="page-faults",
     title="GPU page faults of unified memory",
     table="CUDA_UM_GPU_PAGE_FAULT_EVENTS",
@@ -72,7 +69,7 @@ GPU_FAULTS = TableSource(
     in_order=lambda: Lanes(DEVICE_ROW),
 )
 
-CPU_FAULTS = TableSource(
+CPU_FAULTS = Source(
     name="page-faults",
     title="CPU page faults of unified memory",
     table="CUDA_UM_CPU_PAGE_FAULT_EVENTS",

@@ -11,7 +11,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
-from nsys2prv.sources.source import UNNAMED, RowKind, StreamedSource
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, with_text
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
 MOST_FRAMES = 20
@@ -45,13 +45,9 @@ def frames(report: Report, table: str) -> pl.LazyFrame:
 
     An address that nsys found no name for is named by its module: the same code has other addresses in each process.
     """
-    strings = report.strings.lazy()
     chains = report.scan_events(table, ("id", "symbol", "module", "stackDepth"), ("unresolved",), None)
-    named = (
-        chains.filter(pl.col(_DEPTH).is_between(0, MOST_FRAMES - 1))
-        .join(strings.rename({"value": "symbolName"}), left_on="symbol", right_on="id", how="left", maintain_order="left")
-        .join(strings.rename({"value": "moduleName"}), left_on="module", right_on="id", how="left", maintain_order="left")
-    )
+    in_trace = chains.filter(pl.col(_DEPTH).is_between(0, MOST_FRAMES - 1))
+    named = with_text(report, with_text(report, in_trace, "symbol", "symbolName"), "module", "moduleName")
     in_module = pl.col("moduleName").fill_null(UNNAMED)
     is_address = (pl.col("unresolved").fill_null(0) != 0) | pl.col("symbolName").str.contains("^0x[0-9a-fA-F]+$")
     return named.select(
@@ -117,7 +113,7 @@ def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
 _CALLERS: Types = {FUNCTION: CALLERS}
 
 
-def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> StreamedSource:
+def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> Source:
     def of_calls(report: Report) -> pl.LazyFrame:
         return source.scan(report).filter(pl.col("callchainId") > 0)
 
@@ -138,7 +134,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
             has_any = pl.any_horizontal(pl.col(columns(_CALLERS)).is_not_null())
             yield as_events(piece.lazy().filter(has_any)).collect()
 
-    source = StreamedSource(
+    source = Source(
         name=name,
         title=title,
         table=calls,
@@ -146,7 +142,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         optional=("callchainId",),
         row=RowKind.THREAD,
         types=CALLERS,
-        names=frame,
+        frame=frame,
         stream=gather,
         derived=True,
         assumption=assumption,

@@ -13,7 +13,7 @@ from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.host.call_chains import SAMPLED_FUNCTIONS, SAMPLED_MODULES
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
-from nsys2prv.sources.source import RowKind, StreamedSource
+from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -56,7 +56,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.drop("id")
 
 
-CPU_SAMPLES = StreamedSource(
+CPU_SAMPLES = Source(
     name="cpu-samples",
     title="CPU samples",
     table=SAMPLES,
@@ -64,7 +64,7 @@ CPU_SAMPLES = StreamedSource(
     optional=("cpu", "threadState", "cpuCycles"),
     row=RowKind.THREAD,
     types=(CPU_SAMPLE, SAMPLED_CYCLES, *SAMPLED_FUNCTIONS, *SAMPLED_MODULES),
-    names=_frame,
+    frame=_frame,
     times=("start", "start"),
     stream=_gather,
     unread_reason=FOREIGN,

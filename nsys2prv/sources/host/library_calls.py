@@ -8,7 +8,7 @@ from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import RowKind, TableSource, call_source, named
+from nsys2prv.sources.source import RowKind, Source, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -55,7 +55,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
 
 
-OS_CALLS = TableSource(
+OS_CALLS = Source(
     name="os-runtime",
     title="OS runtime calls",
     table="OSRT_API",
@@ -68,9 +68,7 @@ OS_CALLS = TableSource(
 
 def _accesses(report: Report) -> pl.LazyFrame:
     kinds = enum_labels(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
-    files = report.collect(
-        report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
-    )
+    files = report.read("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     processes = drop_duplicates(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
     names = drop_duplicates(files.drop_nulls("fileAccessId"), "fileAccessId")
     names = names.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
@@ -86,7 +84,7 @@ def _accesses(report: Report) -> pl.LazyFrame:
     )
 
 
-FILE_ACCESSES = TableSource(
+FILE_ACCESSES = Source(
     name="file-access",
     title="File accesses",
     table="OSRT_FILE_ACCESS_EVENTS",

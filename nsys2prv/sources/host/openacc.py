@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled
-from nsys2prv.sources.source import UNNAMED, RowKind, TableSource, attributes
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, attributes, with_text
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -43,30 +43,22 @@ _STATES = {
 """Paraver state by `eventKind` (see OPENACC_KINDS)."""
 
 
-def _source(construct: str, event_type: EventType, name: EventType, function: EventType) -> TableSource:
+def _source(construct: str, event_type: EventType, name: EventType, function: EventType) -> Source:
     sizes = {OPENACC_BYTES: "bytes"} if construct == "data" else {}
 
     def frame(report: Report) -> pl.LazyFrame:
-        strings = report.strings.lazy()
-        kind = pl.col("eventKind")
-        return (
-            source.scan(report)
-            .join(strings.rename({"value": "name"}), left_on="nameId", right_on="id", how="left", maintain_order="left")
-            .join(strings.rename({"value": "function"}), left_on="funcName", right_on="id", how="left", maintain_order="left")
-            .select(
-                "globalTid",
-                "start",
-                "end",
-                pl.col("name").fill_null(UNNAMED).alias(str(name)),
-                pl.col("function").fill_null(UNNAMED).alias(str(function)),
-                *attributes(sizes),
-                type=pl.lit(event_type, pl.Int64),
-                label=labelled("eventKind", OPENACC_KINDS, "kind"),
-                state=kind.replace_strict(_STATES, default=event_types.STATE_OTHERS, return_dtype=pl.Int64),
-            )
+        constructs = with_text(report, source.scan(report), "nameId", "name")
+        return with_text(report, constructs, "funcName", "function").select(
+            *RowKind.THREAD.interval,
+            pl.col("name").fill_null(UNNAMED).alias(str(name)),
+            pl.col("function").fill_null(UNNAMED).alias(str(function)),
+            *attributes(sizes),
+            type=pl.lit(event_type, pl.Int64),
+            label=labelled("eventKind", OPENACC_KINDS, "kind"),
+            state=pl.col("eventKind").replace_strict(_STATES, default=event_types.STATE_OTHERS, return_dtype=pl.Int64),
         )
 
-    source = TableSource(
+    source = Source(
         name="openacc",
         title=f"OpenACC {construct} constructs",
         table=f"CUPTI_ACTIVITY_KIND_OPENACC_{construct.upper()}",

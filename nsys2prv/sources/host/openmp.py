@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource, attributes
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, attributes, with_text
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -38,11 +36,18 @@ OPENMP_PARALLEL_ID = EventType(60000080, "OpenMP parallel region id", Role.ATTRI
 OPENMP_TASK_ID = EventType(60000028, "OpenMP task id", Role.ATTRIBUTE, gradient=2, unit="id")
 
 
-@dataclass(frozen=True)
-class _Construct:
-    """One OPENMP_EVENT_KIND_* table.
+def _source(
+    table: str,
+    event_type: EventType,
+    kind: str = "",
+    labels: str = "",
+    task: str = "",
+    has_region: bool = False,
+    state: int | None = None,
+) -> Source:
+    """The source of one OPENMP_EVENT_KIND_* table.
 
-    Attributes
+    Parameters
     ----------
     table
         What follows OPENMP_EVENT_KIND_ in its name.
@@ -57,71 +62,33 @@ class _Construct:
     state
         Paraver state meanwhile.
     """
-
-    table: str
-    event_type: EventType
-    kind: str = ""
-    labels: str = ""
-    task: str = ""
-    has_region: bool = False
-    state: int | None = None
-
-
-_WAITING = event_types.STATE_SYNCHRONIZATION
-_CONSTRUCTS = (
-    _Construct("THREAD", OPENMP_THREAD, "threadType", "ENUM_OPENMP_THREAD"),
-    _Construct("PARALLEL", OPENMP_PARALLEL, has_region=True, task="parentTaskId"),
-    _Construct("TASK", OPENMP_TASK, "kind", "ENUM_OPENMP_TASK_FLAG", "taskId", has_region=True),
-    _Construct("MASTER", OPENMP_MASTER, task="taskId", has_region=True),
-    _Construct("WORKSHARE", OPENMP_WORKSHARE, "kind", "ENUM_OPENMP_WORK", "taskId", has_region=True),
-    _Construct("REDUCTION", OPENMP_REDUCTION, task="taskId", has_region=True),
-    _Construct("CRITICAL_SECTION", OPENMP_CRITICAL_SECTION, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("SYNC_REGION", OPENMP_SYNC_REGION, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
-    _Construct("SYNC_REGION_WAIT", OPENMP_SYNC_REGION_WAIT, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
-    _Construct("MUTEX_WAIT", OPENMP_MUTEX_WAIT, "kind", "ENUM_OPENMP_MUTEX", "taskId", state=_WAITING),
-    _Construct("MUTEX_RELEASED", OPENMP_MUTEX_RELEASED, "kind", "ENUM_OPENMP_MUTEX", "taskId"),
-    _Construct("LOCK_INIT", OPENMP_LOCK_INIT, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("LOCK_DESTROY", OPENMP_LOCK_DESTROY, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("TASK_CREATE", OPENMP_TASK_CREATE, task="newTaskId"),
-    _Construct("TASK_SCHEDULE", OPENMP_TASK_SCHEDULE, "priorTaskStatus", "ENUM_OPENMP_TASK_STATUS", "nextTaskId", True),
-    _Construct("CANCEL", OPENMP_CANCEL, task="taskId"),
-    _Construct("DISPATCH", OPENMP_DISPATCH, "kind", "ENUM_OPENMP_DISPATCH", "taskId", True),
-    _Construct("FLUSH", OPENMP_FLUSH),
-)
-"""From the outermost to the innermost: constructs of equal extent nest in this order."""
-
-
-def _source(construct: _Construct) -> TableSource:
-    title = construct.event_type.label
-    ids = {OPENMP_TASK_ID: construct.task} if construct.task else {}
-    if construct.has_region:
+    title = event_type.label
+    ids = {OPENMP_TASK_ID: task} if task else {}
+    if has_region:
         ids[OPENMP_PARALLEL_ID] = "parallelId"
 
     def frame(report: Report) -> pl.LazyFrame:
-        names = report.strings.lazy().rename({"value": "name"})
-        rows = source.scan(report).join(names, left_on="nameId", right_on="id", how="left", maintain_order="left")
+        rows = with_text(report, source.scan(report), "nameId", "name")
         label = pl.col("name").fill_null(UNNAMED)
-        if construct.kind:
-            kinds = enum_labels(report, construct.labels)
-            label = labelled(construct.kind, kinds, f"{title.removeprefix('OpenMP ')}, kind").fill_null(label)
+        if kind:
+            kinds = enum_labels(report, labels)
+            label = labelled(kind, kinds, f"{title.removeprefix('OpenMP ')}, kind").fill_null(label)
         return rows.select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             *attributes(ids),
             label=label,
-            type=pl.lit(construct.event_type, pl.Int64),
-            state=pl.lit(construct.state, pl.Int64),
+            type=pl.lit(event_type, pl.Int64),
+            state=pl.lit(state, pl.Int64),
         )
 
-    source = TableSource(
+    source = Source(
         name="openmp",
         title=title,
-        table=f"OPENMP_EVENT_KIND_{construct.table}",
+        table=f"OPENMP_EVENT_KIND_{table}",
         required=("start", "end", "globalTid"),
-        optional=tuple(filter(None, ("nameId", construct.kind, *ids.values()))),
+        optional=tuple(filter(None, ("nameId", kind, *ids.values()))),
         row=RowKind.THREAD,
-        types=(construct.event_type, *ids),
+        types=(event_type, *ids),
         frame=frame,
         assumption="A row is on the thread that runs the construct; what takes no time starts and ends at once; numbers of"
         " kinds are those of the ENUM table.",
@@ -129,4 +96,25 @@ def _source(construct: _Construct) -> TableSource:
     return source
 
 
-TABLES: tuple[Source, ...] = tuple(map(_source, _CONSTRUCTS))
+_WAITING = event_types.STATE_SYNCHRONIZATION
+TABLES: tuple[Source, ...] = (
+    _source("THREAD", OPENMP_THREAD, "threadType", "ENUM_OPENMP_THREAD"),
+    _source("PARALLEL", OPENMP_PARALLEL, has_region=True, task="parentTaskId"),
+    _source("TASK", OPENMP_TASK, "kind", "ENUM_OPENMP_TASK_FLAG", "taskId", has_region=True),
+    _source("MASTER", OPENMP_MASTER, task="taskId", has_region=True),
+    _source("WORKSHARE", OPENMP_WORKSHARE, "kind", "ENUM_OPENMP_WORK", "taskId", has_region=True),
+    _source("REDUCTION", OPENMP_REDUCTION, task="taskId", has_region=True),
+    _source("CRITICAL_SECTION", OPENMP_CRITICAL_SECTION, "kind", "ENUM_OPENMP_MUTEX"),
+    _source("SYNC_REGION", OPENMP_SYNC_REGION, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
+    _source("SYNC_REGION_WAIT", OPENMP_SYNC_REGION_WAIT, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
+    _source("MUTEX_WAIT", OPENMP_MUTEX_WAIT, "kind", "ENUM_OPENMP_MUTEX", "taskId", state=_WAITING),
+    _source("MUTEX_RELEASED", OPENMP_MUTEX_RELEASED, "kind", "ENUM_OPENMP_MUTEX", "taskId"),
+    _source("LOCK_INIT", OPENMP_LOCK_INIT, "kind", "ENUM_OPENMP_MUTEX"),
+    _source("LOCK_DESTROY", OPENMP_LOCK_DESTROY, "kind", "ENUM_OPENMP_MUTEX"),
+    _source("TASK_CREATE", OPENMP_TASK_CREATE, task="newTaskId"),
+    _source("TASK_SCHEDULE", OPENMP_TASK_SCHEDULE, "priorTaskStatus", "ENUM_OPENMP_TASK_STATUS", "nextTaskId", True),
+    _source("CANCEL", OPENMP_CANCEL, task="taskId"),
+    _source("DISPATCH", OPENMP_DISPATCH, "kind", "ENUM_OPENMP_DISPATCH", "taskId", True),
+    _source("FLUSH", OPENMP_FLUSH),
+)
+"""From the outermost to the innermost: constructs of equal extent nest in this order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,7 +14,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import labelled
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
-from nsys2prv.sources.source import RowKind, StreamedSource
+from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -149,40 +150,35 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     yield _as_events(unknown.lazy(), report).collect()
 
 
-SWITCHES = StreamedSource(
-    name="scheduling",
+def _before_anything(report: Report) -> pl.LazyFrame:
+    """What threads can have been doing before their first row: for the survey, which reads no times."""
+    opposite = _switches(report).with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"))
+    unknown = opposite.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
+    return _as_events(unknown, report)
+
+
+_OF_TABLE: dict[str, Any] = {
+    "name": "scheduling", "table": SCHEDULING, "required": _REQUIRED, "optional": _OPTIONAL, "row": RowKind.THREAD,
+    "times": ("start", "start"),
+}  # fmt: skip
+
+SWITCHES = Source(
+    **_OF_TABLE,
     title="Threads on and off CPUs",
-    table=SCHEDULING,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, BLOCK_REASON),
-    names=_frame,
-    times=("start", "start"),
+    frame=_frame,
     stream=_gather,
     unread_reason=FOREIGN,
     assumption="threadState and threadBlock of a row that takes a thread off its CPU say why it is off until its next row.",
 )
 """Each row of the table starts a stay, which the next row of the thread ends."""
 
-BEFORE = StreamedSource(
-    name="scheduling",
+BEFORE = Source(
+    **_OF_TABLE,
     title="Threads on and off CPUs before their first row",
-    table=SCHEDULING,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU),
-    names=lambda report: _before_anything(report),
-    times=("start", "start"),
+    frame=_before_anything,
     stream=_before,
     derived=True,
 )
 """A thread whose first row takes it off a CPU was on it from the start of the recording; any other one was on none."""
-
-
-def _before_anything(report: Report) -> pl.LazyFrame:
-    """What threads can have been doing before their first row: for the survey, which reads no times."""
-    opposite = _switches(report).with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"))
-    unknown = opposite.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
-    return _as_events(unknown, report)

@@ -25,7 +25,7 @@ from nsys2prv.sources.cuda.kernels import GRAPH_EXECUTIONS, KERNELS
 from nsys2prv.sources.cuda.memory_operations import COPIES, MEMSETS
 from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
 from nsys2prv.sources.nvtx import nvtx_ranges
-from nsys2prv.sources.source import RowKind, StreamedSource, TableSource, with_absent
+from nsys2prv.sources.source import RowKind, Source, with_absent
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -245,7 +245,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             yield in_lanes(window).select(*_KEY, "start", "end", *_NAMED, *_ATTRIBUTES, LANE_OF_TYPE)
 
 
-def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
+def _ranges(report: Report, source: Source) -> pl.LazyFrame:
     """Ranges of the host, with their types on the GPU."""
     return (
         with_absent(source.frame(report), {**_NAMED, **_ATTRIBUTES})
@@ -281,7 +281,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     return pl.concat([streams.join(names.head(1), how="cross"), names], how="diagonal").select(list(schema))
 
 
-RANGES = StreamedSource(
+RANGES = Source(
     name="nvtx-gpu",
     title="NVTX ranges on the GPU",
     table=nvtx_ranges.PUSHPOP.table,
@@ -289,7 +289,7 @@ RANGES = StreamedSource(
     optional=nvtx_ranges.PUSHPOP.optional,
     row=RowKind.STREAM,
     types=(*ON_GPU.values(), *nvtx_ranges.AUTOGRAD_TYPES),
-    names=_frame,
+    frame=_frame,
     only={"eventType": (nvtx_ranges.PUSHPOP_RANGE, nvtx_ranges.STARTEND_RANGE)},
     stream=_gather,
     outer_first=True,

@@ -9,7 +9,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import polars as pl
@@ -21,9 +21,10 @@ from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED
 from nsys2prv.exports.report import once
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx import payloads
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, with_text
 from nsys2prv.vocabulary import event_types, nccl_names
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+from nsys2prv.vocabulary.name_rules import fits
 
 AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
 AUTOGRAD_SEQUENCE = EventType(9610, "Autograd sequence", Role.ATTRIBUTE, unit="sequence id + 1")
@@ -91,22 +92,17 @@ REAL_DIGITS = 6
 NVTX_CATEGORY = EventType(9510, "NVTX category", Role.ATTRIBUTE, ValueSet("nvtx categories"))
 NVTX_INTEGER = EventType(9511, "NVTX payload", Role.ATTRIBUTE, unit="the program's own")
 NVTX_REAL = EventType(9512, "NVTX payload, real", Role.ATTRIBUTE, unit="millionths", precision=REAL_DIGITS)
-NVTX_INTEGER_FIELD = EventType(
-    9520, "NVTX payload {}", Role.ATTRIBUTE, unit="the program's own", step=1, members=20, overflow=95200000
-)
-NVTX_REAL_FIELD = EventType(
-    9540,
-    "NVTX payload {}, real",
-    Role.ATTRIBUTE,
-    unit="millionths",
-    precision=REAL_DIGITS,
-    step=1,
-    members=20,
-    overflow=95400000,
-)
-NVTX_TEXT_FIELD = EventType(
-    9560, "NVTX payload {}, text", Role.ATTRIBUTE, ValueSet("nvtx texts"), step=1, members=20, overflow=95600000
-)
+
+
+def _of_fields(number: int, label: str, values: ValueSet | None = None, *, unit: str = "", precision: int = 0) -> EventType:
+    """Event types of fields of payloads, one per name."""
+    series = {"step": 1, "members": 20, "overflow": 10_000 * number, "gradient": 0}
+    return EventType(number, label, Role.ATTRIBUTE, values, unit=unit, precision=precision, **series)
+
+
+NVTX_INTEGER_FIELD = _of_fields(9520, "NVTX payload {}", unit="the program's own")
+NVTX_REAL_FIELD = _of_fields(9540, "NVTX payload {}, real", unit="millionths", precision=REAL_DIGITS)
+NVTX_TEXT_FIELD = _of_fields(9560, "NVTX payload {}, text", ValueSet("nvtx texts"))
 
 
 CATEGORY_NAMED, MARK, PUSHPOP_RANGE, STARTEND_RANGE = 33, 34, 59, 60
@@ -137,13 +133,12 @@ def ranges_in_domains(
 
     `with_default`: with those of the default domain, which can be nearly all.
     """
-    names = report.strings.lazy().select("id", name="value")
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     if not with_default:
         scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
     table = scanned.with_columns(globalPid=process_of("globalTid"), domainId=pl.col("domainId").fill_null(0))
     return (
-        table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
+        with_text(report, table, "textId", "name")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
         .with_columns(label=pl.coalesce("text", "name", pl.lit(UNNAMED)))
         .with_columns(
@@ -154,6 +149,17 @@ def ranges_in_domains(
             .otherwise(pl.coalesce("domain", pl.format("{}", pl.col("domainId"))))
         )
     )
+
+
+def has_text(report: Report, condition: Callable[[pl.Expr], pl.Expr]) -> bool:
+    """Whether a text in a report, which may be that of an event of NVTX, fulfils a condition."""
+    if not report.has("NVTX_EVENTS", *_REQUIRED):
+        return False
+    if not report.strings.filter(condition(pl.col("value"))).is_empty():
+        return True
+    values = report.distinct
+    texts = values.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
+    return values.count(texts.head(1)) > 0
 
 
 @once
@@ -173,8 +179,7 @@ def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Events of `ranges_in_domains`, read with `structured_columns`, and `payload`: what `payloads.fields` makes fields of."""
     structured = structured_columns(report)
     if "jsonTextId" in structured:
-        texts = report.strings.lazy().select("id", registered="value")
-        ranges = ranges.join(texts, left_on="jsonTextId", right_on="id", how="left", maintain_order="left")
+        ranges = with_text(report, ranges, "jsonTextId", "registered")
     json = [pl.col(name) for name, column in (("jsonText", "jsonText"), ("registered", "jsonTextId")) if column in structured]
     return ranges.with_columns(
         payload=pl.struct(
@@ -199,9 +204,11 @@ def names_of_ranges(report: Report) -> set[str]:
     return set(report.collect(all_ranges(report).select(name_of(pl.col("label"))).drop_nulls())["label"])
 
 
-def is_called(name: str) -> pl.Expr:
-    """Whether a range of `ranges_in_domains` has a name, as the report or as the trace has it."""
-    return (pl.col("label") == name) | (name_of(pl.col("label")) == name)
+def is_called(requested: str, name: pl.Expr, domain: pl.Expr) -> pl.Expr:
+    """Whether ranges fit NAME or NAME@DOMAIN, with the wildcards * and ?; a name with an @ in it also fits as it is."""
+    before, at, of_domain = requested.rpartition("@")
+    has_name = fits(name, requested)
+    return has_name | (fits(name, before) & fits(domain, of_domain)) if at else has_name
 
 
 def is_mpi_call() -> pl.Expr:
@@ -218,9 +225,10 @@ def is_nvshmem_call() -> pl.Expr:
 def _domains(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `domain`: ids of domains differ between processes."""
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
-    named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    domain = pl.coalesce("text", "value").str.strip_chars()
-    domains = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
+    domain = pl.coalesce("text", "name").str.strip_chars()
+    domains = report.collect(
+        with_text(report, created, "textId", "name").select("domainId", globalPid=process_of("globalTid"), domain=domain)
+    )
     return drop_duplicates(domains, ["globalPid", "domainId"])
 
 
@@ -233,16 +241,13 @@ def _value_columns(report: Report) -> tuple[str, ...]:
 def _categories(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
     named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})
-    texts = named.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    categories = report.collect(
-        texts.select(
-            pl.col("domainId").fill_null(0),
-            "category",
-            globalPid=process_of("globalTid"),
-            category_name=pl.coalesce("text", "value"),
-        )
+    categories = with_text(report, named, "textId", "name").select(
+        pl.col("domainId").fill_null(0),
+        "category",
+        globalPid=process_of("globalTid"),
+        category_name=pl.coalesce("text", "name"),
     )
-    return drop_duplicates(categories, ["globalPid", "domainId", "category"])
+    return drop_duplicates(report.collect(categories), ["globalPid", "domainId", "category"])
 
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
@@ -279,9 +284,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
         .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
         .pipe(with_autograd)
         .select(
-            "globalTid",
-            "start",
-            "end",
+            *RowKind.THREAD.interval,
             "label",
             *_ATTRIBUTES,
             *map(str, AUTOGRAD_TYPES),
@@ -384,7 +387,7 @@ ON_THREADS: dict[str, Any] = {
 }  # fmt: skip
 """What sources of NVTX events on threads share."""
 
-PUSHPOP = TableSource(
+PUSHPOP = Source(
     name="nvtx",
     title="NVTX push/pop ranges",
     **ON_THREADS,
@@ -394,7 +397,7 @@ PUSHPOP = TableSource(
     assumption=_AUTOGRAD_ASSUMPTION,
 )
 
-STARTEND = TableSource(
+STARTEND = Source(
     name="nvtx-ranges",
     title="NVTX start/end ranges",
     **ON_THREADS,
@@ -404,7 +407,7 @@ STARTEND = TableSource(
     in_order=lambda: Lanes("globalTid"),
 )
 
-MARKS = TableSource(
+MARKS = Source(
     name="nvtx-marks",
     title="NVTX marks",
     **ON_THREADS,
@@ -414,7 +417,7 @@ MARKS = TableSource(
     only={"eventType": (MARK,)},
 )
 
-FIELDS = TableSource(
+FIELDS = Source(
     name="nvtx-payloads",
     title="NVTX payloads",
     **ON_THREADS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,7 @@ from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, decoded
 from nsys2prv.exports.report import once
-from nsys2prv.sources.source import with_absent
+from nsys2prv.sources.source import of_schema
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 
@@ -59,23 +59,14 @@ _IS_FLAT = (1, 2)
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a payload.
+    """One field of a payload."""
 
-    Attributes
-    ----------
-    name, offset, size
-        What it is called and where its bytes are.
-    dtype
-        Of a number; None for a text.
-    labels
-        Names of the values of an enumeration.
-    """
-
+    # name, offset, size: what it is called and where its bytes are
     name: str
     offset: int
     size: int
-    dtype: np.dtype | None
-    labels: tuple[tuple[int, str], ...] | None = None
+    dtype: np.dtype | None  # of a number; None for a text
+    labels: tuple[tuple[int, str], ...] | None = None  # names of the values of an enumeration
 
 
 @dataclass(frozen=True)
@@ -126,38 +117,29 @@ def read_schemas(report: Report) -> Schemas:
     ReportError
         When a table can't be read.
     """
-    described = report.collect(
-        report.scan("NVTX_PAYLOAD_SCHEMAS", optional=("domainId", "schemaId", "type", "payloadSize", "numEntries"))
-    ).drop_nulls(["domainId", "schemaId"])
-    entries = report.collect(
-        report.scan(
-            "NVTX_PAYLOAD_SCHEMA_ENTRIES",
-            optional=("domainId", "schemaId", "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset"),
-        )
-    ).drop_nulls(["domainId", "schemaId", "idx"])
-    builder = _LayoutBuilder(_enumerations(report), _by_schema(described, entries))
-    try:
-        return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
-    except _TooManyFields as error:
-        why = f"a schema of NVTX payloads has more than {MOST_PAYLOAD_FIELDS:,} fields, those of schemas inside it counted"
-        raise DamagedReport(report.path, why) from error
+    builder = _LayoutBuilder(report)
+    return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
 
 
 _Definition = tuple[int, int, tuple[_Entry, ...]]
 """Type of a schema, bytes that its payload must have, its entries."""
 
 
-def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int, int], list[_Definition]]:
+def _definitions(report: Report) -> dict[tuple[int, int], list[_Definition]]:
     """Definitions of each domain and schema id.
 
     Each process writes its own, mostly the same. Where they differ, nothing says which entries belong together: each
     combination of them is a definition, except that NCCL's are among themselves.
     """
+    key_columns = ("domainId", "schemaId")
+    described = report.read("NVTX_PAYLOAD_SCHEMAS", optional=(*key_columns, "type", "payloadSize", "numEntries"))
+    columns = (*key_columns, "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset")
+    entries = report.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", optional=columns)
     facts: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
-    for domain, schema, kind, size, count in described.iter_rows():
+    for domain, schema, kind, size, count in described.drop_nulls(key_columns).iter_rows():
         facts.setdefault((domain, schema), set()).add((1 if kind is None else kind, size or 0, count or 0))
     places: dict[tuple[int, int], dict[int, set[_Entry]]] = {}
-    for domain, schema, index, flags, kind, name, detail, offset in entries.iter_rows():
+    for domain, schema, index, flags, kind, name, detail, offset in entries.drop_nulls(columns[:3]).iter_rows():
         # nsys leaves out numbers that are 0.
         entry = _Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0)
         places.setdefault((domain, schema), {}).setdefault(index, set()).add(entry)
@@ -187,20 +169,13 @@ def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, 
     return enumerations
 
 
-class _TooManyFields(Exception):
-    """A schema has more fields than MOST_PAYLOAD_FIELDS."""
-
-
 class _LayoutBuilder:
     """Lays out the fields of schemas, those of schemas inside schemas among them."""
 
-    def __init__(
-        self,
-        enumerations: Mapping[tuple[int, int], tuple[int, dict[int, str]]],
-        definitions: Mapping[tuple[int, int], Sequence[_Definition]],
-    ) -> None:
-        self._enumerations = enumerations
-        self.definitions = definitions
+    def __init__(self, report: Report) -> None:
+        self._path = report.path
+        self._enumerations = _enumerations(report)
+        self.definitions = _definitions(report)
         self._fields_left = MOST_PAYLOAD_FIELDS
 
     def layouts(self, domain: int, schema: int) -> Iterator[Layout]:
@@ -233,7 +208,8 @@ class _LayoutBuilder:
             # At least 1: schemas that hold themselves have no other fields.
             self._fields_left -= max(len(placed_fields), 1)
             if self._fields_left < 0:
-                raise _TooManyFields
+                fields_are = f"more than {MOST_PAYLOAD_FIELDS:,} fields, those of schemas inside it counted"
+                raise DamagedReport(self._path, f"a schema of NVTX payloads has {fields_are}")
         return fields, max(end, base + size)
 
     def _entry(
@@ -246,22 +222,23 @@ class _LayoutBuilder:
         if array and array != _FIXED_ARRAY:
             return None
         count = entry.detail if array else 1
+
+        def place(alignment: int) -> int:
+            at = entry.offset if entry.offset or not index else -(-(end - base) // alignment) * alignment
+            return base + at
+
         nested = self.definitions.get((domain, entry.type), [])
         if nested:
-            offset = base + entry.offset if entry.offset or not index else _aligned(end, base, 8)
-            if array:
-                return None
-            return self._fields(domain, nested[0], f"{name}.", offset, depth + 1)
+            return None if array else self._fields(domain, nested[0], f"{name}.", place(8), depth + 1)
         size, dtype, labels = self._number(domain, entry)
         if entry.detail and entry.type in (_CHARACTERS if array else _TEXTS):
-            offset = base + entry.offset if entry.offset or not index else end
-            return [Field(name, offset, entry.detail, None)], offset + entry.detail
+            return [Field(name, place(1), entry.detail, None)], place(1) + entry.detail
         if dtype is None:
             return None
-        offset = base + entry.offset if entry.offset or not index else _aligned(end, base, size)
-        names = [name] if not array else [f"{name}({place})" for place in range(count)] if count <= _LONGEST_ARRAY else []
-        fields = [Field(field_name, offset + place * size, size, dtype, labels) for place, field_name in enumerate(names)]
-        return fields, offset + size * count
+        names = [name] if not array else [f"{name}({number})" for number in range(count)] if count <= _LONGEST_ARRAY else []
+        offsets = range(place(size), place(size) + size * count, size)
+        fields = [Field(of_place, offset, size, dtype, labels) for of_place, offset in zip(names, offsets, strict=False)]
+        return fields, place(size) + size * count
 
     def _number(self, domain: int, entry: _Entry) -> tuple[int, np.dtype | None, tuple[tuple[int, str], ...] | None]:
         if entry.type in NUMBERS:
@@ -274,11 +251,6 @@ class _LayoutBuilder:
         if enumeration is None or enumeration[0] not in (1, 2, 4, 8):
             return 0, None, None
         return enumeration[0], np.dtype(f"<i{enumeration[0]}"), tuple(enumeration[1].items())
-
-
-def _aligned(end: int, base: int, alignment: int) -> int:
-    """The first place from `end` on that a field of a size can have."""
-    return base + -(-(end - base) // alignment) * alignment
 
 
 # -- blobs ----------------------------------------------------------------------------------------------------------------
@@ -311,7 +283,10 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     held = blobs.gather(there)
     head = _bytes_of(held, pl.Series(np.zeros(len(there), dtype=np.int64)), HEAD_BYTES).view("<u8")
     domain = domains.gather(there).to_numpy().astype(np.int64)
-    schema = _schema_ids(head[:, 1], schemas)
+    numbers = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
+    ids = head[:, 1].astype(np.int64)
+    # Ids of schemas have 64 bits, or 32 with flags above them.
+    schema = np.where(np.isin(ids, numbers), ids, ids & 0xFFFF_FFFF)
     length = held.bin.size().to_numpy().astype(np.uint64)
     size, place = head[:, 2], head[:, 3]
     # The last number of the head can be either; with one payload, 32 means the same in both readings.
@@ -320,10 +295,10 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     available = np.minimum(size, length - start.astype(np.uint64)).astype(np.int64)
     nccl = is_nccl.gather(there).to_numpy().astype(np.int64)
     parts = [empty]
-    for of_domain, of_schema, of_nccl in np.unique(np.stack([domain, schema, nccl], axis=1), axis=0).tolist():
-        layouts = schemas.of(of_domain, of_schema)
+    for of_domain, of_type, of_nccl in np.unique(np.stack([domain, schema, nccl], axis=1), axis=0).tolist():
+        layouts = schemas.of(of_domain, of_type)
         layouts = tuple(layout for layout in layouts if layout.is_nccl == bool(of_nccl)) or layouts
-        mine = (domain == of_domain) & (schema == of_schema) & (nccl == of_nccl)
+        mine = (domain == of_domain) & (schema == of_type) & (nccl == of_nccl)
         for layout in layouts:
             fits = mine & (available >= layout.size)
             if len(layouts) > 1:
@@ -338,13 +313,6 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
                     _decoded(payload, field, there[rows]) for field in layout.fields if field.offset + field.size <= layout.size
                 ]
     return pl.concat(parts).drop_nulls("event").sort("event", maintain_order=True)
-
-
-def _schema_ids(ids: np.ndarray, schemas: Schemas) -> np.ndarray:
-    """Ids of schemas: 64 bits, or 32 with flags above them."""
-    numbers = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
-    integers = ids.astype(np.int64)
-    return np.where(np.isin(integers, numbers), integers, integers & 0xFFFF_FFFF)
 
 
 def _bytes_of(blobs: pl.Series, start: pl.Series, size: int) -> np.ndarray:
@@ -370,7 +338,7 @@ def _decoded(payload: np.ndarray, field: Field, events: np.ndarray) -> pl.DataFr
             values["text"] = text = integer.replace_strict(dict(field.labels), default=None, return_dtype=pl.String)
             values["integer"] = integer.zip_with(text.is_null(), pl.Series([None], dtype=pl.Int64))
     frame = pl.DataFrame({"event": pl.Series(events, dtype=pl.Int64), **values}).with_columns(field=pl.lit(field.name))
-    return with_absent(frame, FIELD_SCHEMA).select(list(FIELD_SCHEMA))
+    return of_schema(frame, FIELD_SCHEMA)
 
 
 def _texts(raw: np.ndarray) -> pl.Series:

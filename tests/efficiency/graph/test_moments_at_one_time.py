@@ -13,7 +13,8 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
-from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.graph.run_graph import graph_of_run
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.run.options import ReadOptions
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
@@ -74,7 +75,7 @@ def test_what_the_os_does_inside_of_a_call_is_left_out(tmp_path: Path) -> None:
     # As long as the call, inside of it, and beyond it.
     report.os_call("poll", 30, 250).os_call("read", 40, 50).os_call("write", 240, 260)
     path = report.write(tmp_path / "report.sqlite")
-    built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
+    built = graph_of_run(MeasuredRun(read_events([path], ReadOptions(), tmp_path, with_dependencies=True)))
     names = set(built.labels.frame["name"])
     assert "write" in names
     assert not names & {"poll", "read"}
@@ -95,12 +96,12 @@ def test_time_inside_spans_against_counting_each_ns() -> None:
     since, until = np.sort(random.integers(0, 200, (2, 500)), axis=0)
 
     expected = [int(covered[one, first:last].sum()) for one, first, last in zip(asked, since, until, strict=True)]
-    assert spans.inside(asked, since, until).tolist() == expected
+    assert spans.inside(asked, since, until, asked >= 0).tolist() == expected
 
 
 def test_without_spans_no_time_is_inside() -> None:
     nothing = pl.DataFrame(schema=dict.fromkeys(("group", "begin", "end"), pl.Int64))
-    assert Spans(nothing).inside(np.array([0]), np.array([0]), np.array([10])).tolist() == [0]
+    assert Spans(nothing).inside(np.array([0]), np.array([0]), np.array([10]), np.array([True])).tolist() == [0]
 
 
 def test_groups_of_few_bits_stay_apart_in_runs_of_seconds() -> None:
@@ -108,6 +109,6 @@ def test_groups_of_few_bits_stay_apart_in_runs_of_seconds() -> None:
     spans = Spans(pl.DataFrame({"group": groups, "begin": [10, 20, 30], "end": [15, 21, 32]}))
     since = np.zeros(3, dtype=np.int64)
 
-    assert spans.inside(groups.to_numpy(), since, since + length).tolist() == [5, 1, 2]
+    assert spans.inside(groups.to_numpy(), since, since + length, since == 0).tolist() == [5, 1, 2]
     # More ns than a number of 32 bits has.
-    assert spans.inside(groups.to_numpy(), since, since + 3 * length).tolist() == [5, 1, 2]
+    assert spans.inside(groups.to_numpy(), since, since + 3 * length, since == 0).tolist() == [5, 1, 2]
