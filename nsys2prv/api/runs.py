@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -236,7 +236,7 @@ class NsysRun:
         NoDevices
             When no process uses a GPU.
         """
-        requested = EfficiencyOptions(**self._read_options(), **options)
+        requested = EfficiencyOptions(**self._with_read_options(options))
         with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
             return measure_events(self._run_events, requested)
 
@@ -260,7 +260,7 @@ class NsysRun:
         NoDevices
             When no process uses a GPU.
         """
-        requested = WhatIfOptions(**self._read_options(), **options)
+        requested = WhatIfOptions(**self._with_read_options(options))
         with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
             return replayed_events(self._run_events, requested)
 
@@ -283,14 +283,21 @@ class NsysRun:
         OutputError
             When it can't be written; a former output stays as it was.
         """
-        return translate(self.inputs, Path(out), TranslateOptions(**self._read_options(), **options))
+        return translate(self.inputs, Path(out), TranslateOptions(**self._with_read_options(options)))
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
             raise UsageError("the run is closed; open it again with open_run")
 
-    def _read_options(self) -> dict[str, Any]:
-        return {option.name: getattr(self.options, option.name) for option in fields(ReadOptions)}
+    def _with_read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of one call, with those with which the run was opened."""
+        read = {option.name: getattr(self.options, option.name) for option in fields(ReadOptions)}
+        for name in read.keys() & options.keys():
+            instead = "; to measure a part of the run: efficiency(window='BEGIN:END')" if name == "time" else ""
+            raise UsageError(
+                f"{name}: this is an option of open_run, which reads the reports: open_run(..., {name}=...){instead}"
+            )
+        return {**read, **options}
 
 
 @keywords(ReadOptions)

@@ -16,7 +16,7 @@ from nsys2prv.efficiency import comparison_tables as tables_of
 from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
@@ -38,6 +38,8 @@ _MOST_OUTSIDE = 0.01
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
+_OF_MEASURING = ("window", "nccl")
+"""Options of which a result that was measured before can't be given another value."""
 _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
@@ -60,7 +62,8 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     Raises
     ------
     UsageError
-        When there are fewer than two runs, or NCCL kernels do not count as the same in all of them.
+        When there are fewer than two runs, NCCL kernels do not count as the same in all of them, or an option asks for another
+        measurement of what was measured before.
     Nsys2prvError
         As of `measure`.
     """
@@ -122,11 +125,17 @@ def _warnings(results: Results) -> dict[str, list[str]]:
 
 
 def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> EfficiencyResult:
-    if isinstance(run, EfficiencyResult):
-        return run
-    if Path(run).suffix == ".json":
-        return read_efficiency(Path(run))
-    return measure([run], replace(options, regions=(), per_iteration=None))
+    if not isinstance(run, EfficiencyResult) and Path(run).suffix != ".json":
+        return measure([run], replace(options, regions=(), per_iteration=None))
+    result = run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run))
+    requested = changed_options(options)
+    for name in _OF_MEASURING:
+        if name in requested and requested[name] != result.head["options"].get(name):
+            raise UsageError(
+                f"compare: --{name} applies to reports, and {run if isinstance(run, str | Path) else result.head['title']} was "
+                f"measured before, with another --{name}; leave it out, or give the reports of this run"
+            )
+    return result
 
 
 def _letters(place: int) -> str:

@@ -136,13 +136,13 @@ def _head(
         },
         "iterations": window.iterations.as_json(),
         "length_interval": {"least_ns": interval.least, "most_ns": interval.most},
-        "options": _changed_options(options),
+        "options": changed_options(options),
         "warnings": warnings,
         "left_out": [{"path": path, "error": error} for path, error in events.left_out],
     }
 
 
-def _changed_options(options: EfficiencyOptions) -> dict[str, Any]:
+def changed_options(options: EfficiencyOptions) -> dict[str, Any]:
     """Options that differ from their defaults, as JSON takes them."""
     values, defaults = asdict(options), asdict(EfficiencyOptions())
     return {key: _plain(values[key]) for key, default in defaults.items() if values[key] != default and key != "progress"}

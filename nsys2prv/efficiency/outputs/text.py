@@ -202,7 +202,7 @@ def tree_lines(tree: pl.DataFrame) -> list[Line]:
         if row["level"] == 0 and lines:
             lines.append("")
         name = f"{'  ' * row['level']}{f'{sign} ' if sign else ''}{row['title']}"
-        reads = reading(row["metric"], row["value"]) if row["value"] is not None else row["reason"] or ""
+        reads = reading(row["metric"], row["value"]) if row["value"] is not None else (row["reason"] or "").partition(",")[0]
         style = _LEVELS.get(level(row["value"]) or "", "")
         lines.append([(f"{name:<{width}}", ""), (f"{percent(row['value']):>8}", style), (f"   {reads}", "")])
     return lines

@@ -182,7 +182,8 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
             frame, former = frames[table.name], packed.get(table.name)
             if table.page is None or frame.is_empty():
                 continue
-            most = min(cells, table.page.cells or cells)
+            # Each device has its row, whatever else there is.
+            most = _CELLS[0] if table.name == "devices" else min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
                 # What NCCL kernels count as is said above all tables.
                 unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
