@@ -49,15 +49,8 @@ _NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
 
 
 def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptions | None = None) -> ComparisonResult:
-    """Compare runs with the first of them.
-
-    Parameters
-    ----------
-    runs
-        One argument per run: a report, a folder or a glob of the reports of the run, what `efficiency --json-file` wrote, or a
-        result.
-    options
-        How each of them is measured.
+    """Compare runs, each as a report, a folder or a glob of reports, what `efficiency --json-file` wrote, or a result, with the
+    first of them.
 
     Raises
     ------

@@ -160,18 +160,8 @@ def check_places(
     talp_path: Path | None = None,
     page_path: Path | None = None,
 ) -> None:
-    """Check before long work that results can be written, and that they replace only what they may.
-
-    Parameters
-    ----------
-    inputs
-        Files and folders that are read.
-    tables
-        Tables that the folder of CSV files gets.
-    force
-        Replace also files that are no earlier results.
-    json_path, csv_folder, talp_path, page_path
-        Where the results go. The folder is made when it is missing.
+    """Check before long work that results can be written, and that they replace only what they may: earlier results, with
+    `force` any file but an input or a report.
 
     Raises
     ------

@@ -41,19 +41,11 @@ def efficiency_as_text(
     colors: bool = False,
     width: int | None = None,
 ) -> str:
-    """A summary of an `EfficiencyResult`, in the order of its page.
+    """A summary of an `EfficiencyResult`, in the order of its page; `verbose`: with what to do about findings, what was not
+    found, and tables of so many rows.
 
-    Parameters
-    ----------
-    rows
-        Most rows of each table.
-    verbose
-        Whether findings have what to do, what was not found is listed, and tables follow.
-    colors
-        Whether a terminal shows it that takes colors.
-    width
-        Characters in a line of the terminal: longer ones are broken, tables are made narrower as `terminal.grid` does it, and
-        some leave out columns. None: nothing of that.
+    Lines longer than `width`, characters of a terminal, are broken, and tables are made narrower as `terminal.grid` does it, or
+    leave out columns.
     """
     prose: list[Line] = [
         *_first_lines(head, tables, width),

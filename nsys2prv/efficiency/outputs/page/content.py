@@ -390,13 +390,7 @@ NAMES = tuple(_DRAWINGS)
 
 
 def drawing(name: str, frames: Frames) -> Drawing:
-    """A drawing of a run, by its name.
-
-    Raises
-    ------
-    UsageError
-        When there is no such drawing, or the run has nothing to draw in it.
-    """
+    """A drawing of a run, by its name; a UsageError where there is none of it, or nothing to draw in it."""
     if name not in _DRAWINGS:
         raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
     title, figure_of = _DRAWINGS[name]

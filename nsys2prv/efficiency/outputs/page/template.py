@@ -72,17 +72,8 @@ def notebook_style(*names: str) -> Markup:
 def rendered_page(
     template: str, styles: Sequence[str], content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable]
 ) -> str:
-    """A page as one HTML file, whose policy is that its own script runs, and no other.
-
-    Parameters
-    ----------
-    template, styles
-        Files of this folder.
-    content
-        What the template shows.
-    data, tables
-        What `page.js` reads; its tables.
-    """
+    """A page as one HTML file, whose policy is that its own script runs, and no other: a template and styles of this folder,
+    what the template shows, and the data and tables that `page.js` reads."""
     script = Markup(part("page.js"))
     return environment().get_template(template).render(
         **content,
@@ -110,14 +101,11 @@ def json_in_html(content: Any) -> Markup:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of the page: its declaration, how many rows are in the page, and how many there are.
+    """One table of the page: its declaration, how many rows are in the page, how many there are, and what `page.js` reads.
 
-    Attributes
-    ----------
-    packed
-        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`,
-        its `form` ("text", "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are
-        places in `texts`. `sorted`: the column by which it is sorted and whether downwards, or null.
+    That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",
+    "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
+    `sorted`: the column by which it is sorted and whether downwards, or null.
     """
 
     table: Table
