@@ -344,10 +344,6 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
         When there are fewer than two runs, or they were measured with different policies for NCCL kernels.
     """
     compare_options = CompareOptions(**options)
-    return compare_results(
-        [
-            run.efficiency(nccl=compare_options.nccl, window=compare_options.window) if isinstance(run, NsysRun) else run
-            for run in runs
-        ],
-        compare_options,
-    )
+    measuring = {"nccl": compare_options.nccl, "window": compare_options.window}
+    results = [run.efficiency(**measuring) if isinstance(run, NsysRun) else run for run in runs]
+    return compare_results(results, compare_options)
