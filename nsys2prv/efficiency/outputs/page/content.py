@@ -112,9 +112,8 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
-    template = environment().get_template("notebook.html.j2")
-    style = notebook_style("first_screen.css")
-    return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
+    shown = {**first_screen(head, frames, linked=False), "head": head, "title": head["title"]}
+    return environment().get_template("notebook.html.j2").render(shown, style=notebook_style("first_screen.css"))
 
 
 def small_activity(frames: Frames) -> Activity:
@@ -155,23 +154,25 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     }
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
-        of_sections = _of_sections(packed)
+        of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
+        for shown in packed.values():
+            of_sections.setdefault(shown.section, []).append(shown)
         groups = [
             {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
             for key, title, defined in SECTIONS
             if key in of_sections
         ]
-        shown = {**content, "head": head, "tables": of_sections, "groups": groups}
-        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
+        sections = {**content, "head": head, "tables": of_sections, "groups": groups}
+        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), sections, data, packed)
 
     least = _fitting(frames, 0)
-    without_tables = len(rendered(least).encode()) - sum(map(_size, least.values()))
+    without_tables = len(rendered(least).encode()) - _size(least)
     return rendered(_fitting(frames, LARGEST - without_tables))
 
 
-def _size(table: PageTable) -> int:
-    """Bytes that a table takes in the page, without its heading."""
-    return len(json_in_html(table.packed).encode())
+def _size(packed: Mapping[str, PageTable]) -> int:
+    """Bytes that tables take in the page, without their headings."""
+    return sum(len(json_in_html(table.packed).encode()) for table in packed.values())
 
 
 def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
@@ -188,18 +189,9 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
                 # What NCCL kernels count as is said above all tables.
                 unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
                 packed[table.name] = pack(table, frame, most, ("nccl",) if table.by_nccl_policy else unused)
-        if sum(map(_size, packed.values())) < room:
+        if _size(packed) < room:
             break
     return packed
-
-
-def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
-    """Tables by the ids of their sections, in their order."""
-    of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
-    for shown in packed.values():
-        if shown.table.page is not None:
-            of_sections.setdefault(shown.table.page.section, []).append(shown)
-    return of_sections
 
 
 def definitions() -> tuple[Markup, list[str]]:
@@ -297,7 +289,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
 
 def _some(names: Sequence[str]) -> list[str]:
     more = len(names) - _MOST_NAMES
-    return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
+    return [*map(str, names[:_MOST_NAMES]), *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
@@ -340,11 +332,10 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
 
 def _histograms(frames: Frames) -> list[dict[str, Any]]:
     """The kernels with a histogram, each with its most important numbers."""
-    by_kernel = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
     shown = []
     for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
         bars, modes = (frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes"))
-        row = by_kernel[kernel]
+        row = frames["kernels"].row(by_predicate=pl.col("kernel") == kernel, named=True)
         total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
         median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
         facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
@@ -397,7 +388,5 @@ def drawing(name: str, frames: Frames) -> Drawing:
     figure = figure_of(frames, TimeCharts.of(frames))
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
-    template = environment().get_template("drawing.html.j2")
-    style = notebook_style("first_screen.css", "rows.css")
-    html = template.render(title=title, drawn=figure.drawn, rows=figure.rows, legend=figure.legend, style=style)
-    return Drawing(name, title, html)
+    template, style = environment().get_template("drawing.html.j2"), notebook_style("first_screen.css", "rows.css")
+    return Drawing(name, title, template.render(title=title, figure=figure, style=style))

@@ -75,13 +75,17 @@ def rendered_page(
     """A page as one HTML file, whose policy is that its own script runs, and no other: a template and styles of this folder,
     what the template shows, and the data and tables that `page.js` reads."""
     script = Markup(part("page.js"))
-    return environment().get_template(template).render(
-        **content,
-        island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=Markup("".join(map(part, styles))),
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            content,
+            island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            style=Markup("".join(map(part, styles))),
+        )
+    )
 
 
 def json_in_html(content: Any) -> Markup:
@@ -101,7 +105,8 @@ def json_in_html(content: Any) -> Markup:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of the page: its declaration, how many rows are in the page, how many there are, and what `page.js` reads.
+    """One table of the page: its declaration and section, how many rows are in the page and how many there are, and what
+    `page.js` reads.
 
     That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",
     "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
@@ -109,6 +114,7 @@ class PageTable:
     """
 
     table: Table
+    section: str
     rows: int
     all_rows: int
     packed: Mapping[str, Any]
@@ -116,8 +122,7 @@ class PageTable:
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
     """A table of the page without some columns, of at most so many cells: the last rows are left out."""
-    columns = [column for column in table.columns if column.name not in without]
-    place = table.page or OnPage("")
+    columns, place = [column for column in table.columns if column.name not in without], table.page or OnPage("")
     by = (place.worst_first, not place.lowest_first) if place.worst_first else None
     if by:
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
@@ -136,7 +141,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         }
         for column in columns
     ]
-    return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
+    return PageTable(table, place.section, shown.height, frame.height, {"columns": packed, "sorted": by})
 
 
 def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
