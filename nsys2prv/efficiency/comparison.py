@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from itertools import takewhile
+from itertools import chain, count, islice, product, takewhile
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import polars as pl
@@ -43,7 +44,7 @@ _OF_MEASURING = ("window", "nccl")
 _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
-"""Results by the letters of their runs, the first one first."""
+"""By the letters of their runs, in their order."""
 _NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
 """Columns of `gaps` that are times, and no causes."""
 
@@ -65,7 +66,9 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     options = options or CompareOptions()
     # Before runs are measured, which takes time.
     check_are_reports(run for run in runs if not isinstance(run, EfficiencyResult))
-    letters = list(map(_letters, range(len(runs))))
+    # A, B, ... Z, AA, AB, ...
+    letters_of_runs = chain.from_iterable(product(ascii_uppercase, repeat=length) for length in count(1))
+    letters = ["".join(several) for several in islice(letters_of_runs, len(runs))]
     _check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
@@ -129,16 +132,6 @@ def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> Ef
     return result
 
 
-def _letters(place: int) -> str:
-    """A, B, ... Z, AA, AB, ...
-
-    >>> _letters(0), _letters(25), _letters(26)
-    ('A', 'Z', 'AA')
-    """
-    before, last = divmod(place, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("A") + last)
-
-
 # -- what runs are called -------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +167,7 @@ def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     >>> path_labels([["x/before/reports"], ["x/after/reports"]]), path_labels([["x/run"], ["x/run/new"]])
     (['before', 'after'], ['run', 'run/new'])
     """
-    runs = [_parts(paths) for paths in inputs]
+    runs = list(map(_parts, inputs))
     first = len(_common_start(runs))
     last = len(_common_start([parts[first:][::-1] for parts in runs]))
     if any(len(parts) <= first + last for parts in runs):
@@ -262,7 +255,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     is_measured = all(usual.select(spent.values()).drop_nulls().height for usual in usual_of_runs)
     is_by_iteration = len(set(counts)) > 1 and is_measured
     rows = []
-    for (run, result), label, count, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
+    for (run, result), label, number, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
         length = usual.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()).item()
         means = {name: pl.lit(usual[column].mean(), pl.Float64) for name, column in spent.items()}
         totals = {name: pl.col(column).cast(pl.Float64) for name, column in spent.items()}
@@ -276,7 +269,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 basis=pl.lit("iteration" if is_by_iteration else "run"),
                 per=pl.lit(by.per),
                 size=pl.col(column_of_size),
-                share=pl.lit(1 / count if is_by_iteration else 1.0),
+                share=pl.lit(1 / number if is_by_iteration else 1.0),
                 elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
                 idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
                 **(means if is_by_iteration else totals),

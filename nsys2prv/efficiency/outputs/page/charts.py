@@ -47,11 +47,9 @@ _LEAST_DISTANCE = 0.01
 _DEVIATION = 1.4826
 """Of a normal distribution the standard deviation is this times the median deviation."""
 
-MOST_ROWS = 16
-"""Rows of one drawing."""
-_MOST_BELOW = 12
-_LEAST_SHARE = 0.001
-_LEAST_WIDTH = 0.15
+MOST_ROWS, _MOST_BELOW = 16, 12
+"""Rows of one drawing, and of what is below one of them."""
+_LEAST_SHARE, _LEAST_WIDTH = 0.001, 0.15
 _PALE = ("#bcd3f2", "#f8d9ae", "#b5e2d5", "#e3c7ec", "#f3c3c8", "#d9dfb2", "#b4dfe8", "#dccdc7")
 """Colours behind black text."""
 _BUSY_METRICS = (
@@ -188,11 +186,10 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
 
     usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
     names = [f"{ranks[place][0].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
-    return Figure(plot, notes=[usual, *names, *_uncounted(differing, "ranks")])
+    return Figure(plot, notes=[usual, *names, *_unnamed(differing, "ranks")])
 
 
-def _uncounted(places: Sequence[int], what: str) -> list[str]:
-    """How many of the outliers are not named."""
+def _unnamed(places: Sequence[int], what: str) -> list[str]:
     return [f"and {len(places) - _OUTLIERS:,} more {what}"] if len(places) > _OUTLIERS else []
 
 
@@ -217,7 +214,7 @@ def devices(frames: Frames) -> Figure | None:
         for places_of_colour, colour in ((usual, _BAR), (far[_OUTLIERS:], _SECOND_BAR)):
             plot.points(places_of_colour, [shares[place] for place in places_of_colour], colour, width=4)
         plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
-    return Figure(plot, notes=[*(titles[place] for place in named), *_uncounted(far, "devices")])
+    return Figure(plot, notes=[*(titles[place] for place in named), *_unnamed(far, "devices")])
 
 
 def clocks(frames: Frames) -> Figure:

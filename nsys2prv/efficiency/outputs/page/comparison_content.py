@@ -18,10 +18,8 @@ from nsys2prv.efficiency.outputs.page.template import environment, notebook_styl
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
 
-_CELLS = 20_000
-"""Cells of one table."""
-_MOST_ROWS = 10
-"""Rows of one drawing of changes."""
+_CELLS, _MOST_ROWS = 20_000, 10
+"""Cells of one table, and rows of one drawing of changes."""
 _LEAST_CHANGE = 0.005
 """Least change that has a row, of the largest."""
 _LESS, _MORE = "#12a37f", "#d1495b"

@@ -46,7 +46,6 @@ _PLACE = ["worst_begin_ns", "worst_end_ns"]
 _MARKED = 5
 """Findings whose places the small map marks."""
 _MOST_HISTOGRAMS = 16
-"""Kernels with a histogram."""
 _MOST_BARS = 12
 """Devices with a bar each: those with least computing."""
 _LARGE_MAP = (16, 1.2, 480)
@@ -145,7 +144,7 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
-    places = frames["findings"].sort("place").select("place", "worst_begin_ns", "worst_end_ns").drop_nulls()
+    places = frames["findings"].sort("place").select("place", *_PLACE).drop_nulls()
     data = {
         "maps": {drawn["id"]: drawn["packed"] for drawn in content["maps"]},
         "places": {place: span for place, *span in places.iter_rows()},

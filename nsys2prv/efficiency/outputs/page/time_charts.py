@@ -49,7 +49,6 @@ _MOST_TIPS = 400
 _MOST_ITERATIONS = 200
 """With more there would be a mark at each pixel."""
 _MOST_SAMPLED = 24
-"""Sampled metrics with a chart."""
 _LEAST_VISIBLE = 0.25
 _LONGEST_LABEL = 22
 _MEMORY = {
