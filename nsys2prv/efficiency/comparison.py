@@ -22,7 +22,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
-from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
+from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
@@ -39,8 +39,8 @@ _MOST_OUTSIDE = 0.01
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
-_OF_MEASURING = ("window", "nccl")
-"""Options of which a result that was measured before can't be given another value."""
+_OF_ALL_RUNS, _OF_READING = ("window", "nccl"), ("align", "unrelated", "kernel_families")
+"""Options that change numbers: those that must be the same for all runs that are compared, and others."""
 _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
@@ -72,7 +72,10 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     _check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
-    measured = [_measured(run, options) for run in runs]
+    before = list(map(_measured_before, runs))
+    _check_options(options, runs, before)
+    of_report = replace(options, regions=(), per_iteration=None)
+    measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]
     policies = sorted({result.head["nccl"] for result in measured})
     if len(policies) > 1:
         raise UsageError(
@@ -106,7 +109,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         ],
         "nccl": policies[0],
         "not_compared": by.not_compared,
-        "warnings": [*_warnings(results), *_outside_warnings(compared)],
+        "warnings": [*_warnings(results), *_outside_warnings(compared), *_window_warnings(results)],
     }
     return ComparisonResult(head, frames_by_name(tables, tables_of.TABLES))
 
@@ -118,18 +121,26 @@ def _warnings(results: Results) -> list[str]:
     return list(map("{}: {}".format, letters, warnings))
 
 
-def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> EfficiencyResult:
-    if not isinstance(run, EfficiencyResult) and Path(run).suffix != ".json":
-        return measure([run], replace(options, regions=(), per_iteration=None))
-    result = run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run))
+def _measured_before(run: str | Path | EfficiencyResult) -> EfficiencyResult | None:
+    if isinstance(run, EfficiencyResult):
+        return run
+    return read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
+
+
+def _check_options(
+    options: CompareOptions, runs: Sequence[str | Path | EfficiencyResult], before: Sequence[EfficiencyResult | None]
+) -> None:
+    """Raise a UsageError for an option that a run which was measured before does not follow: where there are reports too, of
+    those that must be the same for all."""
     requested = changed_options(options)
-    for name in _OF_MEASURING:
-        if name in requested and requested[name] != result.head["options"].get(name):
-            raise UsageError(
-                f"compare: --{name} applies to reports, and {run if isinstance(run, str | Path) else result.head['title']} was "
-                f"measured before, with another --{name}; leave it out, or give the reports of this run"
-            )
-    return result
+    for run, result in zip(runs, before, strict=True):
+        for name in _OF_ALL_RUNS if None in before else (*_OF_ALL_RUNS, *_OF_READING):
+            if result is not None and name in requested and requested[name] != result.head["options"].get(name):
+                what = result.head["title"] if run is result else run
+                raise UsageError(
+                    f"compare: --{name.replace('_', '-')} applies to reports, and {what} was measured before, with another "
+                    f"value of it; leave it out, or give the reports of this run"
+                )
 
 
 # -- what runs are called -------------------------------------------------------------------------------------------------
@@ -308,6 +319,13 @@ def _outside_warnings(runs: pl.DataFrame) -> list[str]:
         f"are those of the window over its iterations (--window steady leaves out what comes before them)"
         for run, share in outside.filter(pl.col("share") > _MOST_OUTSIDE).iter_rows()
     ]
+
+
+def _window_warnings(results: Results) -> list[str]:
+    """Which part of each run is compared, where these differ."""
+    windows = {run: WINDOW_TITLES[result.head["window"]["name"]] for run, result in results.items()}
+    parts = ", ".join(f"of {run} {window}" for run, window in windows.items())
+    return [f"different parts of runs are compared: {parts} (--window)"] if len(set(windows.values())) > 1 else []
 
 
 def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:

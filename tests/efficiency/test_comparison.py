@@ -273,7 +273,11 @@ def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path],
             490,
             490,
         ]
+        mixed = compare([run, runs[1]]).head["warnings"][-1]
+        assert mixed == "different parts of runs are compared: of A the chosen window, of B the whole run (--window)"
         compare([run, run])
+        with pytest.raises(UsageError, match="--align applies to reports"):
+            compare([run, run], CompareOptions(align="none"))
         for option in ({"window": window_choice("steady")}, {"nccl": "useful"}):
             with pytest.raises(UsageError, match=rf"--{next(iter(option))} applies to reports, and .* was measured before"):
                 compare([run, runs[1]], CompareOptions(**option))

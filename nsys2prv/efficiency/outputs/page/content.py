@@ -35,7 +35,7 @@ from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
 
-LARGEST = 2_900_000
+LARGEST = 2_990_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
 DEVICES_IN_ONE_MAP = 64
 """With more devices there is a map by node first."""
