@@ -147,7 +147,7 @@ class TimeCharts:
         tops = np.cumsum(shares, axis=1)
         for low, high, (*_, colour) in zip((tops - shares).T, tops.T, ACTIVITIES, strict=True):
             plot.steps(self._edges, low, high, colour)
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         self._tips(plot, [name for _, name, _ in ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
         return Figure(plot, colours=activities_of(self._frames["device_bins"]), title="Device activity", reading=reading)
@@ -158,7 +158,7 @@ class TimeCharts:
         for efficiency, colour in zip(DEVICE_TREE.of_parts, cycle(LINES), strict=False):
             width = 1.2 if efficiency.parent else 2.5
             plot.line(self._middles, self._bins[efficiency.name], colour, width, efficiency.title)
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         rows = self._bins.select(efficiency.name for efficiency in DEVICE_TREE.of_parts).rows()
         self._tips(plot, [efficiency.title for efficiency in DEVICE_TREE.of_parts], rows)
         reading = (
@@ -175,7 +175,7 @@ class TimeCharts:
         named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in range(0, count, distance))
         plot = self._plot(title, PlotAxis(0, count, named=named), height)
         plot.picture(drawn.narrowed().pixels())
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         return plot
 
     def sampled(self) -> list[Figure]:
@@ -207,9 +207,8 @@ class TimeCharts:
             if of_kind.is_empty() or is_constant or of_kind["peak_bytes"][0] < least:
                 continue
             device, peak, at = of_kind.select("device", "peak_bytes", "peak_at_ns").row(0)
-            before = int(of_kind["before_bytes"].sum())
             allocated = "What was allocated before the recording is not known."
-            if before:
+            if before := int(of_kind["before_bytes"].sum()):
                 allocated = f"Of this at least {size(before)} were allocated before the recording."
             plot = self._memory(title, over, device, peak)
             plot.points([at], [peak], plot.colours[device], [f"{device}: {size(peak)} at {time(at)}"])
@@ -230,7 +229,7 @@ class TimeCharts:
         steps = np.repeat(self._edges, 2)[1:-1]
         for device, colour, of_device in coloured(bins, "device"):
             plot.line(steps, of_device["peak_bytes"].to_numpy().repeat(2), colour, 2, device)
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         return plot
 
     def _tips(self, plot: Plot, names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
@@ -305,8 +304,7 @@ def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, Legend]:
 def _reading(row: Mapping[str, Any], bars: pl.DataFrame) -> str:
     length, begin = time(row["end_ns"] - row["begin_ns"]), time(row["begin_ns"])
     beside = bars["device"].n_unique() - 1
-    where = f"{row['device']} and {counted(beside, 'other device')}" if beside > 0 else row["device"]
-    part = f"{length} from {begin} on, on {where}"
+    part = f"{length} from {begin} on, on {row['device']}" + (f" and {counted(beside, 'other device')}" if beside > 0 else "")
     if row["what"] == closeups.FINDING:
         part += f"; the grey part, {time(row['place_end_ns'] - row['place_begin_ns'])}, is where it costs most"
     drawn = f"{row['operations']:,} activities"
@@ -344,9 +342,8 @@ def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, title: str) ->
     tops = {lane: place + _GAP * devices.index(lane[0]) for place, lane in enumerate(lanes)}
     height = tops[lanes[-1]] + 1
     middles = [np.mean([top for (of_device, _), top in tops.items() if of_device == device]) for device in devices]
-    named = tuple(
-        (height - 0.5 - middle, short(device, _LONGEST_LABEL)) for middle, device in zip(middles, devices, strict=True)
-    )
+    names = (short(device, _LONGEST_LABEL) for device in devices)
+    named = tuple((height - 0.5 - middle, name) for middle, name in zip(middles, names, strict=True))
     axis = time_axis(0, end - begin, "time from there")
     plot = Plot(f"Close-up: {title}", axis, PlotAxis(0, height, named=named), round(_LANE_HEIGHT * height))
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
