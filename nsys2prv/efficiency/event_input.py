@@ -209,12 +209,17 @@ class _CollectionRows:
         base_of = base_types(numbers.numbers.tolist(), self.collection)
         if len(base_of) < len(numbers.numbers):
             placed = placed[np.flatnonzero(numbers.which(base_of.__contains__)[numbers.place])]
-        columns = {name: placed[name] for name in self.collection.schema if name not in self.collection.attributes}
+        from_types = {*self.collection.attributes, *self.collection.computed}
+        columns = {name: placed[name] for name in self.collection.schema if name not in from_types}
         for name, types in self.collection.attributes.items():
             of_types = [placed[str(number)] for number in types if str(number) in placed.columns]
             columns[name] = of_types[0] if of_types else pl.repeat(None, placed.height, dtype=pl.Int64, eager=True)
             for of_type in of_types[1:]:
                 columns[name] = columns[name].zip_with(columns[name].is_not_null(), of_type)
+        if self.collection.computed:
+            missing = self.collection.columns.difference(placed.columns)
+            with_all = placed.with_columns(pl.lit(None, pl.Float32).alias(name) for name in missing)
+            columns |= with_all.select(**self.collection.computed).to_dict()
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
         if not self.collection.samples:
             # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.

@@ -7,6 +7,7 @@ from the start of the trace.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,6 +180,8 @@ class Collection:
         It is read only when what waits for what is requested.
     narrow
         Columns that need fewer bytes than Int64, as numbers of names do.
+    computed
+        Columns (Float32) that are made of those of several event types, which are named by their numbers.
     """
 
     name: str
@@ -188,11 +191,13 @@ class Collection:
     on: str = METRICS
     optional: bool = False
     narrow: Mapping[str, type[pl.DataType]] = field(default_factory=dict)
+    computed: Mapping[str, pl.Expr] = field(default_factory=dict)
 
     @property
     def columns(self) -> frozenset[str]:
         """Columns of placed events that the attributes come from."""
-        return frozenset(str(number) for numbers in self.attributes.values() for number in numbers)
+        columns = {str(number) for numbers in self.attributes.values() for number in numbers}
+        return frozenset(columns.union(*(column.meta.root_names() for column in self.computed.values())))
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
@@ -204,20 +209,21 @@ class Collection:
             "number": pl.Int32,
             "value": pl.Int64,
             **dict.fromkeys(self.attributes, pl.Int64),
+            **dict.fromkeys(self.computed, pl.Float32),
             **self.narrow,
         }
 
 
+def _of_types(*numbers: int) -> list[pl.Expr]:
+    # Products in floating point: a hostile report has numbers whose product does not fit into any integer.
+    return [pl.col(str(number)).cast(pl.Float32) for number in numbers]
+
+
 LAUNCH_SIZES = {
-    "grid_x": kernels.GRID_X,
-    "grid_y": kernels.GRID_Y,
-    "grid_z": kernels.GRID_Z,
-    "block_x": kernels.BLOCK_X,
-    "block_y": kernels.BLOCK_Y,
-    "block_z": kernels.BLOCK_Z,
-    "registers": kernels.REGISTERS,
-    "static_shared_memory": kernels.STATIC_SHARED_MEMORY,
-    "dynamic_shared_memory": kernels.DYNAMIC_SHARED_MEMORY,
+    "blocks": pl.reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
+    "threads": pl.reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
+    "registers": _of_types(kernels.REGISTERS)[0],
+    "shared_memory": pl.reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
 }
 """How a kernel is launched: blocks of the grid, threads of a block, registers of a thread, bytes of a block; null: unknown."""
 ON_DEVICES = Collection(
@@ -228,14 +234,13 @@ ON_DEVICES = Collection(
         "source": (event_types.SOURCE_MEMORY,),
         "destination": (event_types.DESTINATION_MEMORY,),
         "family": (event_types.KERNEL_FAMILY,),
-        **{name: (number,) for name, number in LAUNCH_SIZES.items()},
     },
+    computed=LAUNCH_SIZES,
     narrow={
         "value": pl.Int32,
         "source": pl.Int16,
         "destination": pl.Int16,
         "family": pl.Int16,
-        **dict.fromkeys(LAUNCH_SIZES, pl.Float32),
     },
 )
 NCCL_CALLS = Collection(

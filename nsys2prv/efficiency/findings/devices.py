@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -335,9 +334,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
 
 _COST = pl.col("cost").cast(pl.Float64).round().cast(pl.Int64)
 _LENGTH = pl.col("end") - pl.col("start")
-_BLOCKS, _THREADS = (
-    pl.reduce(operator.mul, [pl.col(f"{of}_{axis}").cast(pl.Float64) for axis in "xyz"]) for of in ("grid", "block")
-)
+_BLOCKS, _THREADS = pl.col("blocks").cast(pl.Float64), pl.col("threads").cast(pl.Float64)
 _WARP = 32
 _REGISTERS_OF_WARP = 256
 """Registers are given to warps in such portions."""
@@ -472,8 +469,7 @@ class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL
         (size,) = evidence.run.events.gpu_sizes
         warps = (_THREADS / _WARP).ceil()
         registers = (pl.col("registers") * _WARP / _REGISTERS_OF_WARP).ceil() * _REGISTERS_OF_WARP * warps
-        shared = pl.col("static_shared_memory") + pl.col("dynamic_shared_memory")
-        limits = (size.warps / warps, size.registers / registers, size.shared_memory / shared)
+        limits = (size.warps / warps, size.registers / registers, size.shared_memory / pl.col("shared_memory"))
         resident = pl.min_horizontal(*(limit.floor() for limit in limits), pl.lit(float(size.blocks))).clip(lower_bound=1)
         waves = _BLOCKS / (resident * size.multiprocessors)
         tail = _LENGTH * (1 - waves / waves.ceil())
