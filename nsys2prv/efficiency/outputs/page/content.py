@@ -18,17 +18,10 @@ from markupsafe import Markup
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
-from nsys2prv.efficiency.outputs.page import charts
+from nsys2prv.efficiency.outputs.page import charts, time_charts
 from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
-from nsys2prv.efficiency.outputs.page.time_charts import (
-    Activity,
-    TimeCharts,
-    closeup_figures,
-    closeup_links,
-    iteration_links,
-    mark,
-)
+from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
@@ -129,7 +122,7 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     plot.attributes["data-map"] = "small"
     if linked:
         marked = findings.head(_MARKED).drop_nulls(_PLACE)
-        mark(plot, marked.select("place", "title", *_PLACE).rows())
+        time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
     return plot.html()
 
 
@@ -222,7 +215,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """Everything that the template shows except tables."""
     over_time = TimeCharts.of(frames)
     text_of_definitions, ids = definitions()
-    closeups, closeup_legend = closeup_figures(frames)
+    closeups, closeup_legend = time_charts.closeup_figures(frames)
     return {
         **first_screen(head, frames),
         "title": head["title"],
@@ -236,8 +229,8 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "idle": charts.idle(frames),
         "closeups": closeups,
         "closeup_legend": closeup_legend.legend,
-        "closeup_links": closeup_links(frames),
-        "iteration_chart": charts.iterations(frames, iteration_links(frames)),
+        "closeup_links": time_charts.closeup_links(frames),
+        "iteration_chart": charts.iterations(frames, time_charts.iteration_links(frames)),
         "device_chart": charts.devices(frames),
         "icicle": charts.icicle(frames["nvtx_tree"]),
         "bandwidth": charts.bandwidth(frames),
