@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.anchors import Floats, Ints, running_median
+from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, running_median
 from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockError
 
-UNKNOWN_DRIFT = 1e-4
-"""Quartz clocks of two hosts drift apart by less, if nothing else is known."""
 LEAST_UNKNOWN_DRIFT = 5e-7
 """However well the drift over the whole run is known, clocks wander with their temperature."""
 ENDS_APART_NS = 15e6
@@ -31,10 +29,10 @@ _OUTLIER = 6.0
 """An anchor that is off by more than this many times the usual is an outlier."""
 _USUAL = 10e3
 """ns; ends of a collective are usually not closer."""
-_TIMES_NOISE, _NOISE = 1.6, 90
+_TIMES_NOISE, _NOISE = 1.2, 90
 """Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
 
-_BEND = 100e3
+_OUT, _BEND = 3.0, 100e3
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
 """Whether a message arrives before it was sent."""
 _OFF = 1e6
@@ -96,16 +94,8 @@ def usual_variation(off: Floats) -> float:
 def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
     """How far each clock may be from the others that take part in the same collectives.
 
-    Parameters
-    ----------
-    ends
-        As of `deviations`.
-    times, clocks
-        ns of the axis, rising: a width counts for all of the time between the neighbors of its time; and the number of clocks.
-
-    Yields
-    ------
-    (times, clocks): ns, infinite for a clock without such ends; for each communicator.
+    `ends` are as of `deviations`, times are ns of the axis, rising: a width counts for all of the time between the neighbors of
+    its time. For each communicator: (times, clocks), ns, infinite for a clock without such ends.
     """
     for _, members in ends.group_by("communicator", maintain_order=True):
         numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
@@ -116,7 +106,7 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
         for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
             least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
             # A single one that is not much off may be where a slew begins or ends.
-            bend = np.where(np.abs(off - level) > 2 * spread, np.minimum(np.abs(off), _BEND), 0)
+            bend = np.where(np.abs(off - level) > _OUT * spread, np.minimum(np.abs(off), _BEND), 0)
             widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.agreement import Disagreement, check_axis, count_anchors, deviations, report_agreement
-from nsys2prv.clocks.anchors import Anchors, Floats, Ints, corrected_times, match_messages, stepping
+from nsys2prv.clocks.anchors import PRECISION, Anchors, Floats, Ints, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
 from nsys2prv.clocks.collective_matching import match_run
 from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
@@ -34,8 +34,6 @@ from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, ClockStep, 
 _BY_SESSIONS = (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC)
 _KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}
 """Kinds of collectives of methods that do not use all."""
-_LEAST_ERROR = 500.0
-"""ns; no clock is known better, however small its error seems."""
 _UTC_PRECISION = 1e5
 """ns; how well UTC is taken to be known, where it is preferred."""
 _CONTRADICTION = 1e5
@@ -46,32 +44,19 @@ _CONTRADICTION = 1e5
 class HostClock:
     """What is known of the clock of a host (or of one report, where nothing ties those of a host).
 
-    Attributes
-    ----------
-    name, method
-        Host, with the report where there are several clocks of it; and the method as of `Placement`.
-    error, correction
-        How well it is known, over the time of the axis; and its correction, None where nothing is subtracted.
-    by_messages
-        Part of the offset that comes from bounds: no message arrives before it was sent, no rank leaves a collective before the
-        last one entered it; ns.
-    drift_error
-        How far the drift may be off, without a unit; infinite where nothing is known.
-    anchors
-        By kind ("nccl" and "mpi" for collectives, "messages"): how many the clock was estimated with (`used`), and how many it
-        does not agree with (`outliers`).
-    contradiction
-        By how much the most violated bound is violated as placed, ns; 0 where all are kept, None without bounds.
+    `by_messages` is the part of the offset that comes from bounds: no message arrives before it was sent, no rank leaves a
+    collective before the last one entered it. `anchors` are, by kind ("nccl" and "mpi" for collectives, "messages"): how many
+    the clock was estimated with (`used`), and how many it does not agree with (`outliers`).
     """
 
-    name: str
-    method: str
+    name: str  # the host, with the report where there are several clocks of it
+    method: str  # as of `Placement`
     error: ClockError
-    correction: ClockCorrection | None = None
-    by_messages: float = 0.0
-    drift_error: float = float("inf")
+    correction: ClockCorrection | None = None  # None: nothing is subtracted
+    by_messages: float = 0.0  # ns
+    drift_error: float = float("inf")  # how far the drift may be off, without a unit
     anchors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    contradiction: float | None = None
+    contradiction: float = float("nan")  # by how much the most violated bound is violated as placed, ns; NaN without bounds
 
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -85,7 +70,7 @@ class HostClock:
                 "half_widths": [_rounded(width) for width in self.error.half_widths],
             },
             "anchors_by_kind": dict(self.anchors),
-            "contradiction_ns": None if self.contradiction is None else round(self.contradiction),
+            "contradiction_ns": _rounded(self.contradiction),
         }
         if (correction := self.correction) is not None:
             content |= {
@@ -136,22 +121,9 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Parameters
-    ----------
-    reports, identities, spans
-        The reports, their hosts and ranks, and their first and last time, ns.
-    method
-        MPI and NCCL use collectives of one kind, AUTO of both, MESSAGES none. Messages, which are of MPI, place hosts without
-        common collectives, and keep all messages forward; NCCL does not use them.
-    scratch
-        For intermediate files.
-    workers
-        Who reads the reports; None: this process.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read.
+    Identities have hosts and ranks; spans are first and last times, ns. MPI and NCCL use collectives of one kind, AUTO of both,
+    MESSAGES none. Messages, which are of MPI, place hosts without common collectives, and keep all messages forward; NCCL does
+    not use them. The scratch folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
     """
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
@@ -235,7 +207,7 @@ def _axis(
             float(moves[clock]),
             float("inf") if intervals is None else float(intervals.drift[clock]),
             counts[clock] if estimate is not None else {},
-            None if intervals is None or np.isnan(intervals.contradiction[clock]) else float(intervals.contradiction[clock]),
+            float("nan") if intervals is None else float(intervals.contradiction[clock]),
         )
         for clock, name in enumerate(anchors.names)
     ]
@@ -256,7 +228,7 @@ def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
         return np.zeros(anchors.clocks)
     # The inverse of the square of the error of each clock; 0 where nothing is known.
     precisions = [
-        1 / _UTC_PRECISION**2 if method == "utc" else correction.anchors / max(correction.median, _LEAST_ERROR) ** 2
+        1 / _UTC_PRECISION**2 if method == "utc" else correction.anchors / max(correction.median, PRECISION) ** 2
         for correction, method in zip(estimate.corrections, estimate.placed_by, strict=True)
     ]
     return enforce_bounds(bounds.over_all, np.nan_to_num(precisions))
@@ -333,7 +305,7 @@ def _warnings(
             f"the hosts fall into {groups} groups without common collectives: times can be compared inside a "
             f"group; between groups they are only as precise as UTC"
         )
-    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction or 0.0) > _CONTRADICTION}:
+    if contradicted := {clock.name: size for clock in clocks if (size := clock.contradiction) > _CONTRADICTION}:
         yield (
             f"collectives and messages contradict each other about the clocks of {_listed(list(contradicted))}, by "
             f"up to {max(contradicted.values()) / 1e6:.3f} ms: the intervals of these clocks include it"

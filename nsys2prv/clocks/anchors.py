@@ -26,8 +26,10 @@ SMALLEST_STEP = 50e3
 """ns; smaller steps cannot be distinguished from noise."""
 _TIMES_NOISE, _NOISE = 8.0, 90
 """Steps are larger by this than almost all of the noise: this percentile of it."""
-_FASTEST = 1e-4
-"""Clocks drift apart by less."""
+UNKNOWN_DRIFT = 1e-4
+"""Quartz clocks of two hosts drift apart by less, if nothing else is known."""
+PRECISION = 500.0
+"""ns; time stamps are not more precise, and no clock is known better, however small its error seems."""
 _FEWEST = 16
 """Shared events that two clocks need."""
 _MOST_KNOTS = 18
@@ -53,15 +55,8 @@ class SharedEvents:
 class Anchors:
     """What ties the clocks of a run together. Times are those of the rough placement, ns.
 
-    Attributes
-    ----------
-    names, clock_of_report
-        Names of the clocks, and the number of each report's clock among them.
-    collectives, ambiguous
-        As of `collective_matching.match_run`.
-    messages
-        Files of messages between reports, with the columns `report`, `to_report`, `time` (when it was sent), `to_time` (when
-        the call ended that received it).
+    `collectives` and `ambiguous` are as of `collective_matching.match_run`. Files of messages between reports have the columns
+    `report`, `to_report`, `time` (when it was sent), `to_time` (when the call ended that received it).
     """
 
     names: Sequence[str]
@@ -104,12 +99,12 @@ class Anchors:
 
 def match_messages(sync_points: Sequence[SyncPoints], rough: Sequence[Placement], folder: Path) -> list[Path]:
     """Files of messages between reports, as of `Anchors`, from the ends and the placement of each report; in a new folder."""
-    if all(points.ends is None for points in sync_points):
+    if not any(points.ends for points in sync_points):
         return []
     make_folder(folder)
     messages = Messages(folder / "ends")
     for report, (points, placement) in enumerate(zip(sync_points, rough, strict=True)):
-        for ends in points.message_ends():
+        for ends in map(pl.read_ipc, points.ends):
             times = (placement.of(pl.col(name)) for name in ("start", "end"))
             messages.add(ends.with_columns(*times, row=pl.lit(report, pl.Int64)))
     files: list[Path] = []
@@ -218,7 +213,7 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
     width = int(np.clip(len(time) // 8, 5, 32))
     slope = float(np.median((ahead[width:] - ahead[:-width]) / np.maximum(time[width:] - time[:-width], 1)))
     # A clock that is slewed for most of the time has no such drift.
-    ahead -= ahead[0] + np.clip(slope, -_FASTEST, _FASTEST) * (time - time[0])
+    ahead -= ahead[0] + np.clip(slope, -UNKNOWN_DRIFT, UNKNOWN_DRIFT) * (time - time[0])
     level = running_median(ahead)
     level[[0, -1]] = level[[1, -2]]
     smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))

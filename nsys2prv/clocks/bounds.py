@@ -17,8 +17,8 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.agreement import LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT, widths_by_ends
-from nsys2prv.clocks.anchors import Anchors, Floats, Ints, extent_of
+from nsys2prv.clocks.agreement import LEAST_UNKNOWN_DRIFT, widths_by_ends
+from nsys2prv.clocks.anchors import PRECISION, UNKNOWN_DRIFT, Anchors, Floats, Ints, extent_of
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT
 from nsys2prv.timeline.time_axis import ClockCorrection
 
@@ -33,26 +33,18 @@ _MOST_MOVES = 5_000
 _SETTLED = 0.1
 """ns; smaller moves count as none."""
 
-_LEAST_WIDTH = 500.0
-"""ns; time stamps of events are not more precise."""
-
 
 @dataclass(frozen=True)
 class Bounds:
     """How far clocks may be ahead of each other, as placed.
 
-    Attributes
-    ----------
-    start, stop
-        (stretches,): first and last time of the anchors of a stretch, ns of the axis.
-    ahead
-        (stretches, clocks, clocks): by how much the second clock may be ahead of the first at most, ns; infinite where nothing
-        bounds it. Negative: it is behind by at least so much.
+    `ahead` is by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it. Negative:
+    it is behind by at least so much.
     """
 
-    start: Floats
+    start: Floats  # (stretches,): first and last time of the anchors of a stretch, ns of the axis
     stop: Floats
-    ahead: Floats
+    ahead: Floats  # (stretches, clocks, clocks)
 
     @property
     def over_all(self) -> Floats:
@@ -198,27 +190,13 @@ def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ClockIntervals:
-    """Intervals of clocks.
+    """Intervals of clocks. Those that are tied to each other have one group, the number of the lowest."""
 
-    Attributes
-    ----------
-    times
-        ns of the axis, rising.
-    half_widths
-        (times, clocks): ns; infinite where nothing ties a clock to others.
-    group
-        (clocks,): clocks that are tied to each other have one number, that of the lowest.
-    drift
-        (clocks,): how far the drift against the others of the group may be off, without a unit.
-    contradiction
-        (clocks,): by how much the most violated bound of a clock is violated, ns; NaN for a clock without bounds.
-    """
-
-    times: Ints
-    half_widths: Floats
+    times: Ints  # ns of the axis, rising
+    half_widths: Floats  # (times, clocks): ns; infinite where nothing ties a clock to others
     group: Ints
-    drift: Floats
-    contradiction: Floats
+    drift: Floats  # how far the drift against the others of the group may be off, without a unit
+    contradiction: Floats  # by how much the most violated bound of a clock is violated, ns; NaN for a clock without bounds
 
 
 def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None) -> ClockIntervals:
@@ -254,7 +232,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
         between = np.ix_(members, members)
         worst[members] = np.maximum(violated[:, members].max(axis=(0, 2)), violated[:, :, members].max(axis=(0, 1)))
         # Bounds that contradict each other are wrong by as much, and so may be what they give together with others.
-        half_widths[:, members] = np.stack([_halves(at_time[between]) for at_time in margin]) + _LEAST_WIDTH + worst[members]
+        half_widths[:, members] = np.stack([_halves(at_time[between]) for at_time in margin]) + PRECISION + worst[members]
         of_drift[members] = _halves(_shortest_ways(drift[between]))
     return ClockIntervals(times, half_widths, group, of_drift, worst)
 
@@ -263,14 +241,17 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
     """(clocks, clocks): what is unknown of the drift between two clocks.
 
     If a clock is ahead by at least x at one time, and by at most y later, its drift is at most (y - x) over the time between.
+    Where y is less than x, it has moved by as much at least: its drift changes, as where it jumps.
     """
-    most = np.full(ahead.shape[1:], UNKNOWN_DRIFT)
+    most, least = np.full(ahead.shape[1:], UNKNOWN_DRIFT), np.zeros(ahead.shape[1:])
     for later in range(len(centre)):
         for earlier in range(later):
-            change = ahead[later] + ahead[earlier].T
-            np.minimum(most, np.abs(change) / (centre[later] - centre[earlier]), out=most)
+            rate = (ahead[later] + ahead[earlier].T) / (centre[later] - centre[earlier])
+            most = np.where(rate >= 0, np.minimum(most, rate), most)
+            least = np.maximum(least, -rate)
     # In either direction.
-    unknown: Floats = np.clip(np.maximum(most, most.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
+    wide = np.maximum(most, least)
+    unknown: Floats = np.clip(np.maximum(wide, wide.T), LEAST_UNKNOWN_DRIFT, UNKNOWN_DRIFT)
     return unknown
 
 

@@ -57,10 +57,7 @@ def match_run(
 ) -> tuple[pl.DataFrame, Ambiguities]:
     """Collectives that were found on several ranks.
 
-    Parameters
-    ----------
-    sync_points, rough, clocks
-        Of each report: its collectives, its placement, and the number of its clock.
+    `clocks` are the numbers of the clocks of reports.
 
     Returns
     -------

@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 
 from nsys2prv.clocks.agreement import ENDS_APART_NS, FEW
 from nsys2prv.clocks.anchors import (
+    PRECISION,
     SMALLEST_STEP,
+    UNKNOWN_DRIFT,
     Anchors,
     Floats,
     Ints,
@@ -47,12 +49,9 @@ FASTEST_CLOCK = 2e-4
 _ROUNDS, _HUBER_ROUNDS = 36, 10
 _BIWEIGHT = 6.0
 """Residuals above this many scales get no weight."""
-_SMALLEST_SCALE = 500.0
-"""ns; clocks and events are not more precise than this."""
 _DRIFT_KNOWN = 2e-5
 """A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm."""
 _FEWEST_FOR_DRIFT = 6
-_USUAL_DRIFT = 1e-4
 _NO_WEIGHT = 1e-9
 _MOST_ENTRIES = 2_000_000
 """Events times clocks; of more, some events are left out."""
@@ -124,8 +123,10 @@ def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
     steps = find_steps(events, anchors.clocks)
     if anchors.messages:
         moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
-        is_precise = error <= _PRECISE_MESSAGE
-        if is_precise.any():
+        precise = error[error <= _PRECISE_MESSAGE]
+        if len(precise):
+            # The noise of the others would bend the line of a clock where it is straight.
+            is_precise = error <= np.median(precise)
             smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
             by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
             steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
@@ -199,7 +200,7 @@ def _solve_robustly(
         offset, drift = _solve(events, time, weight, group, with_drift, clocks)
         residual = np.abs(_residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight))
         medians = np.array([1.4826 * np.median(residual[kind == of_kind]) for of_kind in range(kind.max() + 1)])
-        scale = np.where(np.isfinite(medians), np.maximum(medians, _SMALLEST_SCALE), _SMALLEST_SCALE)
+        scale = np.where(np.isfinite(medians), np.maximum(medians, PRECISION), PRECISION)
         by_scale = residual / scale[kind]
         precision = np.square(scale.min() / scale[kind])
         before = weight
@@ -271,7 +272,7 @@ def _solve(
         normal[np.ix_(members, members)] += size / len(members)
     normal[drifts[~with_drift], drifts[~with_drift]] += size * 1e6
     # Clocks do not drift much: where events hardly show a drift, it stays small.
-    normal[drifts, drifts] += np.square(_SMALLEST_SCALE / (_USUAL_DRIFT * scale))
+    normal[drifts, drifts] += np.square(PRECISION / (UNKNOWN_DRIFT * scale))
     solution = np.linalg.solve(normal, right)
     return solution[offsets], solution[drifts] / scale
 

@@ -7,7 +7,7 @@ of its messages tie it to other reports; they are read once and kept on the disk
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -16,7 +16,6 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import REPORTS_AT_ONCE
 from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.threads import Stop, run_all
@@ -98,26 +97,11 @@ def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement
 
 @dataclass(frozen=True)
 class SyncPoints:
-    """Collectives and ends of messages of one report, in time of the report.
+    """Files of collectives and ends of messages of one report, in time of the report."""
 
-    Attributes
-    ----------
-    collectives
-        File with the columns of `sources.communication.collectives.read_collectives` and `kind`; None when there are none.
-    ends
-        Ends of messages of the kinds `BOUNDING` (columns of `sources.communication.message_ends.END_SCHEMA`); None when there
-        are none, or they were not read.
-    ranks
-        Ranks of processes, by globalPid, that the ends were read with.
-    """
-
-    collectives: Path | None
-    ends: ExternalSort | None
-    ranks: Mapping[int, int]
-
-    def message_ends(self) -> Iterator[pl.DataFrame]:
-        """Ends of messages, in the order in which they were read."""
-        return iter(()) if self.ends is None else self.ends.windows(keep=True)
+    collectives: Path | None  # columns of `sources.communication.collectives.read_collectives`, and `kind`
+    ends: tuple[Path, ...]  # of the kinds `BOUNDING`, columns of `sources.communication.message_ends.END_SCHEMA`
+    ranks: Mapping[int, int]  # of processes, by globalPid, that the ends were read with
 
 
 def sync_points_of_run(
@@ -129,13 +113,8 @@ def sync_points_of_run(
     workers: Workers,
     folder: Path,
 ) -> list[SyncPoints]:
-    """Sync points of all reports: collectives of some kinds, and ends of messages, in files in a folder.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read.
-    """
+    """Sync points of all reports: collectives of some kinds, and ends of messages, in files in a folder. Raises ReportError
+    when a report breaks off while it is read."""
     with_ranks = [(report, dict(identity.ranks)) for report, identity in zip(reports, identities, strict=True)]
     groups = [[with_ranks[index] for index in group] for group in workers.groups([1] * len(reports), REPORTS_AT_ONCE)]
     return list(chain.from_iterable(workers.map(partial(_read_reports, kinds, with_messages, folder), groups)))
@@ -159,14 +138,10 @@ def _read(
     collectives = folder / "collectives.arrow" if any(of_kind.height for of_kind in by_kind) else None
     if collectives is not None:
         pl.concat(by_kind).write_ipc(collectives)
-    ends = None
-    if with_messages and (message_kinds := kinds_of_messages(report, BOUNDING)):
-        # `place` keeps the order in which they are read.
-        ends = ExternalSort(["place"], folder / "ends")
-        place = 0
-        for piece in read_message_ends(report, ranks, folder / "messages", message_kinds):
-            stop.check()
-            ends.add(piece.with_row_index("place", place).with_columns(pl.col("place").cast(pl.Int64)))
-            place += piece.height
-        ends.spill()
-    return SyncPoints(collectives, ends, ranks)
+    ends: list[Path] = []
+    message_kinds = kinds_of_messages(report, BOUNDING) if with_messages else ()
+    for piece in read_message_ends(report, ranks, folder / "messages", message_kinds):
+        stop.check()
+        ends.append(folder / f"ends{len(ends)}.arrow")
+        piece.write_ipc(ends[-1])
+    return SyncPoints(collectives, tuple(ends), ranks)

@@ -1,18 +1,18 @@
 """Times of devices and host threads by activity: what NCCL kernels count as, sums in windows, and the trees from them.
 
-Bins, regions, iterations and parts of the run are windows of time (`SlotWindows`): all are measured here in the same way.
+Bins, regions, iterations and parts of the run are windows of time: all are measured here in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
 from nsys2prv.efficiency.measured_run import (
     CUDA_ACTIVITIES,
     KERNEL,
@@ -43,38 +43,35 @@ def useful_time(policy: NcclPolicy) -> pl.Expr:
     return running((KERNEL, NCCL) if policy == NcclPolicy.USEFUL else (KERNEL,))
 
 
-@dataclass(frozen=True)
-class SlotWindows:
-    """Windows of time that belong to a slot (a bin, a region, an iteration) and a group (a device, a thread), in the order of
-    slots and groups."""
-
-    slot: Numbers
-    group: Numbers
-    begin: Numbers
-    end: Numbers
-
-
-def times_in_windows(times: Elapsed, windows: SlotWindows) -> pl.DataFrame:
+def times_in_windows(times: Elapsed, windows: pl.DataFrame) -> pl.DataFrame:
     """Times by key in windows, summed by slot and group.
+
+    Parameters
+    ----------
+    windows
+        Columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns), Int64.
 
     Returns
     -------
     Columns `slot`, `group`, `window` (ns in all windows), and `key0`, `key1`, ... (ns), sorted by slot and group.
     """
-    by_key = enumerate(times.in_windows(windows.group, windows.begin, windows.end))
-    lengths = {"window": windows.end - windows.begin, **{f"key{key}": length for key, length in by_key}}
-    columns = pl.DataFrame({"slot": windows.slot, "group": windows.group, **lengths})
-    return columns.group_by("slot", "group").sum().sort("slot", "group")
+    by_key = times.in_windows(*(windows[name].to_numpy() for name in ("group", "begin", "end")))
+    columns = {f"key{key}": pl.Series(length) for key, length in enumerate(by_key)}
+    lengths = windows.select("slot", "group", window=pl.col("end") - pl.col("begin"), **columns)
+    return lengths.group_by("slot", "group").sum().sort("slot", "group")
 
 
-def times_in_parts(run: MeasuredRun, begin: Numbers, end: Numbers) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Times of all devices, and of all calling threads, in parts of the run, as `times_in_windows`: a slot for each part."""
+def in_parts(times: Elapsed, groups: int, begin: npt.ArrayLike, end: npt.ArrayLike) -> pl.DataFrame:
+    """Times of all groups in parts of the run, as `times_in_windows`: a slot for each part."""
+    parts = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64})
+    slots = parts.select(pl.int_range(pl.len()).alias("slot"), "begin", "end")
+    return times_in_windows(times, slots.join(pl.DataFrame({"group": np.arange(groups)}), how="cross"))
 
-    def in_parts(times: Elapsed, groups: int) -> pl.DataFrame:
-        slot, group = np.repeat(np.arange(len(begin)), groups), np.tile(np.arange(groups), len(begin))
-        return times_in_windows(times, SlotWindows(slot, group, np.repeat(begin, groups), np.repeat(end, groups)))
 
-    return in_parts(run.device_times, len(run.events.rows.devices)), in_parts(run.thread_times, len(run.callers))
+def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Those of all devices, and of all calling threads."""
+    of_devices = in_parts(run.device_times, len(run.events.rows.devices), begin, end)
+    return of_devices, in_parts(run.thread_times, len(run.callers), begin, end)
 
 
 def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -82,31 +79,30 @@ def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFram
 
     A device counts while a task that uses it is in a range, a host thread while its task is.
     """
-
-    def in_ranges(times: Elapsed, members: pl.DataFrame, groups: int) -> pl.DataFrame:
-        of_groups = ranges.cast(pl.Int64).join(members, on="task").rename({"member": "group"})
-        return times_in_windows(times, merged_windows(of_groups, groups))
-
     rows, callers = run.events.rows, run.callers
-    threads = pl.DataFrame({"task": rows.task[callers], "member": np.arange(len(callers))})
+    threads = pl.DataFrame({"task": rows.task[callers], "group": np.arange(len(callers))})
+    of_tasks = ranges.cast(pl.Int64)
+    on_devices, on_threads = (of_tasks.join(groups, on="task") for groups in (devices_of_tasks(rows), threads))
     return (
-        in_ranges(run.device_times, members_by_device(rows), len(rows.devices)),
-        in_ranges(run.thread_times, threads, len(callers)),
+        times_in_windows(run.device_times, merged_windows(on_devices, len(rows.devices))),
+        times_in_windows(run.thread_times, merged_windows(on_threads, len(callers))),
     )
 
 
-def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
-    """Ranges (columns `slot`, `group`, `begin`, `end`) as windows: where ranges of one slot and group overlap they are one."""
+def merged_windows(ranges: pl.DataFrame, groups: int) -> pl.DataFrame:
+    """Ranges as windows, both with the columns `slot`, `group`, `begin`, `end`: where ranges of one slot and group overlap they
+    are one window."""
     key = ranges["slot"] * groups + ranges["group"]
     covered = segments(Intervals.of(key, ranges["begin"], ranges["end"]))
     merged = covered.where(covered.counts[0] > 0)
-    return SlotWindows(merged.group // groups, merged.group % groups, merged.begin, merged.end)
+    key = pl.Series(merged.group)
+    return pl.DataFrame({"slot": key // groups, "group": key % groups, "begin": merged.begin, "end": merged.end})
 
 
-def members_by_device(rows: RunRows) -> pl.DataFrame:
-    """Columns `task` and `member`: the devices that each task uses."""
+def devices_of_tasks(rows: RunRows) -> pl.DataFrame:
+    """Columns `task` and `group`: the devices that each task uses."""
     pairs = [(task, device) for task, devices in rows.devices_of_task.items() for device in devices]
-    return pl.DataFrame(pairs, schema={"task": pl.Int64, "member": pl.Int64}, orient="row")
+    return pl.DataFrame(pairs, schema={"task": pl.Int64, "group": pl.Int64}, orient="row")
 
 
 def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
@@ -149,13 +145,10 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
         min_mpi_ns=pl.col("longest_mpi").min(),
     )
     times = devices.join(hosts, on="slot", how="full", coalesce=True).sort("slot")
-    times = times.with_columns(
+    times = times.with_columns(pl.coalesce("elapsed_ns", "window")).fill_null(0).with_columns(
         pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name),
-        pl.coalesce("elapsed_ns", "window"),
+        host_waiting_ns=pl.col("host_waiting_ns") if run.is_scheduled.all() else pl.lit(None, pl.Int64),
         ideal_network_ns=pl.lit(None, pl.Int64),
-    )
-    times = times.with_columns(pl.exclude("ideal_network_ns").fill_null(0))
-    if not run.is_scheduled.all():
-        times = times.with_columns(host_waiting_ns=pl.lit(None, pl.Int64))
+    )  # fmt: skip
     has_mpi = any(number in run.events.types for number in event_types.MPI_TYPES.values())
     return pl.concat([times, efficiencies(times, mpi=has_mpi)], how="horizontal")

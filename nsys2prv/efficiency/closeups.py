@@ -85,37 +85,45 @@ def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     """
     if not run.events.length or run.operations.is_empty():
         return {}
+    names = [device.name for device in run.events.rows.devices]
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []
-    for closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
-        shown, step = _bars(run, closeup["devices"], closeup["begin_ns"], closeup["end_ns"])
+    for devices, closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
+        shown, step = _bars(
+            run, _with_others(list(map(names.index, devices)), len(names)), closeup["begin_ns"], closeup["end_ns"]
+        )
         if shown.height:
             rows.append({**closeup, "closeup": len(rows) + 1, "operations": shown["count"].sum(), "step_ns": step})
             bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
-    return {CLOSEUPS: pl.DataFrame(rows, infer_schema_length=None), CLOSEUP_BARS: pl.concat(bars)} if rows else {}
+    return {CLOSEUPS: rows, CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
-def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[dict[str, Any]]:
+_Closeup = tuple[list[str], dict[str, Any]]
+"""Names of devices that are shown, and a row of `closeups`."""
+
+
+def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
     """Places of the first findings; of those that show the same only the first."""
     length = run.events.length
     recorded = length if run.events.recorded is None else run.events.recorded
     operations = run.events.collections.get(ON_DEVICES.name)
     usual_distance = recorded * len(run.events.rows.devices) / (operations.rows if operations is not None else 1)
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
-    closeups: list[dict[str, Any]] = []
-    for row in findings.sort("place").drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows(named=True):
-        begin, end, device = row["worst_begin_ns"], row["worst_end_ns"], row["device"]
+    closeups: list[_Closeup] = []
+    places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")
+    for place, device, begin, end in places.drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows():
         is_seen = any(
-            closeup["begin_ns"] <= begin and end <= closeup["end_ns"] and closeup["device"] == device for closeup in closeups
+            closeup["begin_ns"] <= begin and end <= closeup["end_ns"] and closeup["device"] == device for _, closeup in closeups
         )
         if 0 < end - begin <= _LARGEST_SHARE * length and not is_seen and len(closeups) < _MOST_FINDINGS:
             around = max((end - begin) // 2, least_around)
-            edges = max(begin - around, 0), min(end + around, length)
-            closeups.append(_closeup(run, FINDING, row, edges, (begin, end), [device]))
+            edges = {"begin_ns": max(begin - around, 0), "end_ns": min(end + around, length)}
+            worst = {"place_begin_ns": begin, "place_end_ns": end}
+            closeups.append(([device], {"what": FINDING, "place": place, "device": device, **edges, **worst}))
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Frames) -> list[dict[str, Any]]:
+def _of_iterations(run: MeasuredRun, tables: Frames) -> list[_Closeup]:
     """The slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one.
@@ -123,32 +131,20 @@ def _of_iterations(run: MeasuredRun, tables: Frames) -> list[dict[str, Any]]:
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]
     of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(warm_up.to_list()))
     of_finding = tables["findings"].sort("place")["device"].head(1).to_list()
-    longest = (
-        of_devices.sort("length_ns", "device", descending=[True, False])
-        .unique("iteration", keep="first", maintain_order=True)
-        .sort("length_ns", "iteration", descending=[True, False])
-    )
+    ordered = of_devices.sort("length_ns", "iteration", "device", descending=[True, False, False])
+    longest = ordered.unique("iteration", keep="first", maintain_order=True)
     # Of an even number the longer one; never the slowest, if there is another.
     middle = (longest.height + 1) // 2 if longest.height > 2 else longest.height - 1
     kinds = ((SLOWEST, 0), (USUAL, middle)) if longest.height > 1 else ((USUAL, 0),) if longest.height else ()
     closeups = []
-    for what, place in kinds:
-        row = longest.row(place, named=True)
-        edges = row["begin_ns"], min(row["end_ns"], run.events.length)
-        lengths = of_devices.filter(pl.col("iteration") == row["iteration"]).sort("length_ns", "device")
-        closeups.append(_closeup(run, what, row, edges, edges, [row["device"], *of_finding, lengths["device"][0]]))
+    for what, row in kinds:
+        iteration, device, begin, end = longest.select("iteration", "device", "begin_ns", "end_ns").row(row)
+        quickest = of_devices.filter(pl.col("iteration") == iteration).sort("length_ns", "device")["device"][0]
+        edges = {"begin_ns": begin, "end_ns": min(end, run.events.length)}
+        place = {f"place_{name}": time for name, time in edges.items()}
+        closeup = {"what": what, "iteration": iteration, "device": device, **edges, **place}
+        closeups.append(([device, *of_finding, quickest], closeup))
     return closeups
-
-
-def _closeup(
-    run: MeasuredRun, what: str, row: Mapping[str, Any], edges: tuple[int, int], place: tuple[int, int], names: Sequence[str]
-) -> dict[str, Any]:
-    """A row of `closeups` from one of `findings` or `task_iterations`, with the places of the `devices` that are shown: those
-    of these names, and more."""
-    devices = [device.name for device in run.events.rows.devices]
-    times = dict(zip(("begin_ns", "end_ns", "place_begin_ns", "place_end_ns"), (*edges, *place), strict=True))
-    numbers = {name: row.get(name) for name in ("place", "iteration", "device")}
-    return {"what": what, **numbers, **times, "devices": _with_others(list(map(devices.index, names)), len(devices))}
 
 
 def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:

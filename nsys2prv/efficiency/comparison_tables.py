@@ -43,7 +43,6 @@ RUNS = Table(
         Column.number("global_efficiency", "device (of processes: host) parallel efficiency x useful scalability"),
         Column.number("global_efficiency_per_device", "the same x useful scalability per device"),
     ),
-    by_nccl_policy=True,
 )
 METRICS = Table(
     "metrics",
@@ -54,7 +53,6 @@ METRICS = Table(
         *(column for column in TREE_TABLE.columns if column.name not in ("formula", "reads_as")),
         Column.number("change", "difference to the first run"),
     ),
-    by_nccl_policy=True,
 )
 MATCHED = Table(
     "matched",

@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
+from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
-from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations, warm_up_iterations
+from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations
 from nsys2prv.execution.row_order import distinct, in_content_order
 from nsys2prv.vocabulary import event_types
 
@@ -87,29 +88,20 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     """
     rows, operations = run.events.rows, run.operations
     if operations.is_empty() or not rows.devices_of_task:
-        return RunIterations.none("no device works", None)
+        return RunIterations(pl.DataFrame(schema=ITERATION_SCHEMA), None, reason="no device works")
     work = int(operations["start"].to_numpy().min()), int(operations["end"].to_numpy().max())
     group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
     try:
         iterations, how = _by_ranges(run, group_of_row, requested) or (_by_period(run, group_of_row), BY_KERNELS)
     except _NoIterations as reason:
-        return RunIterations.none(str(reason), work)
-    iterations = iterations.with_columns(pl.col("number") - pl.col("number").min())
-    lengths = iterations.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
-    warm_up = lengths["number"].head(warm_up_iterations(lengths["length"].to_numpy()))
-    iterations = iterations.with_columns(
+        return RunIterations(pl.DataFrame(schema=ITERATION_SCHEMA), work, reason=str(reason))
+    iterations = iterations.select(
+        "begin", "end",
+        number=pl.col("number") - pl.col("number").min(),
         task=pl.col("group") // len(rows.devices),
         device=pl.col("group") % len(rows.devices),
-        is_warm_up=pl.col("number").is_in(warm_up.implode()),
-    )
-    usual = iterations.filter(~pl.col("is_warm_up"))
-    steady = int(usual["begin"].to_numpy().min()), int(usual["end"].to_numpy().max())
-    iterations = iterations.select(pl.col(name).cast(dtype) for name, dtype in ITERATION_SCHEMA.items())
-    return RunIterations(iterations.sort("number", "task", "device"), how, None, work, steady)
-
-
-def _in_schema(iterations: pl.DataFrame) -> pl.DataFrame:
-    return iterations.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )  # fmt: skip
+    return RunIterations(iterations.sort("number", "task", "device"), work, how)
 
 
 def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
@@ -195,15 +187,11 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
-    # The ranges of a name on a task are sorted and apart.
-    group = pl.struct("name", "task").rank("dense").cast(pl.Int64) - 1
-    ranges = ranges.with_columns(range=group)
-    tried = launches.join(ranges.select("name", "task", "range").unique(), on="task")
-    moments = Moments.of(ranges["range"].to_numpy(), ranges["start"].to_numpy())
-    place = moments.place(tried["range"].to_numpy(), tried["time"].to_numpy())
-    around = ranges.select("place", "end", range_row="row")[place]
-    launched = pl.concat([tried, around], how="horizontal").filter((pl.Series(place) >= 0) & (pl.col("time") < pl.col("end")))
-    return launched.with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
+    # The ranges of a name on a task are apart: the last one that began before is around a launch, or none is.
+    around = ranges.select("name", "task", "place", "start", "end", range_row="row").sort("start", maintain_order=True)
+    tried = launches.join(ranges.select("name", "task").unique(), on="task").sort("time")
+    launched = tried.join_asof(around, left_on="time", right_on="start", by=["name", "task"], check_sortedness=False)
+    return launched.filter(pl.col("time") < pl.col("end")).with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
 def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
@@ -223,7 +211,7 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
     bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(
         end=pl.coalesce(pl.col("begin").shift(-1).over("group"), "end"), is_cut=False
     )
-    return _in_schema(bounded)
+    return bounded.select(*_SCHEMA)
 
 
 # -- period -----------------------------------------------------------------------------------------
@@ -231,12 +219,11 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
 
 @dataclass(frozen=True)
 class _Period:
-    """How a name marks a period of a group: every so many executions of it (`stride`), of which so many are one `together`;
-    their places, which segments between two are alike, the share of the time of work in these, and operations in one."""
+    """How a name marks a period of a group: every so many executions of it (`stride`), their places, which segments between two
+    are alike, the share of the time of work in these, and operations in one."""
 
     key: int
     stride: int
-    together: int
     marks: Numbers
     is_like: Mask
     covered: float
@@ -254,12 +241,12 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     while remaining:
         # The period of one group is looked for, and counts for all that have it, too.
         sampled, *unmarked = remaining
-        if (period := _best_period(works[sampled])) is not None:
-            begin = _first_operation(works[sampled], period)
-            periods = {group: _period(works[group], period.key, period.stride, period.together) for group in remaining}
-            marked = {group: of_group for group, of_group in periods.items() if of_group is not None}
-            bounded += [_bounded_by_period(works[group], group, marked[group], *begin) for group in marked]
-            unmarked = [group for group in remaining if group not in marked]
+        best = _best_period(works[sampled])
+        periods = {group: period for group in remaining if best and (period := _period(works[group], *best))}
+        if sampled in periods:
+            begin = _first_operation(works[sampled], periods[sampled])
+            bounded += [_bounded_by_period(works[group], group, period, *begin) for group, period in periods.items()]
+            unmarked = [group for group in remaining if group not in periods]
         remaining = unmarked
     if not bounded:
         if all(work["key"].n_unique() == 1 for work in works.values()):
@@ -268,7 +255,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(_of_same_work(repeated), _ends_of_collectives(run, group_of_row))
+    return _numbered(run, group_of_row, _of_same_work(repeated))
 
 
 def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
@@ -307,8 +294,8 @@ def _tried(work: pl.DataFrame) -> list[int]:
     return counts.filter(pl.int_range(pl.len()).over("count") < 3)["key"].head(_MOST_NAMES).to_list()
 
 
-def _best_period(work: pl.DataFrame) -> _Period | None:
-    """The period of the work of a group."""
+def _best_period(work: pl.DataFrame) -> tuple[int, int, int] | None:
+    """The name that marks the period of the work of a group, its `stride`, and how many of these are one period."""
     tried = _tried(work)
     periods = {key: period for key in tried if (period := _period(work, key, 1)) is not None}
     if max((period.covered for period in periods.values()), default=0.0) < _HARDLY_COVERED:
@@ -322,7 +309,7 @@ def _best_period(work: pl.DataFrame) -> _Period | None:
     for longer in by_count:
         best = longer if _is_interrupted(best, longer) else best
     together = _times_repeat_after(np.diff(work["busy"].to_numpy()[best.marks]))
-    return _period(work, best.key, best.stride, together)
+    return best.key, best.stride, together
 
 
 def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Period | None:
@@ -343,7 +330,7 @@ def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Pe
         is_covered = covered >= (_LEAST_COVERED if stride == 1 else _LEAST_OF_SEVERAL)
         if is_regular and is_covered and is_like.sum() >= _LEAST_ITERATIONS:
             usual_operations = round(float(np.median(operations[is_like])))
-            periods.append(_Period(key, stride, together, places, is_like, covered, usual_operations))
+            periods.append(_Period(key, stride, places, is_like, covered, usual_operations))
     period = max(periods, key=lambda period: period.covered, default=None)
     # With nothing but itself between its executions, a name repeats alone.
     if period is None or period.operations <= stride:
@@ -426,22 +413,18 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
     # What is before the first iteration is the end of another one.
     before = key[max(edges[0] - operations, 0) : edges[0]]
     is_cut = bool(len(before) and np.mean(before == key[: edges[0] + operations][-len(before) :]) >= _NEARLY_ALL)
-    columns = {"group": group, "number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
-    return _in_schema(pl.DataFrame({**columns, "is_cut": is_cut}))
+    times = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
+    return pl.DataFrame({"group": group, **times, "is_cut": is_cut}, schema=_SCHEMA)
 
 
 # -- numbers ----------------------------------------------------------------------------------------
 
 
-def _ends_of_collectives(run: MeasuredRun, group_of_row: Numbers) -> dict[int, Numbers]:
-    """Ends of the NCCL kernels of each group, in their order."""
+def _numbered(run: MeasuredRun, group_of_row: Numbers, iterations: pl.DataFrame) -> pl.DataFrame:
+    """Iterations with numbers that are the same in all groups."""
     kernels = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
     ends = kernels.select("end", group=pl.Series(group_of_row[kernels["row"].to_numpy()])).sort("group", "end")
-    return {int(group): part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
-
-
-def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> pl.DataFrame:
-    """Iterations with numbers that are the same in all groups."""
+    collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)
     shifts = [_shift(part, reference, collectives) for part in parts]
@@ -450,7 +433,7 @@ def _numbered(iterations: pl.DataFrame, collectives: Mapping[int, Numbers]) -> p
     return pl.concat(part.with_columns(pl.col("number") + shift) for part, shift in zip(parts, shifts, strict=True))
 
 
-def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[int, Numbers]) -> int | None:
+def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int | None:
     """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
     period = max(float(np.median(np.diff(of_reference))), 1.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import polars as pl
 
-from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.efficiency_options import STEADY
 from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES
@@ -18,7 +16,6 @@ from nsys2prv.vocabulary.wording import time
 
 START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
 """Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
-_PHASE_SCHEMA = {"task": pl.Int64, "start": pl.Int64, "end": pl.Int64, "is_start_up": pl.Boolean}
 _OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)
 """What the program does itself; samples, scheduling and what the profiler does go on before and after it."""
 
@@ -37,19 +34,18 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
     program = _program(recorded, options.time)
     iterations = find_iterations(recorded, options.per_iteration)
     mpi_work = None if events.rows.devices else _between_phases(mpi_phases(recorded), program)
-    name, times = options.window.name, options.window.times
-    if name == CHOSEN and times is not None:
-        begin, end = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
-        if begin >= end:
+    times, span = options.window.times, program
+    if times is not None:
+        span = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
+        if span[0] >= span[1]:
             raise NothingToTranslate(
                 f"the window lies outside of the run, which is from {time(program[0])} to {time(program[1])}"
             )
-        return MeasuredWindow(CHOSEN, (begin, end), program, events.length, iterations, mpi_work)
-    if name == STEADY:
+    elif options.window.name == STEADY:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
-        return MeasuredWindow(STEADY, iterations.steady, program, events.length, iterations)
-    return MeasuredWindow(ALL, program, program, events.length, iterations, mpi_work)
+        span = iterations.steady
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
@@ -68,20 +64,13 @@ def mpi_phases(run: MeasuredRun) -> pl.DataFrame:
 
     Times are those of the run, and of a call that reaches over an edge of its window the part inside counts.
     """
-    kinds = [
-        (number, value, re.match(START_UP_CALLS, name) is not None)
-        for number in event_types.MPI_TYPES.values()
-        if (names := run.events.types.get(number)) is not None
-        for value, name in (names.values or {}).items()
-        if re.match(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}", name)
-    ]
-    if not kinds:
-        return pl.DataFrame(schema=_PHASE_SCHEMA)
-    schema = {"number": pl.Int32, "value": pl.Int32, "is_start_up": pl.Boolean}
+    kinds = run.calls.select("number", "value").unique().filter(pl.col("number").is_in(event_types.MPI_TYPES.values()))
+    name = run.events.named(kinds["number"], kinds["value"])
+    kinds = kinds.with_columns(is_start_up=name.str.contains(START_UP_CALLS))
+    kinds = kinds.filter(name.str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
     calls = run.calls.filter((pl.col("end") > 0) & (pl.col("start") < run.events.length))
-    phases = calls.join(pl.DataFrame(kinds, schema, orient="row"), on=["number", "value"], how="inner")
-    located = run.events.rows.located(phases)
-    return located.select(pl.col(name).cast(dtype) for name, dtype in _PHASE_SCHEMA.items()).sort("start", "task", "end")
+    phases = run.events.rows.located(calls.join(kinds, on=["number", "value"], how="inner"))
+    return phases.select("task", "start", "end", "is_start_up").sort("start", "task", "end")
 
 
 def _between_phases(phases: pl.DataFrame, program: Span) -> Span | None:

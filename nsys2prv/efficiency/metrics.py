@@ -100,8 +100,6 @@ class EfficiencyTree:
         Columns of measured times.
     efficiencies
         In the order in which they are read: each after its parent.
-    times_of_run
-        Further times, which only the run as a whole has.
     title_without_gpus
         Of a run in which no process uses a GPU.
     """
@@ -110,7 +108,6 @@ class EfficiencyTree:
     title: str
     times: tuple[Column, ...]
     efficiencies: tuple[Efficiency, ...]
-    times_of_run: tuple[Column, ...] = ()
     title_without_gpus: str = ""
 
     @property
@@ -119,14 +116,9 @@ class EfficiencyTree:
         return tuple(efficiency for efficiency in self.efficiencies if not efficiency.of_whole_run)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """Columns of the times and efficiencies that parts of a run have too."""
-        return self.times + tuple(map(self._column, self.of_parts))
-
-    @property
     def columns_of_run(self) -> tuple[Column, ...]:
         """All columns of the times and efficiencies."""
-        return self.times + self.times_of_run + tuple(map(self._column, self.efficiencies))
+        return self.times + tuple(map(self._column, self.efficiencies))
 
     def factors(self, efficiency: Efficiency) -> list[str]:
         """Names of the efficiencies whose product an efficiency is."""
@@ -163,8 +155,6 @@ DEVICE_TREE: EfficiencyTree = EfficiencyTree(
         Column.ns("active_ns", "sum over devices of A = U + C"),
         Column.ns("max_useful_ns", "largest U of a device"),
         Column.ns("max_active_ns", "largest A of a device"),
-    ),
-    times_of_run=(
         Column.ns("ideal_network_ns", "E_ideal, length of a replay of the window in which transfers of collectives and "
                   "messages take no time, at least max U; null where there is none"),
     ),
@@ -250,11 +240,12 @@ HOST_TREE: EfficiencyTree = EfficiencyTree(
 TREES = (DEVICE_TREE, HOST_TREE)
 EFFICIENCIES: Mapping[str, Efficiency] = {efficiency.name: efficiency for tree in TREES for efficiency in tree.efficiencies}
 """All efficiencies by name, in the order in which they are read."""
-TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
-"""Columns of tables that have both trees of a part of a run in one row."""
 TREE_COLUMNS_OF_RUN = (NCCL_POLICY, *DEVICE_TREE.columns_of_run, *HOST_TREE.columns_of_run)
-"""The same of a whole run."""
-_TIMES = tuple(column.name for tree in TREES for column in tree.times + tree.times_of_run)
+"""Columns of a table that has both trees of a run in one row."""
+_OF_WHOLE_RUN = {"ideal_network_ns", *(name for name, efficiency in EFFICIENCIES.items() if efficiency.of_whole_run)}
+TREE_COLUMNS = tuple(column for column in TREE_COLUMNS_OF_RUN if column.name not in _OF_WHOLE_RUN)
+"""The same of a part of a run."""
+_TIMES = tuple(column.name for tree in TREES for column in tree.times)
 
 TREE_TABLE = Table(
     "tree",
@@ -276,7 +267,6 @@ TREE_TABLE = Table(
         Column.text("formula", "how it is computed"),
         Column.text("reads_as", "what is lost where it is low"),
     ),
-    by_nccl_policy=True,
 )
 
 
@@ -321,7 +311,6 @@ def efficiencies(times: pl.DataFrame, *, mpi: bool) -> pl.DataFrame:
 
 
 def _recomputed(run: TreeRow) -> dict[str, Any]:
-    """The row of the table `run` with efficiencies from its times."""
     times = {name: None if (time := run.get(name)) is None else float(time) for name in _TIMES}
     frame = pl.DataFrame([times], schema=dict.fromkeys(_TIMES, pl.Float64))
     return {**run, **efficiencies(frame, mpi=run["mpi_parallel_efficiency"] is not None).row(0, named=True)}

@@ -95,8 +95,6 @@ class Table:
     ----------
     when
         Input or option without which it has no rows; "" for none.
-    by_nccl_policy
-        Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
     page, console
         Where the page and the console have it; None: they do not, or only as a drawing.
     """
@@ -106,7 +104,6 @@ class Table:
     rows: str
     columns: tuple[Column, ...]
     when: str = ""
-    by_nccl_policy: bool = False
     page: OnPage | None = None
     console: OnConsole | None = None
 
@@ -114,6 +111,11 @@ class Table:
     def schema(self) -> dict[str, type[pl.DataType]]:
         """Names and types of the columns."""
         return {column.name: column.dtype for column in self.columns}
+
+    @property
+    def by_nccl_policy(self) -> bool:
+        """Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what."""
+        return NCCL_POLICY in self.columns
 
     @property
     def empty(self) -> pl.DataFrame:

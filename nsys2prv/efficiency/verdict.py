@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
+from nsys2prv.efficiency.findings.engine import BY_REPLAY
 from nsys2prv.efficiency.measured_window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.errors import counted
@@ -38,12 +39,15 @@ _SAMPLED = (
     ("sm_active", "SM activity", r"(?i)^sms? active"),
 )
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
-_OF_MPI = {
-    "host_parallel_efficiency": ("Computing", "outside of MPI, mean over host threads"),
-    "mpi_load_balance": ("MPI load balance", "mean over largest time outside of MPI of a process"),
-    "mpi_communication_efficiency": ("MPI communication efficiency", "of the process that is longest outside of MPI"),
-}
-"""Titles and notes of tiles of runs without a GPU."""
+_COMPUTING = (
+    ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),
+    ("host_computing_efficiency", "Computing", "neither asleep nor waiting, outside of MPI, mean over host threads"),
+)
+_OF_MPI = (
+    ("mpi_load_balance", "MPI load balance", "mean over largest time outside of MPI of a process"),
+    ("mpi_communication_efficiency", "MPI communication efficiency", "of the process that is longest outside of MPI"),
+)
+"""Names, titles and notes of tiles of runs without a GPU; the second of the first two where scheduling was recorded."""
 _Spent = tuple[str, str, str, float]
 """Name, title, group and time of a part of the wall time."""
 
@@ -229,8 +233,8 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
     losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
-    lost = max(losses, key=lambda part: part.share, default=None)
-    loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
+    largest = sorted(losses, key=lambda part: -part.share)[:1]
+    loss = "".join(f"; largest loss: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else "computed"
     return f"{who} {computed} {percent(useful)} of {length}{_first_finding(tables['findings'])}{loss}"
 
@@ -239,8 +243,9 @@ def _first_finding(findings: pl.DataFrame) -> str:
     """The finding that costs most, with what it costs and who it is; "" where there is none."""
     for row in findings.sort("place").head(1).iter_rows(named=True):
         what, (_, on, who) = row["title"].partition(":")[0], row["title"].rpartition(", on ")
-        most = "at most " if (row["saved_how"] or "").startswith("at most") else ""
-        saved = f"{most}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
+        # A result of an earlier version may not say how.
+        how = (row["saved_how"] or BY_REPLAY).partition(", ")[0]
+        saved = f"{'' if how == BY_REPLAY else f'{how} '}{time(row['saved_ns'])} ({percent(row['saved_share'])})"
         return f"; it would be {saved} shorter without: {what}{f' on {who}' if on and on not in what else ''}"
     return ""
 
@@ -258,11 +263,8 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
     if not tables["devices"].is_empty():
         return (_busy(run, tables), _exposed(tables), _balance(run), _sampled(tables["sampled_bins"]))
     if _has_mpi(run):
-        of_hosts = dict(_OF_MPI)
-        if run["host_computing_efficiency"] is not None:
-            _, note = of_hosts.pop("host_parallel_efficiency")
-            of_hosts = {"host_computing_efficiency": ("Computing", f"neither asleep nor waiting, {note}"), **of_hosts}
-        efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in of_hosts.items())
+        of_hosts = (_COMPUTING[run["host_computing_efficiency"] is not None], *_OF_MPI)
+        efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, title, note in of_hosts)
         return (*efficiencies, _largest_call(tables["mpi_calls"]))
     unknown = (_BUSY, _EXPOSED, _BALANCE, _SAMPLED[0][:2])
     return tuple(Tile(*named, None, None, "no GPU was used") for named in unknown)

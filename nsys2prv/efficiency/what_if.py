@@ -15,14 +15,14 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.replay import Replay, Step, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
@@ -93,12 +93,12 @@ SCENARIOS = Table(
 )
 TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, path.CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
-STANDARD: tuple[Mapping[str, Any], ...] = (
-    {"ideal_network": True},
-    {"no_late_ranks": True},
-    {"no_launch_cost": True},
-    {"data_loading": 0},
-    {"scale": ["*=0.5"]},
+STANDARD = (
+    WhatIfOptions(ideal_network=True),
+    WhatIfOptions(no_late_ranks=True),
+    WhatIfOptions(no_launch_cost=True),
+    WhatIfOptions(data_loading=0),
+    WhatIfOptions(scale=scalings("*=0.5")),
 )
 """Options of the scenarios of a run for which no change is requested."""
 
@@ -197,10 +197,10 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         raise NoDevices(events.inputs)
     with progress_bar("replaying", shown=options.progress):
         # As for `efficiency`: not what the profiler does before and after the program.
-        window = measured_window(MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration)))
-        recorded, interval = events.length, length_interval(events)
-        events = window.cut(events)
-        built = graph_of_events(events)
+        run = MeasuredRun(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration))
+        window, recorded, interval = measured_window(run), events.length, length_interval(events)
+        built = graph_of_run(run.in_window(window))
+        events = built.context.events
         interval = interval.of_part(events.length, recorded)
         if options.changes:
             replayed, parts = _replayed(built, window.iterations, interval, options)
@@ -226,20 +226,28 @@ def _replayed(
     built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    changed, events = steps(built, options), built.context.events
-    replayed = replay(built.graph, changed)
-    bounds = _bounds(built, changed, options, replayed)
-    parts = _with_replays(built, _parts(events, iterations), replayed, bounds)
-    # The first and the last event of a part can be of different clocks.
-    length, is_part, reasons = events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
-    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
-    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    bounds, parts = _bounds(built, options), _parts(built.context.events, iterations)
+    limits = [_lengths(built, parts, bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
+    least, most = np.min(limits, axis=0), np.max(limits, axis=0)
+    if not bounds.replayed.growth:
+        # What makes nothing longer does not make the run longer.
+        most[0] = min(most[0], parts["measured_ns"][0])
+    columns = {"replayed_ns": (limits[0], bounds.least), "least_ns": (least, bounds.least), "most_ns": (most, bounds.most)}
     parts = parts.with_columns(
-        least_ns=pl.when(is_part).then(least).otherwise("least_ns"),
+        pl.lit(None if bound is None else pl.Series(values), pl.Int64).alias(name) for name, (values, bound) in columns.items()
+    )
+    is_wide = (pl.col("most_ns") - pl.col("least_ns")).fill_null(0) > _NEAR * pl.col("measured_ns")
+    # The first and the last event of a part can be of different clocks.
+    length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
+    more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
+    shortest = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    parts = parts.with_columns(
+        replayed_ns=pl.when(~is_wide).then("replayed_ns"),
+        least_ns=pl.when(is_part).then(shortest).otherwise("least_ns"),
         most_ns=pl.when(is_part).then(pl.col("most_ns") + more).otherwise("most_ns"),
     )
     is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
-    return replayed, parts.with_columns(
+    return bounds.replayed, parts.with_columns(
         reason=pl.when(~is_exact).then(pl.lit(reasons or CLOCKS, pl.String)),
         difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
         speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
@@ -249,8 +257,7 @@ def _replayed(
 def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
     """Columns of the table SCENARIOS: the length of the run in each; what fits nothing of it has the reason alone."""
     rows = []
-    for changed in STANDARD:
-        options = WhatIfOptions(**changed)
+    for options in STANDARD:
         try:
             row = _replayed(built, iterations, interval, options)[1].row(0, named=True)
         except UsageError as error:
@@ -259,15 +266,15 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, changed: Sequence[Step], options: WhatIfOptions, replayed: Replay) -> ReplayBounds:
-    """The bounds of the replay with options; what compares ranks needs all of them."""
-    events = built.context.events
+def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
+    """The replay with options and its bounds; what compares ranks needs all of them."""
+    changed, events, unknown = steps(built, options), built.context.events, []
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
-        return ReplayBounds(None, None, (NOT_TYPICAL,))
-    if options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
-        return ReplayBounds(None, None, (NO_TRANSFERS,))
-    return replay_bounds(built, changed, replayed, has_producers=options.data_loading is None)
+        unknown = [NOT_TYPICAL]
+    elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
+        unknown = [NO_TRANSFERS]
+    return replay_bounds(built, changed, has_producers=options.data_loading is None, unknown=unknown)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
@@ -301,49 +308,28 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
-    """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns` and `end_ns`."""
+    """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns`, `end_ns`, and `measured_ns`."""
     spans = [("window", events.offset, events.offset + events.length)]
     if iterations.steady is not None:
         spans.append(("steady", *iterations.steady))
     of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
     parts = pl.concat([of_run, numbered], how="diagonal")
-    return parts.with_columns(begin_ns=pl.col("begin") - events.offset, end_ns=pl.col("end") - events.offset)
+    begin, end = pl.col("begin"), pl.col("end")
+    return parts.with_columns(begin_ns=begin - events.offset, end_ns=end - events.offset, measured_ns=end - begin)
 
 
-def _with_replays(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay, bounds: ReplayBounds) -> pl.DataFrame:
-    """Parts of the run with their measured lengths, those in a replay, and their bounds."""
-    measured = parts.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
-    if bounds.least is None:
-        return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
-    begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
-
-    def lengths(of_replay: Replay) -> Numbers:
-        at = replayed_times(built, of_replay, np.concatenate([begin, end]))
-        # The first part is the window.
-        return np.append(path.path_end(built, of_replay)[1], (at[len(begin) :] - at[: len(begin)])[1:])
-
-    new = lengths(replayed)
-    all_replays = np.stack([new, *(lengths(bound) for bound in (bounds.least, bounds.most) if bound is not None)])
-    least, longest = all_replays.min(axis=0), all_replays.max(axis=0)
-    if not replayed.growth:
-        # What makes nothing longer does not make the run longer.
-        longest[0] = min(longest[0], end[0] - begin[0])
-    most = pl.lit(None if bounds.most is None else pl.Series(longest), pl.Int64)
-    is_wide = (most - pl.Series(least)).fill_null(0) > _NEAR * pl.col("measured_ns")
-    estimate = pl.when(~is_wide).then(pl.Series(new))
-    return measured.with_columns(replayed_ns=estimate, least_ns=pl.Series(least), most_ns=most)
-
-
-def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
-    """When all that was measured until some times is done in a replay, ns: without a change at these times."""
-    moments = built.graph.moments
-    before = np.searchsorted(moments.time, times, side="right")
-    is_counted = built.counted_rows[moments.row]
+def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Numbers:
+    """Lengths of parts of the run in a replay, ns: from when all is done that was measured until a part begins to when all is
+    done that was until it ends. The first part is the window."""
+    moments, is_counted = built.graph.moments, built.counted_rows[built.graph.moments.row]
+    times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
+    before = np.searchsorted(moments.time, times, side="right") - 1
 
     def until(time: Numbers) -> Numbers:
         latest = np.where(is_counted, time, 0)
-        np.maximum.accumulate(latest, out=latest)
-        return np.append(latest, 0)[np.where(before > 0, before - 1, -1)]
+        # The last place is for what is before all moments.
+        return np.append(np.maximum.accumulate(latest), 0)[before]
 
-    return times + until(replayed.time) - until(moments.time)
+    begin, end = np.split(times + until(replayed.time) - until(moments.time), 2)
+    return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

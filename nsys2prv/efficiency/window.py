@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,7 @@ Span = tuple[int, int]
 """Begin and end, ns from the start of the trace."""
 Lengths = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 """Lengths of iterations in their order, ns."""
-ITERATION_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("number", "task", "device", "begin", "end"), pl.Int64),
-    "is_warm_up": pl.Boolean,
-}
+ITERATION_SCHEMA = dict.fromkeys(("number", "task", "device", "begin", "end"), pl.Int64)
 """Columns of iterations: `number` from 0, the same on all devices; places of the task and the device in `RunEvents.rows`;
 `begin` and `end` in ns from the start of the trace. An iteration begins with the first work on its device, and ends where the
 next one begins."""
@@ -46,29 +44,21 @@ class RunIterations:
     ----------
     iterations
         Columns of ITERATION_SCHEMA, sorted by `number`, `task`, `device`: a row for each device and each task that uses it.
-    how, reason
-        What repeats (`nvtx NAME`, with `#` for numbers that differ, or a period); or why there are none. One of them is None.
     work
         First start and last end of what runs on any device; None: nothing does.
-    steady
-        The iterations without those of the warm-up; None: nothing repeats.
+    how, reason
+        What repeats (`nvtx NAME`, with `#` for numbers that differ, or a period); or why there are none. One of them is None.
     """
 
     iterations: pl.DataFrame
-    how: str | None
-    reason: str | None
     work: Span | None
-    steady: Span | None
+    how: str | None = None
+    reason: str | None = None
 
-    @classmethod
-    def none(cls, reason: str, work: Span | None) -> RunIterations:
-        """Of a run in which nothing repeats, and why."""
-        return cls(pl.DataFrame(schema=ITERATION_SCHEMA), None, reason, work, None)
-
-    @property
+    @cached_property
     def lengths(self) -> pl.DataFrame:
-        """Columns `number`, `begin`, `end` (first and last over devices), `tasks`, `shortest`, `median`, `longest` (ns),
-        `is_warm_up`, and `is_slow`: longer than usual, and no warm-up."""
+        """Columns `number`, `begin`, `end` (first and last over devices), `tasks`, `shortest`, `median`, `longest` (ns), `kind`
+        of `iteration_kinds`, and `is_warm_up`."""
         length = pl.col("end") - pl.col("begin")
         by_number = (
             self.iterations.group_by("number")
@@ -79,18 +69,22 @@ class RunIterations:
                 shortest=length.min(),
                 median=length.median(),
                 longest=length.max(),
-                is_warm_up=pl.col("is_warm_up").first(),
             )
             .sort("number")
         )
-        usual = by_number.filter(~pl.col("is_warm_up"))["median"].to_numpy()
-        most = unusual_lengths(usual)[1] if len(usual) else np.inf
-        return by_number.with_columns(is_slow=~pl.col("is_warm_up") & (pl.col("longest") > most))
+        kind = iteration_kinds(by_number["median"].to_numpy(), by_number["longest"].to_numpy())
+        return by_number.with_columns(kind=kind, is_warm_up=kind.eq_missing(WARM_UP))
+
+    @property
+    def steady(self) -> Span | None:
+        """First start and last end of the iterations without those of the warm-up; None: nothing repeats."""
+        usual = self.lengths.filter(~pl.col("is_warm_up"))
+        return (int(usual["begin"].to_numpy().min()), int(usual["end"].to_numpy().max())) if usual.height else None
 
     def as_json(self) -> dict[str, Any]:
         """How they were found, or why not; their number, and how many of them are warm-up."""
-        numbers = self.iterations.unique("number")
-        return {"how": self.how, "reason": self.reason, "count": numbers.height, "warm_up": int(numbers["is_warm_up"].sum())}
+        is_warm_up = self.lengths["is_warm_up"]
+        return {"how": self.how, "reason": self.reason, "count": len(is_warm_up), "warm_up": int(is_warm_up.sum())}
 
 
 @dataclass(frozen=True)
@@ -155,33 +149,33 @@ class MeasuredWindow:
         return replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=self.recorded)
 
 
-def unusual_lengths(lengths: Lengths) -> tuple[float, float]:
+def iteration_kinds(usual: Lengths, longest: Lengths) -> pl.Series:
+    """Kinds of iterations by their lengths: WARM_UP, SLOW, or null.
+
+    The first ones are warm-up as long as their lengths are unusual, but no more than a quarter. Others are slow where they take
+    longer than usual anywhere.
+
+    Parameters
+    ----------
+    usual, longest
+        The length of each, and that where it takes longest, ns.
+
+    >>> lengths = np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 10])
+    >>> iteration_kinds(lengths, lengths).to_list()[:8]
+    ['warm-up', 'warm-up', None, None, None, None, None, 'slow']
+    """
+    if not len(usual):
+        return pl.Series([], dtype=pl.String)
+    least, most = _unusual_lengths(usual)
+    first = int(np.argmax(np.append((usual >= least) & (usual <= most), True)))
+    first = first if first <= _MOST_WARM_UP * len(usual) else 0
+    most = _unusual_lengths(usual[first:])[1]
+    kinds = [WARM_UP if place < first else SLOW if length > most else None for place, length in enumerate(longest.tolist())]
+    return pl.Series(kinds, dtype=pl.String)
+
+
+def _unusual_lengths(lengths: Lengths) -> tuple[float, float]:
     """Lengths that are not shorter, and not longer, than usual."""
     median = float(np.median(lengths))
     deviation = _DEVIATIONS * float(np.median(np.abs(lengths - median)))
     return min(median / _UNUSUAL, median - deviation), max(median * _UNUSUAL, median + deviation)
-
-
-def warm_up_iterations(lengths: Lengths) -> int:
-    """Number of iterations that are warm-up: the first ones, as long as their lengths are unusual, but no more than a quarter.
-
-    >>> warm_up_iterations(np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 10]))
-    2
-    """
-    if not len(lengths):
-        return 0
-    least, most = unusual_lengths(lengths)
-    unusual = (lengths < least) | (lengths > most)
-    first = len(unusual) if unusual.all() else int(np.argmin(unusual))
-    return first if first <= _MOST_WARM_UP * len(lengths) else 0
-
-
-def iteration_kinds(lengths: Lengths) -> list[str | None]:
-    """Kind of each iteration by its length: WARM_UP, SLOW, or None for the usual ones.
-
-    >>> iteration_kinds(np.array([90, 10, 11, 10, 10, 50, 10, 10]))[::5]
-    ['warm-up', 'slow']
-    """
-    first = warm_up_iterations(lengths)
-    most = unusual_lengths(lengths[first:])[1] if len(lengths) > first else 0.0
-    return [WARM_UP if place < first else SLOW if length > most else None for place, length in enumerate(lengths.tolist())]

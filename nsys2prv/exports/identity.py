@@ -16,7 +16,7 @@ from nsys2prv.exports.report import Report, once
 from nsys2prv.vocabulary.limits import MOST_DIGITS
 from nsys2prv.vocabulary.wording import short
 
-NEWEST_KNOWN_SCHEMA = (3, 28)
+NEWEST_KNOWN_SCHEMA = (3, 30)
 
 _LAUNCHER = "nsys-launcher"
 """What nsys starts before the program, in the same process."""

@@ -85,38 +85,17 @@ class Unfinished:
         for index, launches in shares.launches.items():
             self.add(index, launches, shares.coverage[index])
 
-    def spill(self) -> None:
-        """Write what is still in memory: then the rest can be pickled."""
-        for stored in self._stored():
-            stored.spill()
-
-    def delete(self) -> None:
-        """Take all off the disk, where others read it."""
-        for stored in self._stored():
-            stored.delete()
-
-    def _stored(self) -> list[ExternalSort | Launches]:
+    @property
+    def stored(self) -> list[ExternalSort | Launches]:
+        """What is in memory and on the disk."""
         return [*self.edges.values(), *self.launches.values()]
 
 
 class Collected(Generic[S]):
     """What was collected of some reports; nothing of it may be used when some of them broke off.
 
-    Parameters
-    ----------
-    folder
-        For intermediate files.
-    sorts
-        All collections of rows, empty, by their names.
-
-    Attributes
-    ----------
-    messages
-        Ends of messages between ranks.
-    unfinished
-        What is left to do for reports that are read in shares, by their number.
-    broken
-        Reports that broke off, by their number.
+    `sorts` are all collections of rows, empty at first, by their names; `messages` are the ends of messages between ranks.
+    `unfinished` is what is left to do for reports that are read in shares, and `broken` are those that broke off, by number.
     """
 
     kinds_of_messages: Sequence[str] = ()
@@ -158,11 +137,9 @@ class Collected(Generic[S]):
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
-        for rows in self.sorts.values():
-            rows.spill()
-        self.messages.spill()
-        for unfinished in self.unfinished.values():
-            unfinished.spill()
+        of_reports = itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values())
+        for stored in (*self.sorts.values(), self.messages, *of_reports):
+            stored.spill()
 
     def finish(
         self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
@@ -173,8 +150,8 @@ class Collected(Generic[S]):
         pieces = [partial(_on_disk, self.sorts[name].part(), rows) for name, rows in work]
         for (name, _), rows in zip(work, workers.map(call, pieces), strict=True):
             self.sorts[name].absorb(rows)
-        for unfinished in self.unfinished.values():
-            unfinished.delete()
+        for stored in itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values()):
+            stored.delete()
         return {}
 
 
@@ -183,17 +160,8 @@ def collect(
 ) -> C:
     """Collect what a group of reports gives.
 
-    Parameters
-    ----------
-    start
-        Makes the empty `Collected` of some reports, with a folder for intermediate files.
-    progress
-        Called with the number of rows that were read.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read, unless the others are to be read nevertheless.
+    `start` makes the empty `Collected` of some reports, with a folder for intermediate files; `progress` is called with the
+    number of rows that were read. Raises ReportError when a report breaks off, unless the others are to be read nevertheless.
     """
     # For this attempt alone: another worker may have died over the same group.
     folder = group.folder / f"group{group.reports[0].index}-{secrets.token_hex(4)}"
@@ -241,15 +209,14 @@ def _add_message_ends(messages: Messages, timeline: TimelinePlan, part: ReportPa
     rows = threads.select("globalTid", "row").iter_rows()
     ranks = {process_of(tid): rank for tid, row in rows if (rank := timeline.rows.rank(row)) is not None}
     placement, sync_points = timeline.placements[part.index], opened.sync_points
-    already_read: Iterator[pl.DataFrame] = iter(())
-    if sync_points is not None and sync_points.ends is not None and sync_points.ranks == ranks:
-        bounding = kinds_of_messages(opened.report, BOUNDING)
-        if set(bounding).issubset(present):
-            # They were read when clocks were aligned.
-            already_read = (ends.drop("place") for ends in sync_points.message_ends())
-            present = tuple(kind for kind in present if kind not in bounding)
+    bounding = kinds_of_messages(opened.report, BOUNDING)
+    already_read: Sequence[Path] = ()
+    if sync_points is not None and sync_points.ends and sync_points.ranks == ranks and set(bounding).issubset(present):
+        # When clocks were aligned.
+        already_read = sync_points.ends
+        present = tuple(kind for kind in present if kind not in bounding)
     added = messages.part()
-    for ends in itertools.chain(already_read, read_message_ends(opened.report, ranks, folder, present)):
+    for ends in itertools.chain(map(pl.read_ipc, already_read), read_message_ends(opened.report, ranks, folder, present)):
         placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
         added.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
     messages.absorb(added)

@@ -47,35 +47,10 @@ EVENT_SCHEMA = {
 def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     """Events of one source name, of all reports.
 
-    The events are read in bounded memory and written to Parquet files in the folder of the session, which the frame scans: it
-    can be used as long as that folder exists.
-
-    Parameters
-    ----------
-    session
-        The run, opened with all sources (`nsys2prv.sources.registry.SOURCES`).
-    source
-        Name of a source, such as "kernels", "cuda-api", "nvtx", "mpi".
-
-    Returns
-    -------
-    One row per event, in no particular order:
-
-    - `rank`, `host`, `process` (pid), `thread` (tid), `device` (number on its host), `stream`: null where one does not apply
-    - `row`: name of the row in a trace
-    - `start`, `end`: ns from the first event of the run, or from the start of the selected time; `end` is null for marks and
-      samples
-    - `event_type`: label of the event type; `series`: NVTX domain, name of the metric and the like, null where there is none
-    - `name`: name of the kernel, call or range; `value`: number of a sample or mark; null where there is none
-    - attributes that some event has, named by their labels in lower case with underscores, such as `nccl_message_size`; ranks
-      and devices in them count from 0
-
-    Raises
-    ------
-    UsageError
-        When there is no such source.
-    Nsys2prvError
-        When a report breaks off while it is read.
+    The session is opened with all sources. Events are read in bounded memory and written to Parquet files in its folder, which
+    the frame scans: it can be used as long as that folder exists. There is one row per event, in no particular order, with the
+    columns that docs/api.md describes; times are ns from the first event of the run, or from the start of the selected time.
+    Raises UsageError when there is no such source, and Nsys2prvError when a report breaks off while it is read.
     """
     sources = tuple(of_name for of_name in SOURCES if of_name.name == source)
     if not sources:
@@ -150,8 +125,8 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
             }
     numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest", "interval", "contradiction"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
-    interval = pl.col("interval")
-    return pl.DataFrame(rows, schema=schema).with_columns(pl.when(interval.is_finite()).then(interval))
+    limits = pl.col("interval", "contradiction")
+    return pl.DataFrame(rows, schema=schema).with_columns(pl.when(limits.is_finite()).then(limits))
 
 
 _OTHER_NAMES = {

@@ -6,14 +6,10 @@ Reports of one name are those of one host unless something contradicts that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
 
 from nsys2prv.exports.columns import pid_of
 from nsys2prv.exports.identity import SLICE_OF_GPU, Identity, jobs, node_number, step
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 BOOTS_APART_NS = 5_000_000_000
 """UTC less the monotonic clock is the time of boot. On one host it changes only when UTC is set."""
@@ -68,60 +64,42 @@ class _HostFacts:
         return at_once or any(len(of_pid) > 1 for of_pid in ranks)
 
 
-@dataclass
-class _Host:
-    """What is known of a host from the reports that were assigned to it."""
-
-    members: list[int] = field(default_factory=list)
-    boot: int | None = None
-    gpus: dict[str, str] = field(default_factory=dict)
-    models: dict[str, str] = field(default_factory=dict)
-    cpus: int = 0
-    reports: list[_HostFacts] = field(default_factory=list)
-    node: dict[_Run, int] = field(default_factory=dict)
-    local_ranks: dict[tuple[_Run, int], int] = field(default_factory=dict)
-
-    def assign(self, index: int, facts: _HostFacts) -> None:
-        self.members.append(index)
-        self.boot = facts.boot if self.boot is None else self.boot
-        self.gpus |= facts.gpus
-        self.models |= facts.models
-        self.reports.append(facts)
-        self.cpus = self.cpus or facts.cpus
-        self.node = dict(facts.node) | self.node
-        self.local_ranks = dict(facts.local_ranks) | self.local_ranks
-
-    def contradiction(self, facts: _HostFacts) -> str:
-        """Why a report can't be of this host, "" when it can."""
-        has_boots = self.boot is not None and facts.boot is not None
-        if self.boot is not None and facts.boot is not None and abs(self.boot - facts.boot) > BOOTS_APART_NS:
-            return "they booted at different times"
-        if _differ(self.gpus, facts.gpus) or _differ(self.models, facts.models):
-            return "they have different GPUs at the same place"
-        if _differ(self.node, facts.node):
-            return "they are different nodes of the job"
-        if _differ(self.local_ranks, facts.local_ranks):
-            return "several ranks are the same one of their node"
-        # A container may have some of the CPUs only.
-        if self.cpus and facts.cpus and self.cpus != facts.cpus and not has_boots and not self._shares_gpu(facts):
-            return "they have different numbers of CPUs"
-        # Containers on one host can number their processes alike.
-        if not self.evidence(facts) and any(map(facts.has_other_process_of_same_id, self.reports)):
-            return "they have different processes of the same id"
-        return ""
-
-    def evidence(self, facts: _HostFacts) -> int:
-        """How much suggests that a report is of this host rather than of another possible one."""
-        same_boot = self.boot is not None and facts.boot is not None
-        same_node = not self.node.keys().isdisjoint(facts.node)
-        return 4 * self._shares_gpu(facts) + 2 * same_boot + same_node
-
-    def _shares_gpu(self, facts: _HostFacts) -> bool:
-        return any(self.gpus.get(bus) == uuid for bus, uuid in facts.gpus.items())
+_DIFFERENCES = {
+    "gpus": "they have different GPUs at the same place",
+    "models": "they have different GPUs at the same place",
+    "node": "they are different nodes of the job",
+    "local_ranks": "several ranks are the same one of their node",
+}
+"""What reports of one host have in common, by the attribute of `_HostFacts`: why they are not of one where it differs."""
 
 
-def _differ(of_host: Mapping[K, V], of_report: Mapping[K, V]) -> bool:
-    return any(of_host.get(key, value) != value for key, value in of_report.items())
+def _contradiction(host: Sequence[_HostFacts], facts: _HostFacts) -> str:
+    """Why a report can't be of the host of some reports, "" when it can."""
+    boots = [report.boot for report in host if report.boot is not None]
+    if boots and facts.boot is not None and abs(boots[0] - facts.boot) > BOOTS_APART_NS:
+        return "they booted at different times"
+    for name, reason in _DIFFERENCES.items():
+        of_report = getattr(facts, name)
+        if any(of_report.get(key, value) != value for report in host for key, value in getattr(report, name).items()):
+            return reason
+    shares_gpu, same_boot, _ = evidence = _evidence(host, facts)
+    cpus = next((report.cpus for report in host if report.cpus), 0)
+    # A container may have some of the CPUs only.
+    if cpus and facts.cpus and cpus != facts.cpus and not same_boot and not shares_gpu:
+        return "they have different numbers of CPUs"
+    # Containers on one host can number their processes alike.
+    if not any(evidence) and any(map(facts.has_other_process_of_same_id, host)):
+        return "they have different processes of the same id"
+    return ""
+
+
+def _evidence(host: Sequence[_HostFacts], facts: _HostFacts) -> tuple[bool, bool, bool]:
+    """What suggests that a report is of the host of some reports rather than of another possible one, the surest first."""
+    return (
+        any(report.gpus.items() & facts.gpus.items() for report in host),
+        facts.boot is not None and any(report.boot is not None for report in host),
+        any(report.node.keys() & facts.node.keys() for report in host),
+    )
 
 
 @dataclass(frozen=True)
@@ -136,33 +114,28 @@ class SharedName:
 def shared_names(
     identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], among: Iterable[int]
 ) -> list[SharedName]:
-    """Names that more than one host has.
+    """Names that more than one host has, of the reports of some indices, in the order in which hosts are numbered.
 
-    Parameters
-    ----------
-    identities
-        Identities of the reports.
-    spans
-        First and last time of each report, ns; None for a report without events.
-    among
-        Indices of the reports that are compared, in the order in which hosts are numbered.
+    Spans are the first and last time of each report, ns; None for a report without events.
     """
     by_name: dict[str, list[int]] = {}
     for index in among:
         by_name.setdefault(identities[index].host, []).append(index)
     shared = []
     for name, members in by_name.items():
-        machines: list[_Host] = []
+        facts = {index: _HostFacts.of(identities[index], spans[index]) for index in members}
+        machines: list[list[int]] = []
         reasons: dict[str, None] = {}
         for index in members:
-            facts = _HostFacts.of(identities[index], spans[index])
-            contradictions = [machine.contradiction(facts) for machine in machines]
-            possible = [machine for machine, reason in zip(machines, contradictions, strict=True) if not reason]
-            if not possible:
-                machines.append(_Host())
-                possible = machines[-1:]
+            hosts = [[facts[member] for member in machine] for machine in machines]
+            contradictions = [_contradiction(host, facts[index]) for host in hosts]
+            possible = [number for number, reason in enumerate(contradictions) if not reason]
+            if possible:
+                evidence = [_evidence(hosts[number], facts[index]) for number in possible]
+                machines[possible[evidence.index(max(evidence))]].append(index)
+            else:
+                machines.append([index])
                 reasons |= dict.fromkeys(contradictions)
-            max(possible, key=lambda machine, facts=facts: machine.evidence(facts)).assign(index, facts)  # type: ignore[misc]
         if len(machines) > 1:
-            shared.append(SharedName(name, tuple(tuple(machine.members) for machine in machines), tuple(reasons)))
+            shared.append(SharedName(name, tuple(map(tuple, machines)), tuple(reasons)))
     return shared

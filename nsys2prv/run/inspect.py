@@ -38,25 +38,8 @@ _SHOWN = 8
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
-    """Versions, host, ranks, GPUs, time span, rows per source, and what is lost or unusual, of each report.
-
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    nsys
-        How .nsys-rep files are exported.
-
-    Returns
-    -------
-    list
-        An object per report, as `inspect --json` prints it. Times are in ns of the report's own clock.
-
-    Raises
-    ------
-    ReportError
-        When a report can't be read.
-    """
+    """An object per report, as `inspect --json` prints it: versions, host, ranks, GPUs, time span, rows per source, and what is
+    lost or unusual. Times are in ns of the clock of the report. Raises ReportError when a report can't be read."""
     return _of_each_report(arguments, nsys, _inspect)
 
 
@@ -73,25 +56,12 @@ def _of_each_report(arguments: Sequence[str | Path], nsys: NsysExport | None, st
 def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[list[str], list[dict[str, Any]]]:
     """What is known of a run, and of its reports with the clocks of the run.
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    options
-        How reports are read.
-
     Returns
     -------
-    tuple
-        Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
-        `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
-        `disagreements`: a sentence for each contradiction that its host is part of. Clocks are not compared without events, or
-        where a report is there twice.
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user.
+    Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
+    `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
+    `disagreements`: a sentence for each contradiction that its host is part of. Clocks are not compared without events, or
+    where a report is there twice.
     """
     with (
         scratch_folder(options.scratch) as folder,
@@ -226,10 +196,11 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     if "method" not in clock:
         return [start]
     best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
-    quality = f"{known_to([worst])}" + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
-    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality}"]
+    quality = known_to([worst]) + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
+    # Nothing is unknown of the only clock.
+    details = [f"  clock of {clock['host']}, by {clock['method']}: {quality if worst != 0 else 'the only one of the run'}"]
     if clock["of_report_ns"]:
-        details.append(f"the report to within {time(clock['of_report_ns'])} against others of it")
+        details.append(f"this report may be off it by up to {time(clock['of_report_ns'])}")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     anchors = clock["anchors_by_kind"].items()
@@ -276,25 +247,10 @@ _LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
 
 
 def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> pl.DataFrame:
-    """Names of the NVTX ranges of reports, those first that take most time.
+    """Names of the NVTX ranges of reports, those first that take most time. Raises ReportError when a report can't be read.
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    nsys
-        How .nsys-rep files are exported.
-
-    Returns
-    -------
-    DataFrame
-        A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over
-        them, and the numbers of `threads` and of `reports` that have it.
-
-    Raises
-    ------
-    ReportError
-        When a report can't be read.
+    A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over
+    them, and the numbers of `threads` and of `reports` that have it.
     """
     by_name = (
         pl.concat([pl.DataFrame(schema=_OF_REPORT), *_of_each_report(arguments, nsys, _names_in)])

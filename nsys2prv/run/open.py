@@ -45,6 +45,7 @@ class OpenedReport:
     identity: Identity  # with the host and ranks that it has in the run
     surveys: tuple[Survey, ...]
     other_spans: tuple[tuple[int, int], ...] = ()  # of events that are not read
+    signature: Hashable = None  # what a copy of it would have in common; None: not known
     sync_points: SyncPoints | None = None  # what ties its clock to others, once it was read
 
     @property
@@ -103,15 +104,6 @@ _Results = list[tuple[Survey | Nsys2prvError, list[Extent | Nsys2prvError]]]
 """What the survey of each source and the measures of its extent gave."""
 
 
-@dataclass(frozen=True)
-class _Surveyed:
-    """A report after its survey: what a copy of it would have in common (None: not known), and its number of tables."""
-
-    opened: OpenedReport
-    signature: Hashable
-    tables: int
-
-
 @dataclass
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
@@ -142,26 +134,9 @@ def open_reports(
 ) -> list[OpenedReport]:
     """Open, describe and survey reports, some at a time.
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    sources
-        What is read of them.
-    workers
-        Who does it.
-    export
-        How .nsys-rep files are exported.
-    folder
-        For intermediate files.
-    broken
-        What to do with reports that can't be read.
-    bar
-        Shows the tables that are done.
-    with_other_spans
-        Look for the first and last time of events of other sources too.
-    fold_streams
-        Treat all streams of a device and process as one.
+    `arguments` are files, folders and globs; `sources` are read of them. `with_other_spans`: look for the first and last time
+    of events of other sources too. `fold_streams`: treat all streams of a device and process as one. The folder is for
+    intermediate files; `bar` shows the tables that are done.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     groups = [[paths[index] for index in group] for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
@@ -175,15 +150,15 @@ def open_reports(
     for of_group, results in zip(groups, workers.map(step, groups), strict=True):
         for path, result in zip(of_group, results, strict=True):
             try:
-                surveyed = _without_error(result)
-                first = signatures.setdefault(surveyed.signature, path)
-                if surveyed.signature is not None and first is not path:
+                opened = _without_error(result)
+                first = signatures.setdefault(opened.signature, path)
+                if opened.signature is not None and first is not path:
                     raise SameReportTwice(first, path, "same host, same processes, same start of the session")
-                reports.append(surveyed.opened)
+                reports.append(opened)
             except (ReportError, ExportError) as error:
                 broken.leave_out(path, error)
         if not workers.is_here:
-            tables = sum(result.tables for result in results if isinstance(result, _Surveyed))
+            tables = sum(len(result.surveys) for result in results if isinstance(result, OpenedReport))
             progress.expect(len(of_group), tables)
             bar.update(tables)
     broken.check_rest(reports)
@@ -201,7 +176,7 @@ class _GroupSurvey:
     with_other_spans: bool
     fold_streams: bool
 
-    def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[_Surveyed | Nsys2prvError]:
+    def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[OpenedReport | Nsys2prvError]:
         """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
         opened = [self._guarded(partial(open_report, path, self.export)) for path in paths]
         reports = [report for report in opened if isinstance(report, Report)]
@@ -270,7 +245,7 @@ class _GroupSurvey:
             of_report[report].append((surveyed, [extents[key] for key in of_pair]))
         return of_report
 
-    def _described(self, report: Report, results: _Results, folder: Path) -> _Surveyed:
+    def _described(self, report: Report, results: _Results, folder: Path) -> OpenedReport:
         surveys = [
             _without_error(surveyed).within([_without_error(extent) for extent in extents]) for surveyed, extents in results
         ]
@@ -281,8 +256,9 @@ class _GroupSurvey:
         surveys = _with_existing_rows(view, apart(view, surveys, folder))
         described = describe(report)
         identity = with_events_only(described, surveys)
-        opened = OpenedReport(report, view, identity, identity, tuple(surveys), spans)
-        return _Surveyed(opened, _signature(described), len(results))
+        processes = hashlib.blake2b(repr(sorted(described.processes)).encode(), digest_size=8).hexdigest()
+        signature = None if described.utc_ns is None else (described.host, described.utc_ns, processes)
+        return OpenedReport(report, view, identity, identity, tuple(surveys), spans, signature)
 
     def _other_spans(self, report: Report) -> tuple[tuple[int, int], ...]:
         """First and last times of events of the sources that are not read."""
@@ -328,13 +304,6 @@ def _check_limits(report: Report, surveys: Sequence[Survey]) -> None:
         raise DamagedReport(
             report.path, f"from {first:,} ns in {begins} to {last:,} ns in {ends} are {days:,.0f} days: a time is wrong"
         )
-
-
-def _signature(identity: Identity) -> Hashable:
-    if identity.utc_ns is None:
-        return None
-    processes = hashlib.blake2b(repr(sorted(identity.processes)).encode(), digest_size=8).hexdigest()
-    return identity.host, identity.utc_ns, processes
 
 
 def with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:

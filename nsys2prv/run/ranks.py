@@ -5,7 +5,6 @@ Nothing is guessed in silence: what is missing in reports, or inconsistent, beco
 
 from __future__ import annotations
 
-import enum
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,32 +35,22 @@ CLOCKS_APART_NS = 15_000_000_000
 _SHOWN = 4
 
 
-class IssueKind(enum.Enum):
-    """What an issue is about, and whether it is an error with --strict."""
-
-    DUPLICATE_RANKS = ("duplicate ranks", True)
-    MISSING_RANKS = ("missing ranks", True)
-    DIFFERENT_RUNS = ("different runs", True)
-    MIXED_VERSIONS = ("mixed versions", True)
-    UNKNOWN_RANKS = ("unknown ranks", False)
-    RANKS_BY_NAME = ("ranks by name", False)
-    CONFLICTING_RANKS = ("conflicting ranks", False)
-    UNKNOWN_HOSTS = ("unknown hosts", False)
-    HOSTS_OF_ONE_NAME = ("hosts of one name", False)
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the reports are not those of one complete run."""
-        return bool(self.value[1])
+_ERRORS = frozenset({"duplicate ranks", "missing ranks", "different runs", "mixed versions"})
+"""What issues are about where reports are not those of one complete run."""
 
 
 @dataclass(frozen=True)
 class RunIssue:
-    """Something inconsistent, or that was concluded: a sentence for the user, and the reports that it is about."""
+    """Something inconsistent, or that was concluded: what it is about, a sentence for the user, and the reports."""
 
-    kind: IssueKind
+    about: str
     text: str
     reports: tuple[Path, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error with --strict."""
+        return self.about in _ERRORS
 
 
 @dataclass(frozen=True)
@@ -89,21 +78,9 @@ def resolve_ranks(
 ) -> RanksAndHosts:
     """Find the hosts and ranks of all reports, and what is inconsistent.
 
-    Parameters
-    ----------
-    paths, identities
-        The reports, and their identities as they report them.
-    spans
-        First and last time of each report, in its own time, ns; None for a report without events.
-    rank_in, host_in
-        What finds the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
-    selected
-        Ranks that the user selected; None: all.
-
-    Raises
-    ------
-    UsageError
-        When a pattern matches no path.
+    `spans` are the first and last time of each report, in its own time, ns; None for a report without events. `rank_in` and
+    `host_in` find the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
+    `selected` are the ranks that the user selected; None: all. Raises UsageError when a pattern matches no path.
     """
     run = _Run(paths, identities)
     run.find_ranks(rank_in)
@@ -131,26 +108,26 @@ class _Run:
         self.identities = list(identities)
         self.issues: list[RunIssue] = []
 
-    def add_issue(self, kind: IssueKind, text: str, reports: Iterable[int] = ()) -> None:
-        self.issues.append(RunIssue(kind, text, tuple(self.paths[index] for index in reports)))
+    def add_issue(self, about: str, text: str, reports: Iterable[int] = ()) -> None:
+        self.issues.append(RunIssue(about, text, tuple(self.paths[index] for index in reports)))
 
     def listed(self, reports: Iterable[int]) -> str:
         return _listed([self.paths[index] for index in reports])
 
-    def in_paths(self, pattern: InPaths[T], option: str, kind: IssueKind) -> list[T | None]:
+    def in_paths(self, pattern: InPaths[T], option: str, about: str) -> list[T | None]:
         """What a pattern finds in each path; paths without a match are an issue."""
         matches = pattern(self.paths)
         without = [index for index, match in enumerate(matches) if match is None]
         if len(without) == len(self.paths):
             raise UsageError(f"{option}: no path of a report matches it ({_listed(self.paths)})")
         if without:
-            self.add_issue(kind, f"{_do_not(without)} match {option}: {self.listed(without)}", without)
+            self.add_issue(about, f"{_do_not(without)} match {option}: {self.listed(without)}", without)
         return matches
 
     def find_ranks(self, rank_in: InPaths[int] | None) -> None:
         self._find_launcher()
         if rank_in is not None:
-            for index, rank in enumerate(self.in_paths(rank_in, "--rank-pattern", IssueKind.UNKNOWN_RANKS)):
+            for index, rank in enumerate(self.in_paths(rank_in, "--rank-pattern", "unknown ranks")):
                 if rank is not None:
                     self._set_rank(index, rank, "--rank-pattern")
             return
@@ -165,10 +142,10 @@ class _Run:
             for index, rank in zip(without, named, strict=True):
                 self._set_rank(index, rank, "name of the file")
             text = f"contain a rank: it is taken from the name of the file ({self.listed(without)}); --rank-pattern can take"
-            self.add_issue(IssueKind.RANKS_BY_NAME, f"{_do_not(without)} {text} it from elsewhere in the path", without)
+            self.add_issue("ranks by name", f"{_do_not(without)} {text} it from elsewhere in the path", without)
         elif ranks:
             text = f"contain a rank, and come after those that do: {self.listed(without)}; --rank-pattern can take it from"
-            self.add_issue(IssueKind.UNKNOWN_RANKS, f"{_do_not(without)} {text} the path", without)
+            self.add_issue("unknown ranks", f"{_do_not(without)} {text} the path", without)
 
     def _find_launcher(self) -> None:
         """Take ranks of the innermost launcher, or of the first one further out that gave different ranks to all reports."""
@@ -181,32 +158,29 @@ class _Run:
 
     def _check_launchers(self) -> None:
         """Look for launchers that gave other ranks than those that are used, and as many."""
-        launches: dict[str, list[tuple[int, Identity, Launched]]] = {}
+        launches: dict[str, dict[int, Launched]] = {}
         for index, identity in enumerate(self.identities):
             for launch in identity.launches if not identity.ranks else ():
-                launches.setdefault(launch.source, []).append((index, identity, launch))
+                launches.setdefault(launch.source, {})[index] = launch
         for source, of_source in launches.items():
             # A job script passes its own rank on to whatever it starts: that is the same for all, mostly 0.
-            values = {launch.rank for *_, launch in of_source}
+            values = {launch.rank for launch in of_source.values()}
             is_passed_on = values == {0} or (len(of_source) > 1 and len(values) == 1)
-            differing = [
-                (index, identity, launch)
-                for index, identity, launch in of_source
-                if launch.rank != identity.launch_rank
+            differing = {
+                index: f"{self.paths[index]}: {identity.launch_rank}, not {launch.rank}"
+                for index, launch in of_source.items()
+                if launch.rank != (identity := self.identities[index]).launch_rank
                 and (launch.ranks or identity.ranks_of_run) == (identity.ranks_of_run or launch.ranks)
-            ]
-            if is_passed_on or not differing:
-                continue
-            examples = [
-                f"{self.paths[index]}: {identity.launch_rank}, not {launch.rank}" for index, identity, launch in differing
-            ]
-            self.add_issue(
-                IssueKind.CONFLICTING_RANKS,
-                f"{counted(len(differing), 'report')} with another rank by {source} than by {differing[0][1].launch_source}: "
-                f"the latter is used, as the innermost launcher ({_listed(examples)}); --rank-pattern can take the rank from "
-                f"the path",
-                [index for index, *_ in differing],
-            )
+            }
+            if differing and not is_passed_on:
+                innermost = self.identities[min(differing)].launch_source
+                self.add_issue(
+                    "conflicting ranks",
+                    f"{counted(len(differing), 'report')} with another rank by {source} than by {innermost}: the latter is "
+                    f"used, as the innermost launcher ({_listed([*differing.values()])}); --rank-pattern can take the rank "
+                    f"from the path",
+                    differing,
+                )
 
     def _set_rank(self, index: int, rank: int, source: str) -> None:
         identity = self.identities[index]
@@ -221,7 +195,7 @@ class _Run:
     def name_hosts(self, host_in: InPaths[str] | None, spans: Sequence[tuple[int, int] | None]) -> None:
         hosts: list[str | None] = [None] * len(self.paths)
         if host_in is not None:
-            hosts = self.in_paths(host_in, "--host-pattern", IssueKind.UNKNOWN_HOSTS)
+            hosts = self.in_paths(host_in, "--host-pattern", "unknown hosts")
         for index, host in enumerate(hosts):
             if host is not None:
                 self.identities[index] = replace(self.identities[index], host=host, host_source="--host-pattern")
@@ -234,7 +208,7 @@ class _Run:
         nameless = [index for index, identity in enumerate(self.identities) if not identity.host]
         if len(nameless) > 1:
             text = f"{len(nameless)} reports have no host name and are treated as reports of one host: {self.listed(nameless)}"
-            self.add_issue(IssueKind.UNKNOWN_HOSTS, f"{text}; --host-pattern can take it from the path", nameless)
+            self.add_issue("unknown hosts", f"{text}; --host-pattern can take it from the path", nameless)
 
     def _distinguish(self, shared: SharedName) -> None:
         used, reasons = {identity.host for identity in self.identities}, "; ".join(shared.reasons)
@@ -247,7 +221,7 @@ class _Run:
         reports = list(itertools.chain.from_iterable(shared.machines))
         what = f"have the host name {shared.name}" if shared.name else "have no host name"
         self.add_issue(
-            IssueKind.HOSTS_OF_ONE_NAME,
+            "hosts of one name",
             f"{counted(len(reports), 'report')} {what}, and are of {len(machines)} hosts ({reasons}): they are called "
             f"{_listed(machines)}; --host-pattern gives them other names",
             reports,
@@ -260,7 +234,7 @@ class _Run:
             first = min(several)
             what = "rank is" if len(several) == 1 else "ranks are"
             self.add_issue(
-                IssueKind.DUPLICATE_RANKS,
+                "duplicate ranks",
                 f"{len(several)} {what} in more than one report ({ranges(several)}; rank {first}: "
                 f"{self.listed(several[first])}): reports of several runs, or the rank must be taken from the path "
                 f"(--rank-pattern)",
@@ -271,10 +245,10 @@ class _Run:
             more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
             what, are = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
             text = f"{what} {ranges(missing)} of {size:,} {are} not among the reports{more}"
-            self.add_issue(IssueKind.MISSING_RANKS, text)
+            self.add_issue("missing ranks", text)
         if size > MOST_RANKS:
             text = f"the run would have {size:,} ranks, by a report or a path, and more than {MOST_RANKS:,} are not looked for"
-            self.add_issue(IssueKind.MISSING_RANKS, text)
+            self.add_issue("missing ranks", text)
 
     def check_runs(self) -> None:
         """Look for reports of several jobs, or of jobs of different size."""
@@ -286,8 +260,8 @@ class _Run:
             if identity.ranks_of_run is not None:
                 sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(index)
         for kind, of_kind in by_kind.items():
-            self._compare(IssueKind.DIFFERENT_RUNS, f"the reports are of {len(of_kind)} runs", kind, of_kind)
-        self._compare(IssueKind.DIFFERENT_RUNS, "the reports are of runs of different size", "number of ranks", sizes)
+            self._compare("different runs", f"the reports are of {len(of_kind)} runs", kind, of_kind)
+        self._compare("different runs", "the reports are of runs of different size", "number of ranks", sizes)
 
     def check_periods(self, spans: Sequence[tuple[int, int] | None]) -> None:
         """Look for reports of separate times."""
@@ -308,7 +282,7 @@ class _Run:
                 for begin, end, members in periods
             ]
             self.add_issue(
-                IssueKind.DIFFERENT_RUNS,
+                "different runs",
                 f"the reports are of {len(periods)} separate periods of time: {_listed(texts, '; ')}",
                 [index for *_, members in periods for index in members],
             )
@@ -320,16 +294,16 @@ class _Run:
             schema = ".".join(map(str, identity.schema)) if identity.schema else ""
             versions.setdefault(identity.tool or (schema and f"schema {schema}") or "unknown", []).append(index)
         text = f"the reports come from {len(versions)} versions of nsys, which record differently"
-        self._compare(IssueKind.MIXED_VERSIONS, text, "nsys", versions)
+        self._compare("mixed versions", text, "nsys", versions)
 
-    def _compare(self, kind: IssueKind, text: str, what: str, groups: Mapping[str, list[int]]) -> None:
+    def _compare(self, about: str, text: str, what: str, groups: Mapping[str, list[int]]) -> None:
         """An issue when reports are in more than one group."""
         if len(groups) > 1:
             texts = [
                 f"{what} {name}: {counted(len(members), 'report')} ({self.paths[members[0]]}{', ...' if members[1:] else ''})"
                 for name, members in groups.items()
             ]
-            self.add_issue(kind, f"{text}: {_listed(texts, '; ')}", itertools.chain.from_iterable(groups.values()))
+            self.add_issue(about, f"{text}: {_listed(texts, '; ')}", itertools.chain.from_iterable(groups.values()))
 
 
 def _launched_by(identity: Identity, source: str) -> Identity:
@@ -408,17 +382,8 @@ def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: 
     """Check that nothing shows that reports are of different runs.
 
     Reports of different jobs are. So are reports that were recorded one after the other, with a long time between them, unless
-    they have the number of their job in common, or recorded the same process.
-
-    Parameters
-    ----------
-    paths, identities, spans
-        The reports, their hosts and processes in the run, and their first and last time, ns.
-
-    Raises
-    ------
-    UnrelatedReports
-        With two of the reports, and what differs.
+    they have the number of their job in common, or recorded the same process. Raises UnrelatedReports with two of the reports,
+    and what differs. Identities have the hosts and processes in the run; spans are the first and last times, ns.
     """
     numbers = [jobs(identity.environment) for identity in identities]
     first_of: dict[str, int] = {}
@@ -446,7 +411,9 @@ def _check_times(
 
     def of_batch(reports: Sequence[tuple[int, int]]) -> set[tuple[str, str]]:
         """Kinds and numbers of the jobs of batch systems."""
-        by_systems = ([item for item in numbers[index].items() if item[0] not in CHOSEN_BY_USERS] for _, index in reports)
+        by_systems = (
+            [(kind, job) for kind, job in numbers[index].items() if kind not in CHOSEN_BY_USERS] for _, index in reports
+        )
         return {job for of_report in by_systems for job in of_report[:1]}
 
     def processes(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:

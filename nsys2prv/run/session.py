@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,80 +144,42 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
     return [Path(argument).absolute() for argument in arguments], replace(options, scratch=scratch)
 
 
+@dataclass(eq=False)
 class RunSession:
-    """Reports of one run, opened and planned.
+    """Reports of one run, opened and planned. Raises Nsys2prvError with one sentence for the user; here as in `read`."""
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    sources
-        What is read of them.
-    options
-        How they are read.
-    folder
-        For intermediate files.
-    workers
-        Who does the work.
-    nvtx
-        Keep only the time inside these ranges.
-    fold_streams
-        Treat all streams of a device and process as one.
-    earlier
-        Labels that keep their numbers.
-    fit
-        Makes the rows keep the limits of an output format.
+    arguments: Sequence[str | Path]  # files, folders, globs
+    sources: tuple[Source, ...]
+    options: ReadOptions
+    folder: Path  # for intermediate files
+    workers: Workers
+    _: KW_ONLY
+    nvtx: NvtxRange | None = None  # keep only the time inside these ranges
+    fold_streams: bool = False  # treat all streams of a device and process as one
+    earlier: EarlierLabels | None = None  # labels that keep their numbers
+    fit: Callable[[Rows], Rows] | None = None  # makes the rows keep the limits of an output format
+    plan: RunPlan = field(init=False)  # replaced when a report breaks off and is left out
 
-    Attributes
-    ----------
-    plan
-        What is known of the run. It is replaced when a report breaks off and is left out.
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user; here as in `read`.
-    """
-
-    plan: RunPlan
-
-    def __init__(
-        self,
-        arguments: Sequence[str | Path],
-        sources: tuple[Source, ...],
-        options: ReadOptions,
-        folder: Path,
-        workers: Workers,
-        *,
-        nvtx: NvtxRange | None = None,
-        fold_streams: bool = False,
-        earlier: EarlierLabels | None = None,
-        fit: Callable[[Rows], Rows] | None = None,
-    ) -> None:
-        self._options = options
+    def __post_init__(self) -> None:
+        options = self.options
         self._rank_in = rank_from(options.rank_pattern) if options.rank_pattern is not None else None
         self._host_in = host_from(options.host_pattern) if options.host_pattern is not None else None
         self._families = read_rules(options.kernel_families)
-        self._nvtx = nvtx
-        self._earlier = earlier
-        self._fit = fit
-        self._folder = folder
-        self._workers = workers
         self._broken = BrokenReports(options.keep_going)
         self._numbers = itertools.count()
-        workers.prepare(open_reports)
+        self.workers.prepare(open_reports)
         with self.bar("surveying", 0, "table") as bar:
             opened = open_reports(
-                arguments,
-                sources,
-                workers=workers,
+                self.arguments,
+                self.sources,
+                workers=self.workers,
                 export=NsysExport(options.nsys),
-                folder=folder,
+                folder=self.folder,
                 broken=self._broken,
                 bar=bar,
                 # A time that a user read in a trace of all sources must mean the same in a trace of some.
                 with_other_spans=options.time is not None,
-                fold_streams=fold_streams,
+                fold_streams=self.fold_streams,
             )
         self._make_plan(opened)
 
@@ -241,21 +203,11 @@ class RunSession:
     def read(self, start: Callable[[Path, Sequence[OpenedReport]], C], rows: Callable[[OpenedReport], int], what: str) -> C:
         """Read the events of all reports, group by group. When one breaks off, the others are planned and read again.
 
-        Parameters
-        ----------
-        start
-            Makes what is collected of some reports, empty, with a new folder; it can be pickled.
-        rows
-            How many rows are read of a report.
-        what
-            The work, for the progress bar.
-
-        Returns
-        -------
-        What was collected of all reports; `plan` is the one that it belongs to.
+        `start` makes what is collected of some reports, empty, with a new folder; it can be pickled. `rows` is how many are
+        read of a report, and `what` the work, for the progress bar. The result is of all reports; `plan` is that of it.
         """
         while True:
-            folder = self._folder / f"attempt{next(self._numbers)}"
+            folder = self.folder / f"attempt{next(self._numbers)}"
             make_folder(folder)
             collected = start(folder / "all", self.plan.reports)
             broken = self._read_groups(start, folder, rows, what, collected)
@@ -274,39 +226,34 @@ class RunSession:
         collected: C,
     ) -> list[OpenedReport]:
         """Read all groups; the result is the reports that broke off."""
-        is_here, reports = self._workers.is_here, self.plan.reports
+        is_here, reports = self.workers.is_here, self.plan.reports
         shared = Shared(self.plan.timeline, None if is_here else folder / "plan.pickle")
         of_reports = [rows(opened) for opened in reports]
-        shares = self._workers.shares(of_reports, ROWS_OF_PART, _ROWS_OF_GROUP)
+        shares = self.workers.shares(of_reports, ROWS_OF_PART, _ROWS_OF_GROUP)
         parts = [
             ReportPart(index, reports[index], Share(number, of)) for index, of in enumerate(shares) for number in range(of)
         ]
         sizes = [of_reports[part.index] // part.share.of for part in parts]
-        places = self._workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
+        places = self.workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
         groups = [
-            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._options.keep_going)
+            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self.options.keep_going)
             for of_group in places
         ]
-        broken: dict[int, OpenedReport] = {}
-
-        def leave_out(errors: Mapping[int, ReportError]) -> None:
-            for index, error in errors.items():
-                # Each share of a report may break off.
-                if index not in broken:
-                    self._broken.leave_out(reports[index].report.path, error)
-                    broken[index] = reports[index]
-
+        broken: dict[int, ReportError] = {}
         with self.bar(what, sum(of_reports), "event") as bar:
             step = partial(collect, start, progress=bar.update) if is_here else partial(collect, start)
-            for of_group, of_reports_read in zip(places, self._workers.map(step, groups), strict=True):
-                leave_out(of_reports_read.broken)
+            for of_group, of_reports_read in zip(places, self.workers.map(step, groups), strict=True):
+                # Each share of a report may break off.
+                broken |= {index: error for index, error in of_reports_read.broken.items() if index not in broken}
                 if not broken:
                     collected.absorb(of_reports_read)
                 if not is_here:
                     bar.update(sum(sizes[place] for place in of_group))
             if not broken:
-                leave_out(collected.finish(shared, reports, self._workers))
-        return list(broken.values())
+                broken = collected.finish(shared, reports, self.workers)
+        for index, error in broken.items():
+            self._broken.leave_out(reports[index].report.path, error)
+        return [reports[index] for index in broken]
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
         reports = list(opened)
@@ -314,7 +261,7 @@ class RunSession:
             self._broken.check_rest(reports)
             try:
                 with self.bar("planning"):
-                    self.plan = self._plan_of(reports, self._folder / f"clocks{next(self._numbers)}")
+                    self.plan = self._plan_of(reports, self.folder / f"clocks{next(self._numbers)}")
                 return
             except UnrelatedReports:
                 # Which of them to leave out is not known.
@@ -324,16 +271,16 @@ class RunSession:
 
     def _plan_of(self, opened: Sequence[OpenedReport], folder: Path) -> RunPlan:
         """The plan of some reports; the folder is for the events that align clocks."""
-        options, spans = self._options, [report.span for report in opened]
+        options, spans = self.options, [report.span for report in opened]
         paths, reported = [report.report.path for report in opened], [report.reported for report in opened]
         run = resolve_ranks(paths, reported, spans, self._rank_in, self._host_in, options.ranks)
-        errors = [issue.text for issue in run.issues if issue.kind.is_error]
+        errors = [issue.text for issue in run.issues if issue.is_error]
         if options.strict and errors:
             raise InconsistentRun(errors)
         if not options.unrelated:
             check_related(paths, run.identities, spans)
         readers = [report.report for report in opened]
-        axis = align(readers, run.identities, spans, options.align, folder, workers=self._workers)
+        axis = align(readers, run.identities, spans, options.align, folder, workers=self.workers)
         if options.strict and axis.disagreements:
             raise ClocksDisagree(map(disagreement_text, axis.disagreements))
         # Of a report alone no sync points were looked for.
@@ -342,15 +289,15 @@ class RunSession:
             replace(report, identity=identity, sync_points=points)
             for report, identity, points in zip(opened, run.identities, sync_points, strict=True)
         )
-        selection = _select_time(reports, axis, options.time, self._nvtx)
+        selection = _select_time(reports, axis, options.time, self.nvtx)
         surveys = [report.surveys for report in reports]
         rows = arrange(run.identities, surveys, options.ranks)
         if rows.table.is_empty():
             raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
-        labels = Labels(itertools.chain.from_iterable(surveys), self._earlier, self._families)
-        timeline = TimelinePlan(axis.placements, selection, self._fit(rows) if self._fit is not None else rows, labels)
+        labels = Labels(itertools.chain.from_iterable(surveys), self.earlier, self._families)
+        timeline = TimelinePlan(axis.placements, selection, self.fit(rows) if self.fit is not None else rows, labels)
         return RunPlan(reports, run, axis, timeline)
 
     def bar(self, what: str, total: int | None = None, unit: str = "") -> AbstractContextManager[Bar]:
         """A progress bar, shown as the options say; without a unit, it shows how long the work takes."""
-        return progress_bar(what, unit, total, shown=self._options.progress)
+        return progress_bar(what, unit, total, shown=self.options.progress)

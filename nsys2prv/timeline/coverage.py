@@ -34,7 +34,7 @@ _TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
 NO_EVENTS: dict[str, str] = {
     r"ENUM_.*|UnwindMethodType": "labels of numbers",
     r"META_DATA_.*|EXPORT_META_DATA": "about the recording and the export",
-    r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*": "about the machine, and names of metrics",
+    r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*|NET_DEVICE_.*": "about the machine, and names of metrics",
     r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE": "texts and names; output and files of processes",
     r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT": "about the recording: source of warnings",
     r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS": "details of events that refer to them",

@@ -12,7 +12,8 @@ import polars as pl
 from nsys2prv.efficiency.event_input import events_of_session
 from nsys2prv.efficiency.graph.path import HOST_CAUSES, KINDS, path_segments
 from nsys2prv.efficiency.graph.replay import replay
-from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.graph.run_graph import graph_of_run
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, WAITS
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.run.session import RunSession
@@ -100,7 +101,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     intervals, on_rows = record_sort(RecordKind.INTERVALS, folder / "path"), RowsOfTypes()
     lines = record_sort(RecordKind.MESSAGES, folder / "path-lines")
     # From the first to the last, without a hole from the start of the run to its end.
-    built = graph_of_events(events)
+    built = graph_of_run(MeasuredRun(events))
     cause, kind = pl.when(pl.col("cause") >= 0).then("cause").cast(pl.UInt32), pl.col("kind").cast(pl.UInt32)
     parts = pl.coalesce(pl.lit(pl.Series(_PART_OF_CAUSE)).gather(cause), pl.lit(pl.Series(_PART_OF_KIND)).gather(kind))
     columns = path_segments(built, replay(built.graph))

@@ -240,8 +240,8 @@ def _run(run: RanksAndHosts) -> dict[str, Any]:
         "missing": list(run.missing),
         "findings": [
             {
-                "about": issue.kind.value[0],
-                "is_error_with_strict": issue.kind.is_error,
+                "about": issue.about,
+                "is_error_with_strict": issue.is_error,
                 "text": issue.text,
                 "reports": list(map(str, issue.reports)),
             }

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys2prv.clocks.agreement import UNKNOWN_DRIFT, deviations
-from nsys2prv.clocks.anchors import SharedEvents, find_steps
+from nsys2prv.clocks.agreement import deviations
+from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, SharedEvents, find_steps
 from nsys2prv.clocks.bounds import Bounds, clock_intervals, find_bounds
 from nsys2prv.clocks.estimate import fit
 

@@ -107,6 +107,13 @@ def test_true_offsets_are_inside_the_told_intervals(kind: str) -> None:
     assert result.is_useful, result
 
 
+def test_messages_that_are_not_precise_do_not_bend_the_line_of_a_clock_that_jumps() -> None:
+    result = try_kind("jump, messages", (9, 12, 17))
+
+    assert result.inside == 1
+    assert result.margin_median < 30_000
+
+
 @pytest.mark.parametrize(("iterations", "lasts"), [(20, 0), (20, 4_000_000_000), (60, 0), (60, 4_000_000_000)])
 def test_where_a_clock_jumps_or_is_slewed_at_any_place_the_interval_holds_it(iterations: int, lasts: int) -> None:
     kind = replace(

@@ -28,7 +28,7 @@ def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_the
 
 def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first() -> None:
     rows = occurrences((0, 30, 40, 7), (0, 10, 20, 7), (1, 50, 60, 1), (0, 70, 90, 3)).with_columns(row=pl.col("begin") // 10)
-    frame = with_top(rows)
+    frame = with_top(rows, LENGTH)
     expected = pl.DataFrame(
         {
             "device": [0, 1], "count": [3, 1], "cost": [17, 1], "begin": [10, 50], "end": [90, 60],

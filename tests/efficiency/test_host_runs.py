@@ -108,14 +108,23 @@ def test_regions_and_iterations_have_the_tree_of_their_hosts(of_mpi: list[Path])
     assert result.tables["iterations"]["mpi_parallel_efficiency"].to_list() == [1.0]
 
 
+def test_a_call_of_mpi_that_is_open_at_the_end_is_mpi_until_then(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).communicator(rank=0, size=2).nvtx_range("work", 0, 10 * MS)
+    made = report.mpi_other("MPI_Barrier", 4 * MS, None).write(tmp_path / "host.sqlite")
+
+    result = measured([made])
+    bar = verdict(result.head, result.tables).bar
+    assert [(part.name, part.value) for part in bar] == [("compute", 4 * MS), ("mpi", 6 * MS)]
+
+
 def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("efficiency", *of_mpi, "--align", "utc", "--json-file", "out.json", "--talp", "talp.json")
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1] == (
-        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be 1.000 ms (10.0 %) shorter "
-        "without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
+        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms (10.0 %) "
+        "shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
     )
     assert "MPI Load Balance" in done.stdout
     assert "GPU" not in "".join(lines[2:]).replace("no process uses a GPU", "")

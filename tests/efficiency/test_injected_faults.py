@@ -37,7 +37,7 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-QUICK = {"late rank", "full queue"}
+QUICK = {"synchronous copies", "full queue"}
 
 
 def findings(folder: Path, run: SimulatedRun) -> list[dict[str, Any]]:
@@ -56,7 +56,9 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
 
     assert found[0]["kind"] == kind
     is_bound = found[0]["saved_how"].startswith("at most")
-    assert (0.85 if is_bound else 0.9) < found[0]["saved_ns"] / (made.length - without.length) < (1.5 if is_bound else 1.1)
+    # What is told as a bound is none that the run would beat; of a start-up it is one for the rank that starts first.
+    least, most = (0.97 if cause == "long start-up" else 1.0, 1.5) if is_bound else (0.89, 1.1)
+    assert least <= found[0]["saved_ns"] / (made.length - without.length) < most
     assert ranks is None or found[0]["ranks"] == ranks
     # What follows from it is not counted as another cause.
     assert all(one["saved_ns"] < found[0]["saved_ns"] for one in found[1:] if one["consequence_of"] is None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.efficiency.activity_times import SlotWindows, times_in_windows
+from nsys2prv.efficiency.activity_times import times_in_windows
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Moments, Segments, segments, time_by
 
 GROUPS, END = 3, 40
@@ -144,7 +145,8 @@ def test_times_in_windows_are_summed_by_slot_and_group(intervals: Intervals, win
     # Windows of one slot and group may overlap: each counts.
     ordered = windows.only(np.lexsort((windows.group, windows.begin % 2)))
     slot = ordered.begin % 2
-    sums = times_in_windows(Elapsed(found, found.mask, 2), SlotWindows(slot, ordered.group, ordered.begin, ordered.end))
+    columns = {"slot": slot, "group": ordered.group, "begin": ordered.begin, "end": ordered.end}
+    sums = times_in_windows(Elapsed(found, found.mask, 2), pl.DataFrame(columns))
 
     expected: dict[tuple[int, int], np.ndarray] = {}
     for part, (group, begin, end) in zip(slot.tolist(), rows(ordered), strict=True):

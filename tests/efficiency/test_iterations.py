@@ -118,7 +118,7 @@ def test_an_evaluation_step_does_not_end_the_search(tmp_path: Path) -> None:
 def test_first_iterations_that_take_longer_are_warm_up(tmp_path: Path) -> None:
     starts = [0, 40_000_000, *(60_000_000 + 1_000_000 * number for number in range(14))]
     result = found([trained(0, [start + 100_000 for start in starts])], tmp_path)
-    assert result.iterations["is_warm_up"].to_list() == [True, True, *[False] * 14]
+    assert result.lengths["is_warm_up"].to_list() == [True, True, *[False] * 14]
     assert result.steady is not None
     assert result.work is not None
     assert result.steady == (begins(result)[2], result.work[1])
@@ -127,7 +127,7 @@ def test_first_iterations_that_take_longer_are_warm_up(tmp_path: Path) -> None:
 def test_a_slow_iteration_is_named(tmp_path: Path) -> None:
     starts = [*EVERY_MS[:6], *(start + 3_000_000 for start in EVERY_MS[6:])]
     lengths = found([trained(0, starts)], tmp_path).lengths
-    assert lengths.filter("is_slow")["number"].to_list() == [5]
+    assert lengths.filter(pl.col("kind") == "slow")["number"].to_list() == [5]
     assert not lengths["is_warm_up"].any()
 
 

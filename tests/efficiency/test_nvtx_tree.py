@@ -11,7 +11,6 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.regions import enclosing
 from nsys2prv.efficiency.outputs.page.charts import icicle
 
 
@@ -60,18 +59,22 @@ def test_without_ranges_there_is_no_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_innermost_interval_around_each_is_found(seed: int) -> None:
+def test_a_range_is_inside_of_the_innermost_one_around_it(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
-    begin, length = random.integers(0, 60, 80), random.integers(1, 30, 80)
-    group = random.integers(0, 3, 80)
-    order = np.lexsort((-(begin + length), begin, group))
-    group, begin, end = group[order], begin[order], (begin + length)[order]
+    begin, length = random.integers(0, 60, 26), random.integers(1, 30, 26)
+    order = np.lexsort((-(begin + length), begin))
+    ranges = list(zip("abcdefghijklmnopqrstuvwxyz", begin[order].tolist(), (begin + length)[order].tolist(), strict=True))
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 10, 100, launch=(0, 5))
+    for name, start, end in reversed(ranges):
+        report.nvtx_range(name, start, end)
 
-    def around(place: int) -> int:
-        inside = [one for one in range(place) if group[one] == group[place] and end[one] >= end[place]]
-        return inside[-1] if inside else -1
-
-    assert enclosing(group, end).tolist() == [around(place) for place in range(80)]
+    nodes = tree(report, tmp_path)
+    expected = {
+        name: next((around for around, _, until in reversed(ranges[:place]) if until >= end), None)
+        for place, (name, _, end) in enumerate(ranges)
+    }
+    assert {name: None if parent is None else nodes[parent][2] for parent, _, name, *_ in nodes} == expected
 
 
 def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:

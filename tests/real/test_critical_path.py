@@ -12,7 +12,8 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.path import path_end, path_segments
 from nsys2prv.efficiency.graph.replay import replay
-from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.graph.run_graph import graph_of_run
+from nsys2prv.efficiency.measured_run import MeasuredRun
 
 pytestmark = pytest.mark.real
 
@@ -23,7 +24,7 @@ TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "nccl-2nodes-5of6-utc", "o
 
 @pytest.mark.parametrize("run", [pytest.param(run, marks=[] if run in TYPICAL else [pytest.mark.thorough]) for run in RUNS])
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
-    built = graph_of_events(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True))
+    built = graph_of_run(MeasuredRun(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True)))
     replayed, measured = replay(built.graph), replay(built.graph)
     assert np.array_equal(replayed.time, built.graph.moments.time)
     assert np.array_equal(replayed.edge, measured.edge)

@@ -78,3 +78,15 @@ def test_a_report_without_events_is_told_too(command_line: CommandLine) -> None:
     assert done.returncode == 0, done.stderr
     assert "no events of the sources" in done.stdout
     assert "a.sqlite" in done.stdout
+
+
+def test_the_clock_of_a_single_host_is_the_only_one_and_reports_may_be_off_it(command_line: CommandLine) -> None:
+    for rank in range(2):
+        report = ReportBuilder(rank=rank, with_mpi=True, ranks=2, pid=rank, utc_ns=10**18 + rank)
+        report.kernel("k", 10, 1_000_010)
+        report.write(command_line.folder / f"rank{rank}.sqlite")
+
+    lines = command_line.run("inspect", "--clocks", "rank0.sqlite", "rank1.sqlite").stdout.splitlines()
+
+    assert lines[-1].endswith("by utc: the only one of the run; this report may be off it by up to 100.000 µs")
+    assert not any("0 ns" in line for line in lines)

@@ -36,6 +36,7 @@ TARGET_INFO_SOC_METRICS = typeId sourceId typeName:text metricId metricName:text
 TARGET_INFO_XMC_SPEC = vmId clientId type:text name:text groupId:text
 NIC_ID_MAP = nicId globalId
 NET_IB_DEVICE_INFO = networkId guid name:text des:text lid
+NET_DEVICE_INFO = networkId guid name:text des:text lid
 NET_IB_DEVICE_PORT_INFO = guid portNumber portLabel:text portLid
 PMU_EVENT_REQUESTS = id eventid source unit_type event_name:text
 GENERIC_EVENT_SOURCES = sourceId nameId timeSourceId data:text

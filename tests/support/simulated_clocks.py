@@ -134,7 +134,7 @@ class ClusterKind:
     sparse_host: bool = False
     missing: float = 0.0
     shifted: str = ""
-    width: int | None = 1_000_000
+    width: int | None = 60_000
     unknowable: float = 0.0
 
 
@@ -152,7 +152,7 @@ KINDS: Mapping[str, ClusterKind] = {
     "MPI messages": ClusterKind(text="messages of MPI, no collectives", mpi_messages=True),
     "unequal latency": ClusterKind(
         text="messages of MPI, no collectives; 5 µs to the next node, 150 µs back", mpi_messages=True,
-        latency=(5_000, 150_000), width=1_000_000,
+        latency=(5_000, 150_000), width=200_000,
     ),
     "NCCL messages": ClusterKind(
         text="messages of an instrumented NCCL, its kernels were not recorded", nccl=1, with_kernels=False,
@@ -181,16 +181,16 @@ KINDS: Mapping[str, ClusterKind] = {
     ),
     "lost collectives, 16 nodes": ClusterKind(
         text="25 % of the collectives are missing on all ranks", nodes=16, ranks_per_node=1, nccl=1, jitter=0.003, lost=0.25,
-        lost_on=1.0, width=3_000_000,
+        lost_on=1.0, width=200_000,
     ),
     "recorded from the middle": ClusterKind(
         text="16 nodes, one was recorded only in the second half", nodes=16, ranks_per_node=1, nccl=1, late_host=True,
-        width=3_000_000,
+        width=200_000,
     ),
     "missing ranks": ClusterKind(text="40 % of the ranks have no report", nccl=1, mpi_messages=True, missing=0.4),
     "UTC only": ClusterKind(
         text="no monotonic clock; sessions of a host start within 200 ms, their UTC differs by up to 100 µs", nccl=2,
-        ranks_per_node=3, monotonic=False, sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000, width=1_000_000,
+        ranks_per_node=3, monotonic=False, sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000, width=400_000,
     ),
     "UTC only, few collectives": ClusterKind(
         text="the same with three collectives", iterations=3, nccl=1, ranks_per_node=3, monotonic=False,
@@ -205,7 +205,7 @@ KINDS: Mapping[str, ClusterKind] = {
         text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=(2_000_000,) * 2, width=100_000
     ),
     "jump, messages": ClusterKind(
-        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=(2_000_000,) * 2, width=5_000_000,
+        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=(2_000_000,) * 2, width=100_000,
     ),
     "anchors at the start": ClusterKind(
         text="all collectives in the first 3 % (0.7 s) of the run, clocks drift", nccl=10, iteration=200_000_000,

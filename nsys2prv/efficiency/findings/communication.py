@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
@@ -30,25 +30,6 @@ from nsys2prv.vocabulary.wording import short, time
 
 _MOST_NAMED = 3
 _COLLECTIVES = ["communicator", "communicator_name", "operation", "placement"]
-_FEWEST_KERNELS = Threshold("fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
-
-
-def _on_devices(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
-    return kernels.filter(pl.col("device").is_in(losses.indices))
-
-
-def _by_collective(kernels: pl.DataFrame, what: str) -> tuple[str, list[Number]]:
-    """Costs of NCCL kernels by communicator and operation, those inside a node and over nodes apart: a text with those that
-    cost most, and a number for each of them; `what` says of what."""
-    costs = kernels.group_by(_COLLECTIVES).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
-    top = costs.sort("cost", *_COLLECTIVES, descending=[True, *(False for _ in _COLLECTIVES)], nulls_last=True)
-    named = [
-        (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
-        for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_COLLECTIVES, "cost").iter_rows()
-    ]
-    more = top.height - len(named)
-    text = ", ".join(f"{name} {time(lost)}" for name, lost in named) + (f", and {more:,} more" if more > 0 else "")
-    return text, [Number(f"{name}: {what}", lost, "ns") for name, lost in named]
 
 
 class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
@@ -81,7 +62,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         )
         # NCCL kernels that run at the same time are alone at the same time.
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.at_most(evidence.tables["devices"]["nccl_alone_ns"])
+        return losses.at_most(lambda loss: evidence.tables["devices"]["nccl_alone_ns"][loss.index])
 
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]
@@ -109,15 +90,54 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         return Without(without_transfers(built, finding.losses.indices), at_most=True)
 
 
-class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
+class _OfCollectives(EventRule):
+    """A rule about NCCL kernels whose loss is known by communicator and operation.
+
+    Attributes
+    ----------
+    lost
+        What the numbers of communicators and operations say.
+    """
+
+    lost: str
+    needs = (rule.CUDA_CALLS, rule.NCCL_KERNELS)
+    fewest: Threshold | None = Threshold(
+        "fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", ""
+    )
+    recurring = True
+    sums = ("exposed",)
+
+    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+        """Those inside a node and over nodes are apart."""
+        costs = events.group_by(_COLLECTIVES).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
+        top = costs.sort("cost", *_COLLECTIVES, descending=[True, *(False for _ in _COLLECTIVES)], nulls_last=True)
+        named = [
+            (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
+            for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_COLLECTIVES, "cost").iter_rows()
+        ]
+        more = f", and {top.height - len(named):,} more" if top.height > len(named) else ""
+        beside = losses.total("exposed")
+        return self.finding(
+            losses,
+            [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
+            kernels=f"{losses.occurrences:,}",
+            beside=beside,
+            lost=losses.cost,
+            starved=time(losses.cost),
+            part=losses.cost / max(beside, 1),
+            collectives=", ".join(f"{name} {time(lost)}" for name, lost in named) + more,
+        )
+
+
+class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communication"):
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
-    fewest = _FEWEST_KERNELS
+    fewest = _OfCollectives.fewest
     least = least_share(0.02, "less is not worth a change of the program")
-    recurring = True
+    lost = "nothing is launched beside it"
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels with their `cost`: the time beside them in which the device is launch-starved."""
         starved, kernels = evidence.run.measured(AbsentTime).starved_beside_nccl, evidence.run.measured(NcclExposure).kernels
         if starved is None or starved.is_empty() or kernels.is_empty():
@@ -128,45 +148,28 @@ class StarvedBesideCommunication(FindingRule, kind="starved-beside-communication
         inside = elapsed.between(device, begin, end.clip(max=evidence.length))
         return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
 
-    def losses(self, evidence: Evidence) -> Losses:
-        return Losses.of_events(evidence.run, self.kernels(evidence), ("exposed",))
-
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        kernels = _on_devices(self.kernels(evidence), losses)
-        of_collectives, numbers = _by_collective(kernels, "nothing is launched beside it")
-        beside, lost = losses.total("exposed"), time(losses.cost)
-        return self.finding(losses, numbers, beside=beside, lost=lost, part=losses.cost / beside, collectives=of_collectives)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time while devices are starved."""
         starved = evidence.run.measured(AbsentTime).starved_beside_nccl
-        return None if starved is None else Without(without_gaps(built, _on_devices(starved, finding.losses)))
+        return None if starved is None else Without(without_gaps(built, finding.losses.of_devices(starved)))
 
 
-class HiddenCommunication(FindingRule, kind="hidden-communication", needs=(rule.CUDA_CALLS, rule.NCCL_KERNELS)):
-    fewest = _FEWEST_KERNELS
+class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
+    fewest = _OfCollectives.fewest
     least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
-    recurring = True
+    lost = "hidden, and waited for"
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels that are waited for while others hide them; the `cost` is how long."""
         kernels = evidence.run.measured(NcclExposure).kernels
         return kernels.with_columns(cost="hidden_wait").filter(pl.col("cost") > 0) if kernels.height else kernels
 
-    def losses(self, evidence: Evidence) -> Losses:
-        return Losses.of_events(evidence.run, self.kernels(evidence))
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        of_collectives, numbers = _by_collective(_on_devices(self.kernels(evidence), losses), "hidden, and waited for")
-        kernels = f"{losses.occurrences:,}"
-        return self.finding(losses, numbers, kernels=kernels, lost=losses.cost, collectives=of_collectives)
-
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """These collectives take no time once all ranks are there."""
-        kernels = _on_devices(self.kernels(evidence), finding.losses).select("end", begin="start", group="row")
+        kernels = finding.losses.of_devices(self.events(evidence)).select("end", begin="start", group="row")
         return Without(without_collectives(built, kernels), at_most=True)
 
 
@@ -232,30 +235,24 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
 
 def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     """Columns of `NcclContention.slowed`."""
-    means = (
-        executions.group_by(_WORK)
-        .agg(
-            executions=pl.len(),
-            beside=_IS_BESIDE.sum(),
-            alone=(~_IS_BESIDE).sum(),
-            beside_mean=_LENGTH.filter(_IS_BESIDE).mean(),
-            alone_mean=_LENGTH.filter(~_IS_BESIDE).mean(),
-        )
-        .filter(pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value)
-        .filter(pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"))
-    )
+    sides = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}
     bar, middle = bar_of(_LENGTH), ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
-    is_separate = pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle)
-    separate = (
-        executions.join(means, on=_WORK, how="inner")
-        .group_by(*_WORK, "is_beside")
-        .agg(separate=is_separate.mean())
+    by_work = (
+        executions.with_columns(_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
+        .with_columns(separate=pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle))
         .group_by(_WORK)
-        .agg(pl.col("separate").min())
-        .filter(pl.col("separate") >= ContentionSlowdown.separation.value)
+        .agg(
+            pl.len().alias("executions"),
+            pl.col("beside_mean", "alone_mean").first(),
+            *(which.sum().alias(side) for side, which in sides.items()),
+            *(pl.col("separate").filter(which).mean().alias(f"{side}_separate") for side, which in sides.items()),
+        )
     )
-    lost = (pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")
-    slowed = means.join(separate, on=_WORK, how="semi").with_columns(lost=lost)
+    slowed = by_work.with_columns(lost=(pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")).filter(
+        pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value,
+        pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"),
+        pl.min_horizontal("beside_separate", "alone_separate") >= ContentionSlowdown.separation.value,
+    )
     return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed
@@ -163,7 +163,7 @@ class _Differing(FindingRule):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """Kernels of these devices take as long as at the median of the others."""
-        kernels = _comparable_kernels(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        kernels = finding.losses.of_devices(_comparable_kernels(evidence))
         return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
 
 
@@ -313,7 +313,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
         )
         by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
         losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
-        losses = self.costly(losses.at_most(evidence.tables["devices"]["kernels_ns"]), evidence)
+        losses = self.costly(losses.at_most(lambda loss: evidence.tables["devices"]["kernels_ns"][loss.index]), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
@@ -332,7 +332,6 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
 
 # -- kernels themselves ------------------------------------------------------------------------
 
-_COST = pl.col("cost").cast(pl.Float64).round().cast(pl.Int64)
 _LENGTH = pl.col("end") - pl.col("start")
 _BLOCKS, _THREADS = pl.col("blocks").cast(pl.Float64), pl.col("threads").cast(pl.Float64)
 _WARP = 32
@@ -356,24 +355,16 @@ def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
     return [value for value, name in ((labels and labels.values) or {}).items() if name in names]
 
 
-class _KernelRule(FindingRule):
-    """A rule about some kernels."""
+class _KernelRule(EventRule, texts="kernel-rule"):
+    """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
-    view = "1-gpu-kernels/kernel_average"
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
-        """Columns of `_kernels` of those that cost something, and `cost`, ns."""
-        raise NotImplementedError
-
-    def judge(self, evidence: Evidence) -> Finding | None:
-        # Of all operations of the run: once for losses and text.
-        kernels = self.kernels(evidence)
-        losses = self.costly(Losses.of_events(evidence.run, kernels.with_columns(_COST)), evidence)
-        if not losses:
-            return None
-        by_kernel = _by_kernel(kernels, losses).sort("cost", *_KERNEL, descending=[True, False, False])
-        first = by_kernel.row(0, named=True)
+    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+        sums = pl.col("cost").sum(), _LENGTH.sum().alias("length")
+        sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
+        by_kernel = events.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
+        first = by_kernel.sort("cost", *_KERNEL, descending=[True, False, False]).row(0, named=True)
         return self.finding(
             losses,
             count=losses.occurrences,
@@ -392,18 +383,10 @@ class _KernelRule(FindingRule):
         return ""
 
 
-def _by_kernel(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
-    """On the devices of losses: `number`, `value`, sums of `cost` and `length`, ns, and sizes of the first launch."""
-    sums = _COST.sum(), _LENGTH.sum().alias("length")
-    sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
-    of_devices = kernels.filter(pl.col("device").is_in(losses.indices))
-    return of_devices.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
-
-
 class LayoutChanges(_KernelRule, kind="layout-changes"):
     least = least_share(0.05, "some conversions are in every model")
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)")
         return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
@@ -414,7 +397,7 @@ class FullPrecision(_KernelRule, kind="full-precision"):
     )
     least = least_share(0.05, "less is not worth another precision")
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)") for of in (_OF_TENSOR_CORES, "fp32"))
         kernels = _kernels(evidence, pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
         is_full = pl.col("value").is_in(full)
@@ -427,7 +410,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     fewest = Threshold("fewest such kernels on a device, but the longest of each chain", 100, "fewer are chance", "")
     least = least_share(0.05, "some neighbours are in every program")
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
         is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
         work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
@@ -444,7 +427,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
     least = least_share(0.05, "less is not worth another kernel")
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         run, sizes = evidence.run, evidence.run.events.gpu_sizes
         # Of GPUs of several kinds the smallest: that is used best.
         fewest = min(size.multiprocessors for size in sizes)
@@ -454,7 +437,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         # Several such kernels at once may well use all of the GPU.
         is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
         alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
-        return kernels.with_columns(cost=alone * (1 - part))
+        return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
 
     def sizes(self, kernel: Mapping[str, Any]) -> str:
         blocks, threads = int(kernel["blocks"]), int(kernel["threads"])
@@ -465,7 +448,7 @@ class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL
     fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
     least = least_share(0.1, "some are in every program, and less can't be avoided")
 
-    def kernels(self, evidence: Evidence) -> pl.DataFrame:
+    def events(self, evidence: Evidence) -> pl.DataFrame:
         (size,) = evidence.run.events.gpu_sizes
         warps = (_THREADS / _WARP).ceil()
         registers = (pl.col("registers") * _WARP / _REGISTERS_OF_WARP).ceil() * _REGISTERS_OF_WARP * warps
@@ -474,4 +457,4 @@ class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL
         waves = _BLOCKS / (resident * size.multiprocessors)
         tail = _LENGTH * (1 - waves / waves.ceil())
         is_known = pl.all_horizontal(pl.col(list(LAUNCH_SIZES)).is_not_null())
-        return _kernels(evidence, is_known & (waves > 1)).with_columns(cost=tail)
+        return _kernels(evidence, is_known & (waves > 1)).with_columns(cost=tail.round().cast(pl.Int64))

@@ -1,7 +1,7 @@
 """All rules over a run that is measured: their findings, and by how much the run would be shorter without each of them.
 
-A new rule is a class in a module of its theme, and a line here. What it has to measure is a meter in that module, and a
-line in `table_registry`; it asks for it by its type.
+A new rule is a class in a module of its theme, and its section of rules.ini. What it has to measure is a meter in that module,
+and a line in `table_registry`; it asks for it by its type.
 
 Where the graph of the run is known, it is replayed without a finding, or the critical path bounds what can be won: time that
 the path does not spend on the devices and host threads of a finding can't be won back there. Else it is known from device time
@@ -12,8 +12,7 @@ critical path is in threads that only wait (for what is not known) says that not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,7 +20,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
-from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, TEXTS, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
@@ -127,49 +126,21 @@ FINDING_CHECKS = Table(
 
 # -- rules ----------------------------------------------------------------------------------------
 
-RULES: tuple[FindingRule, ...] = (
-    idle.CreatingCommunicators(),
-    idle.CreatingContext(),
-    hosts.SynchronizationStalls(),
-    hosts.DataLoading(),
-    memory.PagesPulledBack(),
-    memory.SmallCopies(),
-    launches.SmallGraphs(),
-    launches.LaunchBound(),
-    launches.LaunchStalls(),
-    launches.FullLaunchQueue(),
-    hosts.MpiWaits(),
-    memory.SynchronousCopies(),
-    idle.WaitingHosts(),
-    hosts.HostBound(),
-    memory.Allocations(),
-    memory.PageableCopies(),
-    memory.ExposedCopies(),
-    memory.UnifiedMemory(),
-    launches.DefaultStream(),
-    communication.ExposedCommunication(),
-    communication.StarvedBesideCommunication(),
-    communication.HiddenCommunication(),
-    communication.ContentionSlowdown(),
-    devices.SlowDevice(),
-    devices.UnequalWork(),
-    devices.Imbalance(),
-    devices.ClockThrottling(),
-    devices.IdleTensorCores(),
-    devices.FullPrecision(),
-    devices.FewBlocks(),
-    devices.TailWaves(),
-    devices.LayoutChanges(),
-    devices.UnfusedKernels(),
-    idle.LittleGpuWork(),
-    idle.StartUp(),
-    idle.ShutDown(),
-    straggler.Straggler(),
-    idle.IdleDevices(),
-)
+_MODULES = communication, devices, hosts, idle, launches, memory, straggler
+
+
+def _rules(*, of_processes: bool) -> tuple[FindingRule, ...]:
+    """All rules of the modules, in the order of their texts."""
+    of_modules = (name for module in _MODULES for name in vars(module).values() if isinstance(name, type))
+    classes = {rule.kind: rule for rule in of_modules if issubclass(rule, FindingRule) and "kind" in vars(rule)}
+    rules = (classes[kind]() for kind in TEXTS if kind in classes)
+    return tuple(rule for rule in rules if rule.of_processes == of_processes)
+
+
+RULES = _rules(of_processes=False)
 """All rules for runs with GPUs. A gap counts for the first rule in this order that it matches; findings of the same cost are in
 this order."""
-HOST_RULES: tuple[FindingRule, ...] = (hosts.MpiStartUp(), hosts.MpiImbalance(), hosts.LateProcess())
+HOST_RULES = _rules(of_processes=True)
 """All rules for runs without a GPU."""
 
 _MOST_OCCURRENCES = 5_000_000
@@ -180,8 +151,7 @@ _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """Time by which the run is shorter without a finding, ns, and one of HOW."""
 
     ns: int
@@ -204,11 +174,12 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     rules = RULES if run.events.rows.devices else (*RULES, *HOST_RULES)
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
-    saved = _saved(findings, evidence)
+    least = int(max(LEAST_COST.value, LEAST_SHARE.value * evidence.length))
+    saved = _saved(findings, evidence, least)
     shown = {
         rule: hosts.in_program(finding, run, rule.host_times(finding, evidence))
         for rule, finding in findings.items()
-        if saved[rule].ns >= _least(evidence)
+        if saved[rule].ns >= least
     }
     # What follows from a finding that is not shown stands for itself.
     kinds = {rule.kind for rule in shown}
@@ -272,8 +243,8 @@ def _who(losses: Losses, evidence: Evidence) -> str:
 
 
 def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
-    begin, end = min(loss.begin for loss in losses), max(loss.end for loss in losses)
-    return {"begin_ns": begin, "end_ns": end, "worst_begin_ns": worst.worst[0], "worst_end_ns": worst.worst[1]}
+    times = min(loss.begin for loss in losses), max(loss.end for loss in losses), *worst.worst
+    return dict(zip(("begin_ns", "end_ns", "worst_begin_ns", "worst_end_ns"), times, strict=True))
 
 
 def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_shown: bool) -> Mapping[str, str | None]:
@@ -287,17 +258,12 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 
-def _least(evidence: Evidence) -> int:
-    """Time that a finding saves at least."""
-    return int(max(LEAST_COST.value, LEAST_SHARE.value * evidence.length))
-
-
 # -- the time that a run is shorter without a finding ---------------------------------------------
 
 
-def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[FindingRule, Saved]:
+def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: int) -> dict[FindingRule, Saved]:
     """Of each rule that finds something: as far as the times of devices (or processes) say, and never more than the run; by
-    replays without the finding, or bounded by the critical path, where that says more."""
+    replays without the finding, or bounded by the critical path, where that says more and it is at least `least`, ns."""
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
     saved = {
         rule: Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
@@ -307,24 +273,28 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence) -> dict[
     graph = path.graph if isinstance(path, CriticalPath) else None
     if graph is None or not _is_explained(evidence, graph):
         return saved
-    costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= _least(evidence)}
+    costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= least}
     changes = {
         rule: rule.without(finding, evidence, graph.built) if finding.losses.occurrences <= _MOST_OCCURRENCES else None
         for rule, finding in costly.items()
     }
     steps = {rule: change.step for rule, change in changes.items() if change is not None}
     # What is less is not replayed.
-    gains = dict(zip(steps, graph.gains(list(steps.values()), _least(evidence)), strict=True))
+    gains = dict(zip(steps, graph.gains(list(steps.values()), least), strict=True))
     for rule, finding in costly.items():
-        change = changes[rule]
-        if saved[rule].how == DEVICE_ESTIMATE:
+        change, of_devices = changes[rule], saved[rule]
+        if of_devices.how == DEVICE_ESTIMATE:
             continue
         if change is None:
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
-            of_graph = _gained(gains[rule], is_bound=change.at_most or len(graph.built.open_ends) > 0)
+            is_bound = change.at_most or len(graph.built.open_ends) > 0
+            of_graph = _gained(gains[rule], is_bound=is_bound)
+            if not is_bound and gains[rule].is_replayed and gains[rule].saved > of_devices.ns:
+                # A host that does not wait is early afterwards, too: what devices lose is no bound.
+                saved[rule] = Saved(of_devices.ns, DEVICE_ESTIMATE)
         # Neither a replay nor a bound is above what devices lose.
-        if of_graph.ns <= saved[rule].ns:
+        if of_graph.ns <= of_devices.ns:
             saved[rule] = of_graph
     return saved
 

@@ -91,14 +91,6 @@ class Loss:
     longest: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
 
-    def at_most(self, limit: int) -> Loss:
-        """The same, with a cost of at most `limit`, ns: what is above it is taken from all parts alike."""
-        if self.cost <= limit:
-            return self
-        # Rounded up: a part that loses anything is not without a loss.
-        costs = {part: -(-cost * limit // self.cost) for part, cost in self.costs.items()}
-        return replace(self, cost=limit, costs=costs)
-
 
 class Losses(tuple[Loss, ...]):
     """What was lost on several devices."""
@@ -106,10 +98,8 @@ class Losses(tuple[Loss, ...]):
     @classmethod
     def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
-        or of `summed`. Without a `part` it is that of `begin`, without a `count` each counts once."""
-        missing = {"part": part_of(pl.col("begin"), run.events.length), "count": pl.lit(1)}
-        placed = occurrences.with_columns(**{name: value for name, value in missing.items() if name not in occurrences.columns})
-        placed = placed if "top_cost" in placed.columns else with_top(placed)
+        or of `summed`."""
+        placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
         losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
         return losses.within(occurrences)
 
@@ -128,19 +118,30 @@ class Losses(tuple[Loss, ...]):
         """Those that meet a condition."""
         return Losses(filter(condition, self))
 
-    def at_most(self, limits: Sequence[int] | pl.Series) -> Losses:
-        """The same, where each device loses at most its limit, ns."""
-        return Losses(loss.at_most(int(limits[loss.index])) for loss in self)
+    def at_most(self, limit_of: Callable[[Loss], int]) -> Losses:
+        """The same, where each device loses at most its limit, ns: what is above it is taken from all parts alike."""
+
+        def limited(loss: Loss) -> Loss:
+            limit = min(limit_of(loss), loss.cost)
+            # Rounded up: a part that loses anything is not without a loss.
+            costs = {part: -(-cost * limit // max(loss.cost, 1)) for part, cost in loss.costs.items()}
+            return replace(loss, cost=limit, costs=costs)
+
+        return Losses(map(limited, self))
 
     def within(self, occurrences: pl.DataFrame) -> Losses:
         """The same, where each device loses no more than the time that occurrences take together."""
         lengths = dict(together(occurrences).group_by("device").agg(pl.col("cost").sum()).iter_rows())
-        return Losses(loss.at_most(lengths.get(loss.index, 0)) for loss in self)
+        return self.at_most(lambda loss: lengths.get(loss.index, 0))
 
     def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
         """The same with sums over rows that have a `device`."""
         totals = {device["device"]: device for device in rows.group_by("device").agg(sums).iter_rows(named=True)}
         return Losses(replace(loss, sums=totals[loss.index]) for loss in self)
+
+    def of_devices(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that are of these devices, by their column `device`."""
+        return rows.filter(pl.col("device").is_in(self.indices))
 
     @property
     def indices(self) -> list[int]:
@@ -245,7 +246,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     The columns that `summed` needs, with `part`. Few are longer than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
-    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last))
+    placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
     is_long = pl.col("last") > pl.col("part")
     pieces = placed.filter(is_long).with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
     # The first time of a part, as `part_of` has it; of the cost what is before a time, so that pieces add up to it.
@@ -258,10 +259,12 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
 
-def with_top(occurrences: pl.DataFrame) -> pl.DataFrame:
-    """Occurrences as `summed` needs them: with the same columns as those of the most costly one. Without a `row` or `thread`
-    none is known."""
-    missing = [pl.lit(NONE).alias(name) for name in _OCCURRENCE if name not in occurrences.columns]
+def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
+    """Occurrences in a run (`length`, ns) as `summed` needs them: with the same columns as those of the most costly one.
+    Without a `row` or `thread` none is known; without a `part` it is that of `begin`, and without a `count` each is one."""
+    unknown = pl.lit(NONE)
+    defaults = {"row": unknown, "thread": unknown, "count": pl.lit(1), "part": part_of(pl.col("begin"), length)}
+    missing = (value.alias(name) for name, value in defaults.items() if name not in occurrences.columns)
     return occurrences.with_columns(missing).with_columns(pl.col(_OCCURRENCE).name.prefix("top_"))
 
 
@@ -302,28 +305,26 @@ def losses_by_device(
     worst
         Where to look.
     """
-    cost, begin, end = ("cost", "begin", "end") if worst == "part" else ("top_cost", "top_begin", "top_end")
-    totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max(), pl.col("top_cost").max()
-    losses = []
-    for (device,), rows in sums_of_parts.partition_by("device", as_dict=True, maintain_order=True).items():
-        of_device = rows.select(totals).row(0, named=True)
-        top = rows.sort(pl.col(cost), "part" if worst == "part" else begin, descending=[True, False]).row(0, named=True)
-        losses.append(
-            Loss(
-                int(device),
-                of_device["count"],
-                of_device["cost"],
-                of_device["begin"],
-                of_device["end"],
-                worst=(top[begin], top[end]),
-                rows=rows_of_top(run, top),
-                parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
-                costs=dict(rows.select("part", "cost").iter_rows()),
-                longest=of_device["top_cost"],
-                sums=of_device,
-            )
+    top_of = "" if worst == "part" else "top_"
+    totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max()
+
+    def loss(device: int, rows: pl.DataFrame) -> Loss:
+        order = f"{top_of}cost", "part" if worst == "part" else "top_begin"
+        top = rows.sort(*order, descending=[True, False]).row(0, named=True)
+        summed_up = rows.select(totals).row(0, named=True)
+        return Loss(
+            device,
+            **{name: summed_up[name] for name in ("count", "cost", "begin", "end")},
+            worst=(top[f"{top_of}begin"], top[f"{top_of}end"]),
+            rows=rows_of_top(run, top),
+            parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
+            costs=dict(rows.select("part", "cost").iter_rows()),
+            longest=rows.select(pl.col("top_cost").max()).item(),
+            sums=summed_up,
         )
-    return Losses(losses)
+
+    by_device = sums_of_parts.partition_by("device", as_dict=True, maintain_order=True)
+    return Losses(loss(int(device), rows) for (device,), rows in by_device.items())
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

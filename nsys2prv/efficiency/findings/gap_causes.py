@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, losses_by_device, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -33,13 +32,7 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
-_GAP: dict[str, type[pl.DataType]] = {
-    "cause": pl.Int8,
-    "device": pl.Int32,
-    "row": pl.Int32,
-    "begin": pl.Int64,
-    "end": pl.Int64,
-}
+_GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64}
 _OCCURRENCE = (
     pl.col("start").alias("end"),
     pl.lit(1).alias("count"),
@@ -145,24 +138,14 @@ class GapCauses(Measurement):
             kind = self.kinds[cause] if cause >= 0 else None
             yield kind, dict(rows.select("device", "cost").iter_rows())
 
-    def losses(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> Losses:
+    def losses(self, kind: str, *, worst: Worst = "part") -> Losses:
         """What the gaps of a rule cost on each device."""
         return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
 
-    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame:
-        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`."""
-        is_asked = pl.lit(False)
-        for cause, on in devices.items():
-            is_asked |= (pl.col("cause") == cause) & pl.col("device").is_in(on)
-        return self.gaps.filter(is_asked).select("device", "row", "begin", "end").cast(pl.Int64)
-
-    def of_kind(self, kind: str, devices: Sequence[int]) -> pl.DataFrame:
-        """The gaps of a rule on some devices, as of `each`."""
-        return self.each({self.kinds.index(kind): devices})
-
-    def of_all_kinds(self, devices: Sequence[int]) -> pl.DataFrame:
-        """All gaps of some devices, as of `each`."""
-        return self.each(dict.fromkeys((NO_CAUSE, UNKNOWN_LAUNCH, *range(len(self.causes))), devices))
+    def of(self, devices: Sequence[int], kind: str | None = None) -> pl.DataFrame:
+        """Gaps on some devices after their first activity, of a rule (None: of any cause): columns of `gaps`."""
+        is_of_rule = pl.lit(True) if kind is None else pl.col("cause") == self.kinds.index(kind)
+        return self.gaps.filter(pl.col("device").is_in(devices) & is_of_rule).cast(pl.Int64)
 
 
 def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
@@ -184,7 +167,8 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
         all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
         after_start = placed.filter(pl.col("cause") != AT_START)
-        named = after_start.with_columns(row=_row_of_thread(run, after_start["thread"]), end="start")
+        row = pl.lit(pl.Series(run.callers)).gather(pl.when(pl.col("thread") >= 0).then("thread")).fill_null(NONE)
+        named = after_start.with_columns(row=row, end="start")
         gaps.append(named.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
         explained = placed.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(causes.items()):
@@ -253,13 +237,6 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
 def sum_of_states(states: Iterable[int]) -> pl.Expr:
     """Time of gaps in which the launching thread is in some states (places in `host_states.STATES`), ns."""
     return pl.sum_horizontal(CAUSE_COLUMNS[state] for state in states)
-
-
-def _row_of_thread(run: MeasuredRun, thread: pl.Series) -> pl.Series:
-    """Rows of calling threads; NONE: not known."""
-    # The last one is that of no thread.
-    rows = np.append(run.callers, NONE)
-    return pl.Series(rows[thread.fill_null(NONE).to_numpy()])
 
 
 def value_of(run: MeasuredRun, number: int, label: str) -> int:

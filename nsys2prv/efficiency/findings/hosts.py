@@ -5,7 +5,7 @@ program host threads are: functions that were sampled most, the NVTX range, and 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
@@ -42,7 +42,7 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
         return {"unknown": unknown}
 
@@ -67,7 +67,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         waiting = losses.total("waiting") / losses.cost
         return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
 
@@ -116,7 +116,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
         return replace(finding, text=finding.text + late, follows=kind)
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         calls = evidence.tables["mpi_calls"]
         return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
@@ -281,15 +281,13 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
     """
     if times is None or (times := times.filter(pl.col("row") >= 0).sort("row", "begin")).is_empty():
         return finding
-    text, functions = finding.text, _most_sampled(run, times)
+    text, functions, ranges = finding.text, _most_sampled(run, times), _range_of(run, times)
     if functions:
         text += f"; of CPU samples of these threads meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
-    ranges = _range_of(run, times)
-    if ranges:
-        text += f"; {ranges[0]} of the time is in the NVTX range {ranges[0].what}"
-    functions = [replace(number, what=f"CPU samples in {number.what}") for number in functions]
-    ranges = [replace(number, what=f"time in the NVTX range {number.what}") for number in ranges]
-    return replace(finding, text=text, numbers=[*finding.numbers, *functions, *ranges])
+    text += "".join(f"; {part} of the time is in the NVTX range {part.what}" for part in ranges)
+    places = {"CPU samples in": functions, "time in the NVTX range": ranges}
+    numbers = (replace(part, what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
+    return replace(finding, text=text, numbers=[*finding.numbers, *numbers])
 
 
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
@@ -336,29 +334,23 @@ def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
 
 @dataclass(frozen=True)
 class UnrecordedMpi(Measurement):
-    """CPU samples in MPI, and in libraries below it, of a run whose MPI was not recorded: of all (`total`), and `by_module`."""
+    """CPU samples in MPI, and in libraries below it, of a run whose MPI was not recorded: that waits for other ranks look like
+    work of hosts."""
 
-    total: int
-    by_module: pl.DataFrame
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """That waits for other ranks look like work of hosts."""
-        in_mpi = int(self.by_module["count"].sum())
-        if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * self.total):
-            return []
-        modules = ", ".join(map(short, self.by_module["module"].head(_MOST_FUNCTIONS)))
-        return [
-            f"{percent(in_mpi / self.total)} of the CPU samples are in {modules}, and MPI was not recorded (--trace=mpi): "
-            "waits for other ranks may count as work of hosts"
-        ]
+    warnings: Sequence[str] = ()
 
 
 def unrecorded_mpi(run: MeasuredRun) -> UnrecordedMpi:
     """Look for MPI in the CPU samples of a run without MPI calls."""
-    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
-        samples = samples.clear()
+        return UnrecordedMpi()
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
-    by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(count=pl.col("len").sum())
-    return UnrecordedMpi(samples.height, by_module.sort("count", "module", descending=[True, False]))
+    by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(pl.col("len").sum())
+    in_mpi = int(by_module["len"].sum())
+    if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * samples.height):
+        return UnrecordedMpi()
+    top = by_module.sort("len", "module", descending=[True, False])["module"].head(_MOST_FUNCTIONS)
+    unrecorded = f"samples are in {', '.join(map(short, top))}, and MPI was not recorded (--trace=mpi)"
+    waits = "waits for other ranks may count as work of hosts"
+    return UnrecordedMpi([f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])

@@ -8,18 +8,9 @@ from dataclasses import replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    over_parts,
-    rows_of_top,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values, Without
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
@@ -57,10 +48,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
-        explained: list[tuple[int, int]] = []
-        for place, kind in enumerate(evidence.gaps.kinds):
-            if finding := evidence.finding(kind):
-                explained += [(place, device) for device in finding.losses.indices]
+        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.kinds))
+        explained = [(place, device) for place, finding in findings if finding for device in finding.losses.indices]
         keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
         return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
 
@@ -92,8 +81,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        unexplained = self.unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
-        return evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
+        return evidence.gaps.of(finding.losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
@@ -136,7 +124,7 @@ _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is
 _OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
 
 
-class StateRule(FindingRule):
+class StateRule(FindingRule, texts="state-rule"):
     """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
 
     Attributes
@@ -145,7 +133,6 @@ class StateRule(FindingRule):
         Places in `host_states.STATES`.
     """
 
-    cost = "launch-starved time of devices in which their launching threads do this"
     states: Sequence[int]
     shortest: Threshold | None = None
 
@@ -164,18 +151,17 @@ class StateRule(FindingRule):
         is_long = self.shortest is None or longest >= self.shortest.value
         return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         longest = max(losses, key=lambda loss: loss.longest)
-        return self.finding(
-            losses,
-            each=losses.cost / len(losses),
-            share=percent(losses.cost / (evidence.length * evidence.devices)),
-            longest=longest.longest,
-            name=evidence.name(longest.index),
-        )
+        return {
+            "each": losses.cost / len(losses),
+            "share": percent(losses.cost / (evidence.length * evidence.devices)),
+            "longest": longest.longest,
+            "name": evidence.name(longest.index),
+        }
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        pieces = self.pieces(evidence).filter(pl.col("device").is_in(finding.losses.indices))
+        pieces = finding.losses.of_devices(self.pieces(evidence))
         return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
@@ -206,7 +192,7 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         return super().costly(losses, evidence)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        finding = super().describe(losses, evidence)
+        finding = self.finding(losses, **self.values(losses, evidence))
         pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
         length = pl.col("length")
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
@@ -250,12 +236,10 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
         busiest, part = max(running), max(running) / max(length, 1)
         if not busiest or part > self.largest.value:
             return None
-        places = [
-            (first, last) if first >= 0 else (0, length) for first, last in zip(evidence.first, evidence.last, strict=True)
-        ]
+        times = enumerate(zip(running, evidence.first, evidence.last, strict=True))
         losses = Losses(
-            Loss(device, 1, length - busy, 0, length, place)
-            for device, (busy, place) in enumerate(zip(running, places, strict=True))
+            Loss(device, 1, length - busy, 0, length, (first, last) if first >= 0 else (0, length))
+            for device, (busy, first, last) in times
         )
         return self.finding(
             losses,

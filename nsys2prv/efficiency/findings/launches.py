@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Loss,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    part_of,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -59,13 +49,13 @@ class LaunchBound(GapRule, kind="launch-bound"):
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         return {"kernel": losses.total("next_length") / losses.occurrences}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
-        in_gaps = without_gaps(built, evidence.gaps.of_kind(self.kind, finding.losses.indices))
-        in_launches = without_launches(built, evidence.gaps.of_all_kinds(finding.losses.indices))
+        in_gaps = without_gaps(built, evidence.gaps.of(finding.losses.indices, self.kind))
+        in_launches = without_launches(built, evidence.gaps.of(finding.losses.indices))
         return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
 
 
@@ -88,7 +78,7 @@ class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHO
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         return {"graph": losses.total("next_length") / losses.occurrences}
 
 
@@ -111,8 +101,8 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         sums={"launching": pl.col("launch_ns")},
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
-        gaps = evidence.gaps.of_kind(self.kind, losses.indices)
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        gaps = evidence.gaps.of(losses.indices, self.kind)
         following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
         different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
         is_first = different >= self.first_launches.value * losses.occurrences
@@ -148,7 +138,7 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
     def losses(self, evidence: Evidence) -> Losses:
         """A device that has always work loses nothing."""
         busy = evidence.tables["devices"]["active_ns"]
-        return self.blocked(evidence).at_most([evidence.active(device) - busy[device] for device in range(evidence.devices)])
+        return self.blocked(evidence).at_most(lambda loss: evidence.active(loss.index) - busy[loss.index])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         pending = losses.total("pending") / losses.occurrences

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
@@ -37,7 +36,6 @@ class DeviceCopies(Measurement):
         pageable memory), and `alone`: the time in which no kernel runs, ns.
     """
 
-    run: MeasuredRun
     copies: pl.DataFrame
 
     def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
@@ -47,7 +45,7 @@ class DeviceCopies(Measurement):
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
         most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        return Losses.of(self.run, occurrences, ("length", "bytes")).at_most(most)
+        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(lambda loss: most[loss.index])
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -70,7 +68,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
     )
     of_masks = run.device_times.in_windows(*(copies[name].to_numpy() for name in ("device", "begin", "end")))
     # Time in which nothing but copies runs on the device.
-    return DeviceCopies(run, copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
+    return DeviceCopies(copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
@@ -138,7 +136,7 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         sums={"copying": pl.col("memory_ns")},
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         is_synchronous = (pl.col("category") == "memory") & ~pl.col("call").str.contains("Async")
         calls = evidence.tables["cuda_calls"].filter(is_synchronous)
         return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
@@ -153,7 +151,7 @@ _FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start
 _IS_LARGE = pl.col("size") >= _SMALLEST.value
 
 
-class _LargeCopies(FindingRule):
+class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies that cost enough again and again, or for long.
 
     Attributes
@@ -177,7 +175,7 @@ class _LargeCopies(FindingRule):
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
         kernels = evidence.tables["devices"]["kernels_ns"]
-        saved = Finding("", Losses(loss.at_most(kernels[loss.index] + int(speedup * loss.cost)) for loss in losses)).saved
+        saved = Finding("", losses.at_most(lambda loss: kernels[loss.index] + int(speedup * loss.cost))).saved
         hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
@@ -201,8 +199,8 @@ class _LargeCopies(FindingRule):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
         """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
         factor = self.factor(evidence)
-        is_of_finding = self.copies & pl.col("device").is_in(finding.losses.indices)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(is_of_finding).select("begin", "end", group="row")
+        copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
+        copies = copies.select("begin", "end", group="row")
         return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
@@ -272,15 +270,12 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        devices = sorted(losses.indices)
-        there, back = (
-            self.migrations((kind,), evidence).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY
-        )
+        of_kinds = (self.migrations((kind,), evidence) for kind in OF_UNIFIED_MEMORY)
+        there, back = (of_kind.where(lambda loss: loss.index in losses.indices) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
-        of_devices = pl.col("device").is_in(devices)
-        faults = evidence.rows.located(evidence.run.frame(PAGE_FAULTS)).filter(of_devices)
-        faults = faults.select(pl.col("device", "start", "end").cast(pl.Int64)).rename({"start": "begin"})
+        faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
+        faults = faults.select("device", "end", begin="start").cast(pl.Int64)
         handled = int(together(faults)["cost"].sum())
         finding = self.finding(
             losses,
@@ -298,9 +293,9 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         if faults.is_empty():
             unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
             return replace(finding, text=finding.text + unknown, is_bound=False)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(of_devices & pl.col("kind").is_in(OF_UNIFIED_MEMORY))
-        edges = pl.col(faults.columns).cast(pl.Int64)
-        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies.select(edges)])))}
+        copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        copies = losses.of_devices(copies).select(faults.columns).cast(pl.Int64)
+        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies])))}
         waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
         return replace(finding, text=text, losses=waiting)

@@ -25,6 +25,8 @@ from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.run_events import NCCL_REGIONS
 from nsys2prv.vocabulary import event_types
 
+Values = Mapping[str, Any]
+"""What is filled into texts: numbers, and texts."""
 NO_DEVICES = "no process uses a GPU"
 
 LEAST_COST = Threshold("least time that is saved", 1_000_000, "the first few ms are not a run to judge", "ns")
@@ -49,7 +51,7 @@ class Need:
     """What a rule needs: its name, and a function that gives the reason why it is missing, None where it is there."""
 
     text: str
-    missing: Callable[[Evidence], str | None]
+    missing: Callable[[Evidence], str | None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -291,8 +293,8 @@ PARTNERS = Need(
 )
 GPU_SIZE = Need("multiprocessors of the GPUs", _gpu_size)
 EQUAL_GPUS = Need("GPUs of one kind, and what their multiprocessors hold", partial(_gpu_size, of_one_kind=True))
-ANY_WORK = Need("kernels or copies", lambda _: None)
-NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
+ANY_WORK = Need("kernels or copies")
+NCCL_KERNELS = Need("NCCL kernels")
 """Rules that need these find nothing without them, which is true: they are recorded with all other kernels."""
 
 # -- rules ----------------------------------------------------------------------------------------
@@ -301,18 +303,25 @@ NCCL_KERNELS = Need("NCCL kernels", lambda _: None)
 def _read_texts() -> Mapping[str, Mapping[str, Any]]:
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.read_string((resources.files(__package__) / "rules.ini").read_text(encoding="utf-8"))
+    shared = _numbers_of(parser["gap-rule"]["numbers"], {})
     return {
-        kind: {name: _numbers_of(text) if name == "numbers" else " ".join(text.split()) for name, text in parser[kind].items()}
+        kind: {
+            name: _numbers_of(text, shared) if name == "numbers" else " ".join(text.split())
+            for name, text in parser[kind].items()
+        }
         for kind in parser.sections()
     }
 
 
-def _numbers_of(text: str) -> Mapping[str, tuple[str, str]]:
-    """From lines `name: what it is [unit]`."""
-    return {name: (what, unit) for name, what, unit in re.findall(r"(\w+): (.*?)(?: \[(.*)\])?$", text, re.MULTILINE)}
+def _numbers_of(text: str, shared: Mapping[str, tuple[str, str]]) -> Mapping[str, tuple[str, str]]:
+    """From names of shared numbers, and lines `name: what it is [unit]`."""
+    names = filter(None, text.partition("\n")[0].split(", "))
+    lines = re.findall(r"(\w+): (.*?)(?: \[(.*)\])?$", text, re.MULTILINE)
+    return {**{name: shared[name] for name in names}, **{name: (what, unit) for name, what, unit in lines}}
 
 
-_TEXTS = _read_texts()
+TEXTS = _read_texts()
+"""Texts of rules, by their kinds, in the order of the rules."""
 
 
 class FindingRule:
@@ -327,6 +336,8 @@ class FindingRule:
         What must be recorded; without it the rule can't decide.
     text, numbers
         The text of a finding, with names of values in braces; what the values are that it is based on, and their units.
+    what
+        In this text: what is seen. Rules with it share the rest.
     cost
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
@@ -347,6 +358,7 @@ class FindingRule:
     title: str
     sees: str
     text: str
+    what: str = ""
     numbers: Mapping[str, tuple[str, str]]
     needs: Sequence[Need]
     cost: str = "sum of the gaps, without the time in allocation calls"
@@ -360,8 +372,10 @@ class FindingRule:
     unseen: str | None = None
     of_processes: bool = False
 
-    def __init_subclass__(cls, **attributes: Any) -> None:
-        for name, value in {**_TEXTS.get(str(attributes.get("kind")), {}), **attributes}.items():
+    def __init_subclass__(cls, texts: str = "", **attributes: Any) -> None:
+        # Under `texts` are those of several rules.
+        section = attributes.get("kind", texts)
+        for name, value in {**(TEXTS[section] if section else {}), **attributes}.items():
             setattr(cls, name, value)
 
     @property
@@ -391,7 +405,11 @@ class FindingRule:
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding | None:
         """The finding of devices whose losses count."""
-        raise NotImplementedError
+        return self.finding(losses, **self.values(losses, evidence))
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        """Numbers and texts that are filled into the text of the finding."""
+        return {}
 
     def finding(
         self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, **values: float | str | None
@@ -403,7 +421,8 @@ class FindingRule:
             for name, (what, unit) in self.numbers.items()
             if (value := values.get(name)) is not None and not isinstance(value, str)
         }
-        return Finding(self.text.format(devices=losses, **{**values, **numbers}), losses, [*numbers.values(), *also], wall)
+        text = self.text.format(devices=losses, **{"what": self.what, **values, **numbers})
+        return Finding(text, losses, [*numbers.values(), *also], wall)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""
@@ -413,7 +432,27 @@ class FindingRule:
         known, and the critical path bounds it."""
 
 
-class GapRule(FindingRule):
+class EventRule(FindingRule):
+    """A rule about events of devices that each cost something: the text is about those of the devices that lose enough."""
+
+    sums: Sequence[str] = ()
+    """Further columns whose sums over all events of a device matter."""
+
+    def events(self, evidence: Evidence) -> pl.DataFrame:
+        """Events: columns as of `Losses.of_events`."""
+        raise NotImplementedError
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        events = self.events(evidence)
+        losses = self.costly(Losses.of_events(evidence.run, events, self.sums), evidence)
+        return self.told(losses, losses.of_devices(events), evidence) if losses else None
+
+    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+        """The finding of devices whose losses count, from their events."""
+        raise NotImplementedError
+
+
+class GapRule(FindingRule, texts="gap-rule"):
     """A rule about gaps of devices: those of its `gap_cause`.
 
     Attributes
@@ -446,12 +485,8 @@ class GapRule(FindingRule):
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Its gaps, where the launching thread works for the program."""
-        return evidence.gaps.of_kind(self.kind, finding.losses.indices) if self.of_host else None
-
-    def values(self, losses: Losses, evidence: Evidence) -> Mapping[str, float | str]:
-        """Further numbers and texts that are filled into the text of the finding."""
-        return {}
+        return evidence.gaps.of(finding.losses.indices, self.kind) if self.of_host else None
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """Without the gaps of the devices of the finding."""
-        return Without(self.removed(built, evidence.gaps.of_kind(self.kind, finding.losses.indices)))
+        return Without(self.removed(built, evidence.gaps.of(finding.losses.indices, self.kind)))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.changes import no_late_ranks
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -106,19 +106,7 @@ def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Ca
         yield cause(text, _ELSEWHERE, dict(elsewhere.iter_rows()))
 
 
-class Straggler(
-    FindingRule,
-    kind="straggler",
-    title="Straggler: the others wait for one rank",
-    sees="a rank that is in most collectives of a communicator for the shortest time: it arrives last. Its cause is what it "
-    "spends more time on than the median of the other ranks: kernels, copies, gaps by their cause, or waits in collectives of "
-    "another communicator, which are followed to the rank that is last there",
-    needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS),
-    cost="of each collective in which it is last what all others are in it longer; saved is what a replay gains in which it, "
-    "and the ranks for which it waits itself, take as long as the typical member of their collectives",
-    view="3-communication/nccl_time",
-    advice="Look at the rank for which the others wait, not at the collective: its cause is in the text.",
-):
+class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
     fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
     last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
     least = least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
@@ -155,34 +143,31 @@ class Straggler(
         if not chain:
             return None
         worst, first = chain[0], chain[-1]
-        name, ranks = evidence.name(worst["device"]), ", ".join(map(str, evidence.ranks_of([worst["device"]])))
+        cost, name, ranks = worst["lost"], evidence.name(worst["device"]), evidence.ranks_of([worst["device"]])
         awaited = ", then ".join(evidence.name(rank["device"]) for rank in chain[1:])
-        waiting = Number("waits of the others, together", worst["waiting"], "ns")
-        text = (
-            (f"rank {ranks} ({name})" if ranks else name)
-            + f" is last in {worst['last']:,} of {worst['collectives']:,} collectives"
-            + (f" of {short(worst['communicator_name'])}" if worst["communicator_name"] else "")
-            + f", and the others wait {waiting} together; "
-            + (f"it waits itself in another communicator for {awaited}; " if awaited else "")
-            + (cause.text if cause else f"nothing that was measured explains why {evidence.name(first['device'])} is late")
-        )
-        numbers = [
-            Number("collectives", worst["collectives"]),
-            Number("of these, it is last", worst["last"] / worst["collectives"], "0 to 1"),
-            waiting,
-            Number("what the last but one waits", worst["lost"], "ns"),
-        ]
-        wall, follows = worst["lost"], None
-        if cause is not None:
-            numbers.append(Number("its cause takes longer by", cause.longer, "ns"))
-            # What makes a rank late can be seen in several collectives.
-            wall = min(wall, cause.longer)
-            findings = ((kind, evidence.finding(kind)) for kind in cause.kinds if cause.kinds != _ELSEWHERE)
-            follows = next((kind for kind, of in findings if of and first["device"] in of.losses.indices), None)
+        unknown = f"nothing that was measured explains why {evidence.name(first['device'])} is late"
+        wall, kinds = (cost, ()) if cause is None else (min(cost, cause.longer), cause.kinds)
         is_worst = _in_communicator(worst) & (pl.col("device") == worst["device"]) & pl.col("is_last")
         losses = Losses.of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
         losses = Losses(replace(loss, count=worst["last"], cost=worst["waiting"], costs={}) for loss in losses)
-        return Finding(text, losses, numbers, wall=wall, follows=follows)
+        finding = self.finding(
+            losses,
+            # What makes a rank late can be seen in several collectives.
+            wall=wall,
+            who=f"rank {', '.join(map(str, ranks))} ({name})" if ranks else name,
+            last=f"{worst['last']:,}",
+            collectives=worst["collectives"],
+            last_part=worst["last"] / worst["collectives"],
+            communicator=f" of {short(worst['communicator_name'])}" if worst["communicator_name"] else "",
+            waiting=worst["waiting"],
+            lost=cost,
+            longer=cause.longer if cause else None,
+            awaited=f"it waits itself in another communicator for {awaited}; " if awaited else "",
+            cause=cause.text if cause else unknown,
+        )
+        findings = {kind: evidence.finding(kind) for kind in kinds if kinds != _ELSEWHERE}
+        follows = (kind for kind, of in findings.items() if of and first["device"] in of.losses.indices)
+        return replace(finding, follows=next(follows, None))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""

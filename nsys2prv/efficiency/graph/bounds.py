@@ -24,9 +24,9 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, changed, replay
+from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
@@ -52,61 +52,56 @@ _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, 
 
 @dataclass(frozen=True)
 class ReplayBounds:
-    """The shorter and the longer replay (None: nothing is known of how short, or how long, it is), and why these are not the
-    replay itself; no reason: they are."""
+    """A replay, the shorter and the longer one (None: nothing is known of how short, or how long, it is), and why these are not
+    the replay itself; no reason: they are."""
 
+    replayed: Replay
     least: Replay | None
     most: Replay | None
-    reasons: tuple[str, ...]
+    reasons: Sequence[str]
 
 
 @dataclass(frozen=True)
 class OpenWaits:
-    """Edges, in order, in which a thread or a stream may wait for what is not known; how much of each may be such a `wait`, ns;
-    and which of them end at the latest when they did (`is_held`)."""
+    """Edges, in order, in which a thread or a stream may wait for what is not known: `number` in the graph; how much of each
+    may be such a `wait`, ns; and which of them end at the latest when they did (`is_held`)."""
 
-    edges: Edges
+    number: Numbers
     wait: Numbers
     is_held: Mask
 
-    def without(self, edges: Edges, weight: Numbers) -> Numbers:
-        """Weights of edges that follow each other without these waits, where changes leave them as they were."""
-        if not len(edges):
-            return weight
-        low, high = np.searchsorted(self.edges.number, [edges.number[0], edges.number[-1] + 1])
-        place = self.edges.number[low:high] - edges.number[0]
-        shorter: Numbers = weight.copy()
-        lasts = weight[place] == edges.weight[place]
-        shorter[place] -= np.where(lasts, np.minimum(self.wait[low:high], weight[place]), 0)
-        return shorter
-
-    def limits(self, steps: Sequence[Step], limit: int) -> Integers:
-        """A limit (FOLLOWS, HELD) of what ends with such a wait, where changes leave the wait as it was."""
-        graph = self.edges.graph
-        limits = np.full(len(graph.moments), FREE, dtype=np.int8)
-        lasts = (changed(self.edges, steps) == self.edges.weight) & (self.is_held | (limit == FOLLOWS))
-        limits[self.edges.target[lasts]] = limit
-        return limits
+    def variant(self, edges: Edges, weight: Numbers, limit: int = FOLLOWS) -> tuple[Numbers, Integers]:
+        """The variant of a replay without these waits (`limit` is FOLLOWS), or in which those that are held end when they did
+        (HELD); where changes leave them as they were."""
+        first, behind = edges.graph.first[list(edges.moments)].tolist()
+        here = np.arange(*np.searchsorted(self.number, [first, behind]))
+        place = self.number[here] - first
+        here = here[(weight[place] == edges.weight[place]) & (self.is_held[here] | (limit == FOLLOWS))]
+        place = self.number[here] - first
+        changed, limits = as_changed(edges, weight.copy())
+        limits[edges.target[place] - edges.moments[0]] = limit
+        if limit == FOLLOWS:
+            changed[place] -= np.minimum(self.wait[here], weight[place])
+        return changed, limits
 
 
 def open_waits(built: BuiltGraph) -> OpenWaits:
     """Those of a run."""
     graph = built.graph
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
-    edges = Edges(graph, np.flatnonzero(may_wait))
+    edges = Edges.of(graph, np.flatnonzero(may_wait))
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
-    # Of threads off their CPU in edges; -1: their scheduling was not recorded.
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
-    inside = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end)
-    is_host, off_cpu = edges.kind == EdgeKind.HOST, np.where(is_scheduled[edges.row], inside, -1)
-    wait = np.where(is_host, np.where(off_cpu >= 0, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
+    is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
+    off_cpu = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end, is_seen)
+    wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
     wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
     is_open = wait >= _LEAST_OFF_CPU
     waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
     long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
     of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
     is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
-    return OpenWaits(Edges(graph, edges.number[is_open]), wait[is_open], is_held[is_open])
+    return OpenWaits(edges.number[is_open], wait[is_open], is_held[is_open])
 
 
 def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
@@ -119,52 +114,50 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     period = samples.select(pl.col("start").diff().over("row").median()).item()
     if period is None:
         return unseen
-    stride = built.context.events.length + 1
-    row = edges.row.astype(np.int64)
-    key = samples["row"].to_numpy().astype(np.int64) * stride + samples["start"].to_numpy()
-    count = np.diff(np.searchsorted(key, np.stack([row * stride + edges.begin, row * stride + edges.end])), axis=0)
-    sampled: Numbers = np.minimum((count[0] * period).astype(np.int64), unseen)
-    return unseen - sampled
+    sampled_at = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
+    count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
+    unseen -= np.minimum((count * period).astype(np.int64), unseen)
+    return unseen
 
 
-def replay_bounds(built: BuiltGraph, steps: Sequence[Step], replayed: Replay, *, has_producers: bool = True) -> ReplayBounds:
-    """The bounds of a replay with changes; `has_producers`: whether threads can wait for others that produce at their own speed
-    also with the changes."""
-    if contradictions := device_clocks(built.context).contradictions:
-        return ReplayBounds(None, None, tuple(contradictions.values()))
-    waits = open_waits(built)
+def replay_bounds(
+    built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()
+) -> ReplayBounds:
+    """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
+    speed also with the changes; `unknown`: why nothing is known of how long it takes."""
+    waits, unknown = open_waits(built), unknown or list(device_clocks(built.context).contradictions.values())
     margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
     reasons = [CLOCKS] if margin or len(built.backward) else []
     if len(built.open_ends):
-        unknown = counted(len(built.open_ends), "operation")
+        operations = counted(len(built.open_ends), "operation")
         reasons.append(
-            f"other members of {unknown} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+            f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
         )
-    if not np.isfinite(margin):
-        return ReplayBounds(None, None, (NOT_TIED, *reasons[1:]))
-    reasons += [WAITS] if len(waits.edges) else []
-    if not reasons:
-        return ReplayBounds(replayed, replayed, ())
-
-    def least_weights(edges: Edges, weight: Numbers) -> Numbers:
-        no_time = np.where(_of_open_ends(built, edges), 0, waits.without(edges, weight) - _margins(built, edges))
-        return np.where(weight == REMOVED, REMOVED, np.maximum(no_time, 0)).astype(np.int64)
-
-    def most_weights(edges: Edges, weight: Numbers) -> Numbers:
-        return np.where(weight == REMOVED, REMOVED, weight + _margins(built, edges)).astype(np.int64)
-
-    least = replay(built.graph, steps, waits.limits(steps, FOLLOWS), least_weights)
-    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-        return ReplayBounds(least, None, (*reasons, _LONGER))
-    held = waits.limits(steps, HELD if has_producers else FREE)
-    held[np.concatenate([built.open_ends, built.backward])] = HELD
-    return ReplayBounds(least, replay(built.graph, steps, held, most_weights), tuple(reasons))
-
-
-def _of_open_ends(built: BuiltGraph, edges: Edges) -> Mask:
-    """Which edges are what may have waited for ranks that are not known, or for what can't be before it."""
+    if not unknown and not np.isfinite(margin):
+        unknown = [NOT_TIED, *reasons[1:]]
+    reasons += [WAITS] if len(waits.number) else []
+    if unknown or not reasons:
+        (replayed,) = replays(built.graph, steps)
+        bound = None if unknown else replayed
+        return ReplayBounds(replayed, bound, bound, unknown or reasons)
     ends = np.union1d(built.open_ends, built.backward)
-    return np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+
+    def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        shorter, limits = waits.variant(edges, weight)
+        # What may have waited for ranks that are not known, or for what can't be before it.
+        is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+        no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
+        return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+
+    def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+        (longer, limits), (low, high) = waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
+        limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+        return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+
+    replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
+    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
+        return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
+    return ReplayBounds(replayed, least, most, reasons)
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:

@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
@@ -41,19 +41,30 @@ class Spans:
 
     def __init__(self, spans: pl.DataFrame) -> None:
         covered = segments(Intervals.of(*(spans[name].to_numpy() for name in ("group", "begin", "end"))))
-        self._times = Elapsed(covered, covered.mask, 2)
+        merged = covered.where(covered.counts[0] > 0)
+        length = merged.end - merged.begin
+        self._begins = Moments.of(merged.group, merged.begin)
+        # The last one is for times before all spans: place -1.
+        self._group, self._begin = np.append(merged.group, NONE), np.append(merged.begin, 0)
+        self._length, self._before = np.append(length, 0), np.append(np.cumsum(length) - length, 0)
 
-    def inside(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
-        """Time of the spans of a group from a begin to an end, ns: columns of equal length."""
-        _, inside = self._times.in_windows(group, begin, end)
+    def _until(self, group: Integers, time: Numbers) -> Numbers:
+        """Time of the spans of all groups before a group, and of this one until a time."""
+        place = self._begins.find(group, time)
+        since = np.where(self._group[place] == group, time - self._begin[place], LONGEST_SESSION_NS)
+        until: Numbers = self._before[place] + np.minimum(since, self._length[place])
+        return until
+
+    def inside(self, group: Integers, begin: Numbers, end: Numbers, which: Mask) -> Numbers:
+        """Time of the spans of a group from a begin to an end, ns: columns of equal length; 0 but for some of their rows."""
+        inside, place = np.zeros(len(which), dtype=np.int64), np.flatnonzero(which)
+        group = group[place]
+        inside[place] = self._until(group, end[place]) - self._until(group, begin[place])
         return inside
 
     def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
         """Which of some edges end inside of spans of their rows."""
-        place, holds = np.flatnonzero(which), np.zeros(len(which), dtype=bool)
-        end = edges.end[place]
-        holds[place] = self.inside(edges.row[place], end - 1, end) > 0
-        return holds
+        return self.inside(edges.row, edges.end - 1, edges.end, which) > 0
 
 
 def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
@@ -69,12 +80,8 @@ def _scaled(weight: Numbers, which: Mask, factors: float | npt.NDArray[np.float6
 
 def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: Integers) -> Numbers:
     """Weights of edges without the time of spans: an edge needs no more than the rest of what was measured."""
-    place = np.flatnonzero(which & (weight != REMOVED))
-    begin, end = edges.begin[place], edges.end[place]
-    time = spans.inside(group[place], begin, end)
-    shorter: Numbers = weight.copy()
-    shorter[place] = np.where(time > 0, np.minimum(weight[place], end - begin - time), weight[place])
-    return shorter
+    time = spans.inside(group, edges.begin, edges.end, which & (weight != REMOVED))
+    return np.where(time > 0, np.minimum(weight, edges.end - edges.begin - time), weight)
 
 
 def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
@@ -100,12 +107,10 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
-        place = np.flatnonzero(of_thread)
-        begin, end = edges.begin[place], edges.end[place]
-        of_thread[place] = spans.inside(edges.row[place], begin, end) == end - begin
+        loads = spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin
         # Without loading nothing wakes who waits for it.
         wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
-        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread, times))
+        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread & loads, times))
 
     return step
 
@@ -160,10 +165,14 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
         .with_columns(ratio=pl.col("mean").median().over("label") / pl.col("mean"))
         .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
     )
-    factors = np.ones((len(rows.tasks), labels.frame.height))
-    factors[ratios["task"].to_numpy(), ratios["label"].to_numpy()] = ratios["ratio"].to_numpy()
+    return _scaled_labels(built, rows.task, ratios.select("label", group="task", factor="ratio"))
 
-    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.task[edges.row], edges.label])
+
+def _scaled_labels(built: BuiltGraph, group: Integers, factors: pl.DataFrame) -> Step:
+    """Work takes the `factor` of its `label` in the `group` of its row; rows of no group are of the last one, -1."""
+    table = np.ones((int(group.max(initial=0)) + 2, built.labels.frame.height))
+    table[factors["group"].to_numpy(), factors["label"].to_numpy()] = factors["factor"].to_numpy()
+    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, table[group[edges.row], edges.label])
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
@@ -260,27 +269,20 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Ste
     spans, of_tasks = Spans(copies), Spans(copies.with_columns(group=pl.Series(rows.task[copies["group"].to_numpy()])))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        is_copy = (edges.kind == EdgeKind.DEVICE_WORK) & (spans.inside(edges.row, edges.begin, edges.end) > 0)
+        is_copy = spans.inside(edges.row, edges.begin, edges.end, edges.kind == EdgeKind.DEVICE_WORK) > 0
         scaled = _scaled(weight, is_copy, factor)
         shorter = _shortened(edges, scaled, _in_calls(edges, copying), of_tasks, rows.task[edges.row])
-        awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin + 1) > 0
-        return np.where(np.isin(edges.kind, _FOR_DEVICES) & awaited, REMOVED, shorter)
+        awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin + 1, np.isin(edges.kind, _FOR_DEVICES)) > 0
+        return np.where(awaited, REMOVED, shorter)
 
     return step
 
 
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
-    labels, rows = built.labels, built.context.events.rows
-    of_labels = labels.frame.with_row_index("label")
-    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(of_labels, on=["number", "value"], how="inner")
-    # Rows of no device are behind the last one: -1.
-    factors = np.ones((len(rows.devices) + 1, labels.frame.height))
-    factors[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
-
-    return lambda edges, weight: _scaled(
-        weight, edges.kind == EdgeKind.DEVICE_WORK, factors[rows.device[edges.row], edges.label]
-    )
+    labels = built.labels.frame.with_row_index("label")
+    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(labels, on=["number", "value"], how="inner")
+    return _scaled_labels(built, built.context.events.rows.device, scaled.select("label", "factor", group="device"))
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
@@ -334,14 +336,15 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks:
     ways = _ways(built, alone, late)
     # What took the time of each way, without what belongs to other ranks, is shorter by one share of it.
     ways = ways.filter(pl.Series(~np.isin(built.graph.kind[ways["edge"].to_numpy()], (*TRANSFERS, EdgeKind.ARRIVAL))))
-    share = pl.min_horizontal(pl.col("excess") / pl.col("length").sum().over("way"), 1.0)
+    excess = pl.lit(late["excess"]).gather(pl.col("way"))
+    share = pl.min_horizontal(excess / pl.col("length").sum().over("way"), 1.0)
     less = ways.with_columns(less=(pl.col("length") * share).floor().cast(pl.Int64))
     return less.group_by("edge").agg(pl.col("less").sum()).filter(pl.col("less") > 0)
 
 
 def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
     """What determined when each late rank arrived, back to its former arrival: `way` (place in `late`), `edge`, `length` (ns of
-    the way that the edge takes), `excess` (of the way)."""
+    the way that the edge takes)."""
     graph, task_of_row = built.graph, built.context.events.rows.task
     since, task, moment = (late[name].to_numpy() for name in ("since", "task", "moment"))
     way = np.arange(late.height)
@@ -356,5 +359,4 @@ def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
         parts.append(pl.DataFrame({"way": way, "edge": edge.astype(np.int64), "length": length}))
         goes_on = (begin > since[way]) & (task_of_row[graph.moments.row[source]] == task[way])
         way, moment = way[goes_on], source[goes_on]
-    ways = pl.concat(parts)
-    return ways.with_columns(excess=late["excess"].gather(ways["way"]))
+    return pl.concat(parts)

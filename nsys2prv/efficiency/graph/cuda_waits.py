@@ -62,12 +62,11 @@ _AWAITED = ("wait", "awaited_stream", "awaited_row", "awaited_start", "awaited_e
 @dataclass(frozen=True)
 class EventEdges(Measurement):
     """What waits for what: columns of EDGE_SCHEMA. `on_streams` are operations and the operations that a wait of their stream
-    made them wait for, once for each awaited row, with the last operation on it; `inferred` the same of runs in which events
-    were not recorded; `on_hosts` the same for waits of host threads for events: `start` and `end` are those of the wait."""
+    made them wait for, once for each awaited row, with the last operation on it; inferred where events were not recorded.
+    `on_hosts` is the same for waits of host threads for events: `start` and `end` are those of the wait."""
 
     on_streams: pl.DataFrame
     on_hosts: pl.DataFrame
-    inferred: pl.DataFrame
 
 
 class LogicalStreams:
@@ -104,22 +103,18 @@ class LogicalStreams:
         kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
         located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
         names = located.select("task", "device", "stream").unique()
-        counted: defaultdict[int, set[int]] = defaultdict(set)
-        for task, device, _ in names.drop_nulls("device").iter_rows():
-            counted[task].add(device)
-        numbers = [self._number(task, device, stream, counted[task]) for task, device, stream in names.iter_rows()]
+        counted = dict(names.drop_nulls("device").group_by("task").agg("device").iter_rows())
+        numbers = []
+        for task, device, stream in names.iter_rows():
+            devices = self._devices.get(task, [])
+            if len(devices) == 1:
+                device = devices[0]
+            elif device is not None and not set(counted[task]).issubset(devices):
+                device = dict(enumerate(devices)).get(device)
+            numbers.append(self._named.get((task, device, stream)))
         numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
         joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
         return joined.with_columns(stream="number")
-
-    def _number(self, task: int, device: int | None, stream: int | None, counted: set[int]) -> int | None:
-        """Number of a stream of a device as its process counts; `counted` are all devices that it names."""
-        devices = self._devices.get(task, [])
-        if len(devices) == 1:
-            device = devices[0]
-        elif device is not None and not counted.issubset(devices):
-            device = devices[device] if 0 <= device < len(devices) else None
-        return None if device is None or stream is None else self._named.get((task, device, stream))
 
 
 def with_last(
@@ -148,20 +143,19 @@ def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
 
 def event_edges(run: MeasuredRun) -> EventEdges:
     """What waits for what by CUDA events."""
-    nothing = pl.DataFrame(schema=EDGE_SCHEMA)
-    streams = LogicalStreams(run.events.rows)
+    nothing, streams = pl.DataFrame(schema=EDGE_SCHEMA), LogicalStreams(run.events.rows)
     waits = _waits(run, streams)
     if waits.is_empty():
-        return EventEdges(nothing, nothing, nothing)
-    operations = _operations(run, streams)
+        return EventEdges(nothing, nothing)
+    operations, of_streams = _operations(run, streams), waits.drop_nulls("stream")
     if RECORDS.name not in run.events.collections:
-        return EventEdges(nothing, nothing, _inferred(run, streams, waits.drop_nulls("stream"), operations))
+        return EventEdges(_inferred(run, streams, of_streams, operations), nothing)
     records = _records(run, streams, operations)
-    of_streams = _join_next(waits.drop_nulls("stream"), operations)
-    followed = of_streams.drop_nulls("row").select("wait", "stream", "row", "start", "end")
+    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", forward=True)
+    followed = next_on.drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
-    return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")), nothing)
+    return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")))
 
 
 def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
@@ -179,22 +173,24 @@ def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
     )
 
 
-def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
-    """Operations whose calls are known, in the order of the calls: stream, call (its time), row, start, end."""
+def launches_of(run: MeasuredRun) -> pl.DataFrame:
+    """Launches of operations: `row` of the thread and time, `launched`, ns; NONE: not known."""
     launch = pl.Series(run.launch_of)
-    operations = run.operations.select(
-        pl.Series("stream", streams.of_row[run.operations["row"].to_numpy()]),
-        pl.Series("call", run.launches["time"].gather(launch.set(launch == NO_LAUNCH, None))),
-        pl.col("row").cast(pl.Int64),
-        "start",
-        "end",
-    )
-    return operations.drop_nulls("call").sort("call", maintain_order=True)
+    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NONE)
+    return run.launches.select(columns).rename({"time": "launched"})
+
+
+def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
+    """Operations whose calls are known, in the order of the calls: stream, issued (when it was called), row, start, end."""
+    stream = pl.Series("stream", streams.of_row[run.operations["row"].to_numpy()])
+    issued = launches_of(run)["launched"].alias("issued")
+    operations = run.operations.select(stream, issued, pl.col("row").cast(pl.Int64), "start", "end")
+    return operations.filter(pl.col("issued") != NONE).sort("issued", maintain_order=True)
 
 
 def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:
     """Records of events: record (a number), task, stream, event, sync, call, and what was launched on the stream before as the
-    last: last_call, last_row, last_start, last_end."""
+    last: last_issued, last_row, last_start, last_end."""
     marks = run.frame(RECORDS)
     records = run.events.rows.located(marks).select(
         "task",
@@ -205,13 +201,7 @@ def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
     numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
-    return with_last(numbered, "call", last, "last_call", "stream", exact=False).sort("record")
-
-
-def _join_next(waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """Waits, each with the operation that is launched next on its stream; null: none is."""
-    issued = operations.rename({"call": "issued"})
-    return with_last(waits.drop("row", "until", strict=False), "call", issued, "issued", "stream", forward=True)
+    return with_last(numbered, "call", last, "last_issued", "stream", exact=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -257,7 +247,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
         awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream").select(_AWAITED))
         # Of several waits for records on one stream the last one counts.
         before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
-        is_after = pl.col("last_call").is_null() | (pl.col("waited") > pl.col("last_call"))
+        is_after = pl.col("last_issued").is_null() | (pl.col("waited") > pl.col("last_issued"))
         reached = before.filter(is_after).drop_nulls("next_record").select("wait", record="next_record").unique()
     return pl.concat(awaited)
 
@@ -265,22 +255,21 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
     record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
-    if not record_calls:
-        return pl.DataFrame(schema=EDGE_SCHEMA)
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
     recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
     open_waits = recorded.select("task", "stream", "call", "recorded")
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    followed = _join_next(open_waits, operations.sort("call", "start")).drop_nulls("row").sort("call", maintain_order=True)
-    last_waits = followed.unique(["row", "start"], keep="last", maintain_order=True)
+    next_on = with_last(open_waits, "call", operations.sort("issued", "start"), "issued", "stream", forward=True)
+    in_order = next_on.drop_nulls("row").sort("call", maintain_order=True)
+    last_waits = in_order.unique(["row", "start"], keep="last", maintain_order=True)
     before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
     held = last_waits.join(before, on=["row", "start"], how="left", maintain_order="left").filter(
         pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD
     )
     candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="call", awaited_row="row", awaited_start="start", awaited_end="end")
+    last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))

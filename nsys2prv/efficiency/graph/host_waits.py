@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -87,21 +87,11 @@ whether it is blocking (MPI_Iallreduce is not); number of members; row and start
 the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
 
 
-def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
-    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
-    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
+# Each of these adds the edges of what calls of host threads waited for, and sets what these calls take by themselves.
 
 
-def add_host_waits(parts: GraphParts, by_events: pl.DataFrame) -> None:
-    """Add the edges of what calls of host threads waited for, and set what these calls take by themselves; `by_events` are
-    recorded waits of threads for events (`EventEdges.on_hosts`)."""
-    _wait_for_devices(parts, by_events)
-    _wait_for_messages(parts)
-    _wait_for_members(parts)
-    _wait_for_signals(parts)
-
-
-def _wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
+def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
+    """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
     points, edges = parts.points, parts.edges
     calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != CallWait.NOTHING) + points.devices
     label, (begin, until) = points.label[calls], points.times(calls)
@@ -121,7 +111,7 @@ def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     points, row = parts.points, parts.points.moments.row
     begin, until = points.times(calls)
     copying = pl.DataFrame({"call": calls, "row": row[points.start[calls]], "launched": begin, "until": until})
-    operations = pl.DataFrame({"row": parts.thread, "launched": parts.launched}).with_row_index("operation")
+    operations = parts.launches.with_row_index("operation")
     pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
     since, _ = points.times(pairs["operation"].to_numpy())
     overlap, length = pairs["until"].to_numpy() - since, (pairs["until"] - pairs["launched"]).to_numpy()
@@ -140,14 +130,13 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     waiting = pl.DataFrame({"row": of_row, "task": rows.task[of_row], "begin": begin, "until": until}).with_row_index("place")
     streams = LogicalStreams(rows)
     ends = np.sort(points.end[: points.devices])
-    operation = points.interval(ends)
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
-    ended = pl.DataFrame({**columns, "row": parts.thread[operation], "launched": parts.launched[operation]})
+    ended = pl.concat([pl.DataFrame(columns), parts.launches[points.interval(ends)]], how="horizontal")
     synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
     stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
     waiting = waiting.with_columns(stream.set(pl.Series(kinds != CallWait.STREAM), None))
-    end = points.ends(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy())
-    by_record = by_events.select("row", "start", pl.Series("end", end)).filter(pl.col("end") != NO_MOMENT).sort("end")
+    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
+    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NO_MOMENT).sort("end")
 
     def in_time(end: pl.Series) -> pl.Series:
         """Ends that calls can have waited for."""
@@ -183,14 +172,12 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
     return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
 
 
-def _wait_for_messages(parts: GraphParts) -> None:
+def wait_for_messages(parts: GraphParts) -> None:
     """Receives wait for sends, and long sends for receives."""
     messages, points, edges = parts.run.messages, parts.points, parts.edges
-    row, sent_at, to_row, called, to_time = columns_of(messages, "row", "time", "to_row", "to_begin", "to_time")
-    size = messages["size"].fill_null(0).to_numpy()
-    sent, received = points.starts(row, sent_at), points.ends(to_row, to_time)
+    sent, received = points.starts(messages, "row", "time"), points.ends(messages, "to_row", "to_time")
     # Messages of like sizes take like times.
-    of_size = np.log2(size + 1.0).astype(np.int64)
+    of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval(received[is_complete])
@@ -198,11 +185,11 @@ def _wait_for_messages(parts: GraphParts) -> None:
     # A call whose messages were sent long ago shows what it takes alone.
     receives, place = np.unique(calls, return_inverse=True)
     latest = np.full(len(receives), -1, dtype=np.int64)
-    np.maximum.at(latest, place, sent_at[is_complete])
+    np.maximum.at(latest, place, messages["time"].to_numpy()[is_complete])
     begin, until = points.times(receives)
     free = latest < begin - _LONG_AGO
     edges.takes(class_code(EdgeKind.BLOCKED_CALL, points.label[receives[free]]), (until - begin)[free])
-    _wait_for_receives(parts, pl.DataFrame({"row": row.astype(np.int32), "time": sent_at, "to_row": to_row, "called": called}))
+    _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
 def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
@@ -216,22 +203,18 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
-    posted = points.starts(long["to_row"].to_numpy(), long["called"].to_numpy())
+    posted = points.starts(long, "to_row", "called")
     send = long["send"].to_numpy()
     parts.edges.add(EdgeKind.MESSAGE, posted, points.end[send], 0)
     parts.set_alone(send[posted != NO_MOMENT], EdgeKind.BLOCKED_CALL, 0)
 
 
-def _wait_for_members(parts: GraphParts) -> None:
+def wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
-    row, start, end, kind, last_row, last_start = columns_of(
-        members, "row", "start", "end", "kind", "awaited_row", "awaited_start"
-    )
-    ended = points.ends(row, end)
-    has_waited = last_row != NO_MOMENT
-    hub = np.where(has_waited, points.starts(last_row, last_start), NO_MOMENT)
-    is_alone, is_matched = (ended != NO_MOMENT) & ~has_waited, (ended != NO_MOMENT) & (hub != NO_MOMENT)
+    start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
+    ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
+    is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
     call = points.interval(ended)
     transfer = class_code(EdgeKind.TRANSFER, points.label[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
@@ -242,15 +225,13 @@ def _wait_for_members(parts: GraphParts) -> None:
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
     from_root = [value for value, name in names if "cast" in name or "catter" in name]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
-    edges.add(EdgeKind.ARRIVAL, points.starts(row, start)[of_all], hub[of_all], 0)
+    edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
 
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     calls = run.recorded.frame(MPI_COLLECTIVES)
-    if calls.is_empty():
-        return pl.DataFrame(schema=COLLECTIVE_SCHEMA)
     low, high = run.events.offset, run.events.offset + run.events.length
     members = _with_awaited(run, _matched(run, _placed(run, calls))).filter(pl.col("end").is_between(low, high))
     return members.sort("end", "row").with_columns(
@@ -298,17 +279,15 @@ def _with_awaited(run: MeasuredRun, members: pl.DataFrame) -> pl.DataFrame:
     world = [value for value, name in names if name == event_types.MPI_COMM_WORLD]
     ranks = pl.Series([task.rank for task in run.events.rows.tasks], dtype=pl.Int64)
     is_root = pl.col("communicator").is_in(world) & (pl.Series(ranks.gather(members["task"])) == pl.col("root") - 1)
+    member, waiting = pl.struct("row", "start"), pl.col("waiting")
     ends = members.with_columns(is_root=is_root.fill_null(False)).with_columns(
-        *(pl.col(name).get(pl.col("start").arg_max()).over("collective").alias(f"last_{name}") for name in ("row", "start")),
-        *(pl.col(name).filter("is_root").first().over("collective").alias(f"root_{name}") for name in ("row", "start")),
+        last=member.get(pl.col("start").arg_max()).over("collective"),
+        root=member.filter("is_root").first().over("collective"),
     )
-    for_last = (pl.col("waiting") == _TO_ALL) | ((pl.col("waiting") == _TO_ROOT) & pl.col("is_root"))
-
-    def awaited(name: str) -> pl.Expr:
-        return pl.when(for_last).then(f"last_{name}").when(pl.col("waiting") == _FROM_ROOT).then(f"root_{name}")
-
-    is_other = awaited("row") != pl.col("row")
-    columns = {f"awaited_{name}": pl.when(is_other).then(awaited(name)) for name in ("row", "start")}
+    for_last = (waiting == _TO_ALL) | ((waiting == _TO_ROOT) & pl.col("is_root"))
+    awaited = pl.when(for_last).then("last").when(waiting == _FROM_ROOT).then("root").struct
+    is_other = awaited.field("row") != pl.col("row")
+    columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
     return ends.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
 
 
@@ -338,11 +317,10 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 
 
-def _wait_for_signals(parts: GraphParts) -> None:
+def wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
-    row, end, signal_row, signal_start = columns_of(pairs, "row", "end", "signal_row", "signal_start")
-    signal, woken = parts.points.starts(signal_row, signal_start), parts.points.ends(row, end)
+    signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
     parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
     is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
     parts.set_alone(parts.points.interval(woken[is_complete]), EdgeKind.BLOCKED_CALL, 0)
@@ -355,27 +333,23 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     calls = pl.DataFrame(names, schema={"value": pl.Int32, "name": pl.String}, orient="row")
     kinds = calls.select("value", wait=wait, signal=signal)
-    if not (kinds["wait"] > 0).any():
-        return pl.DataFrame(schema=WAKE_UP_SCHEMA)
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
     of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")
     signals = of_kinds.filter(pl.col("signal") > 0).select(
         "task", kind="signal", signal_row="row", signal_start="start", signal_end="end"
     )
-    joined = with_last(waits, "end", signals, "signal_start", ["task", "kind"])
-    is_cause = (
-        (pl.col("signal_start") >= pl.col("start"))
-        & (pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP)
-        & (pl.col("signal_row") != pl.col("row"))
+    paired = with_last(waits, "end", signals, "signal_start", ["task", "kind"]).filter(
+        pl.col("signal_start") >= pl.col("start"),
+        pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP,
+        pl.col("signal_row") != pl.col("row"),
     )
-    paired = joined.filter(is_cause).select(list(WAKE_UP_SCHEMA))
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
     values = [value for value, name in named_values(run, event_types.OS_CALL) if re.match(_ASLEEP, name)]
     in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(values))
-    columns = {"signal_row": pl.col("row"), "slept_from": pl.col("start"), "slept_until": pl.col("end")}
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
-    asleep = pl.concat([in_os.select(**columns), unexplained.select(**columns)]).sort("slept_from", "slept_until")
+    sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
+    asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")
     latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,11 @@ _BITS_OF_KIND = (len(EdgeKind) - 1).bit_length()
 
 _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
+
+
+def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
 
 
 class GraphLabels:
@@ -91,36 +95,17 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 class RunMoments:
     """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
     are in that order; their labels are what host threads did until then, and on devices those of the intervals. `event` is the
-    number of the interval of each moment, and of an end so many more as there are intervals; `moment` that of each event;
-    `label` that of each interval."""
+    number of the interval of each moment, and of an end so many more as there are intervals; `is_end` and `is_host` say which
+    moments are ends, and on host threads; `start`, `end` and `label` are the moments and the label of each interval."""
 
     moments: Moments
     event: Places
-    moment: Places
+    is_end: Mask
+    is_host: Mask
+    start: Places
+    end: Places
     label: Places
     devices: int
-
-    @property
-    def start(self) -> Places:
-        """Moment at which each interval starts."""
-        return self.moment[: len(self.label)]
-
-    @property
-    def end(self) -> Places:
-        """Moment at which each interval ends."""
-        return self.moment[len(self.label) :]
-
-    @cached_property
-    def is_end(self) -> Mask:
-        """Which moments are ends."""
-        is_end: Mask = self.event >= len(self.label)
-        return is_end
-
-    @cached_property
-    def is_host(self) -> Mask:
-        """Which moments are on host threads."""
-        is_host: Mask = self.interval(slice(None)) >= self.devices
-        return is_host
 
     def interval(self, moments: npt.NDArray[Any] | slice) -> Places:
         """Intervals of some moments."""
@@ -131,9 +116,11 @@ class RunMoments:
         """Begin and end of some intervals, ns."""
         return self.moments.time[self.start[intervals]], self.moments.time[self.end[intervals]]
 
-    def starts(self, row: npt.NDArray[Any], time: Numbers, is_end: bool = False) -> Numbers:
-        """Moments at which something starts (or ends) on a row at a time; NO_MOMENT: nothing does."""
-        times, rows, size = self.moments.time, self.moments.row, len(self.label)
+    def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
+        """Moments at which something starts (or ends) on the rows and at the times of a frame; NO_MOMENT: nothing does, and
+        where these are null."""
+        row, time = columns_of(frame, row_column, time_column)
+        times, rows = self.moments.time, self.moments.row
         matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
         place = np.searchsorted(times, time)
         pending = np.flatnonzero(place < len(times))
@@ -141,27 +128,16 @@ class RunMoments:
         while len(pending):
             here = place[pending]
             same_time = times[here] == time[pending]
-            fits = same_time & (rows[here] == row[pending]) & ((self.event[here] >= size) == is_end)
+            fits = same_time & (rows[here] == row[pending]) & (self.is_end[here] == is_end)
             matches[pending[fits]] = here[fits]
             pending = pending[same_time & ~fits]
             place[pending] += 1
             pending = pending[place[pending] < len(times)]
         return matches
 
-    def ends(self, row: npt.NDArray[Any], time: Numbers) -> Numbers:
+    def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
         """Moments at which something ends, likewise."""
-        return self.starts(row, time, is_end=True)
-
-
-def moments_of(labels: GraphLabels, operations: pl.DataFrame, calls: pl.DataFrame, rows: int) -> RunMoments:
-    """The moments of operations of devices and calls of host threads, on so many rows."""
-    row, begin, end = (
-        np.concatenate([operations[name].to_numpy(), calls[name].to_numpy()]) for name in ("row", "start", "end")
-    )
-    label = np.concatenate([labels.of(operations), labels.of(calls)])
-    may_wait = (labels.waits != CallWait.NOTHING)[label]
-    may_wait[: operations.height] = False
-    return run_moments(row, begin, np.maximum(begin, end), label, operations.height, may_wait, rows)
+        return self.starts(frame, row_column, time_column, is_end=True)
 
 
 def run_moments(
@@ -174,7 +150,7 @@ def run_moments(
     they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
     not on their places.
     """
-    size = len(row)
+    size, end = len(row), np.maximum(begin, end)
     time = np.concatenate([begin, end])
     event = np.argsort(time, kind="stable").astype(np.int32)
     time = time[event]
@@ -184,26 +160,27 @@ def run_moments(
     at = event[tied]
     place, is_end = at % np.int32(max(size, 1)), at >= size
     since, until, waits = begin[place], end[place], may_wait[place]
-    has_length, is_host = until > since, place >= devices
+    has_length, on_host = until > since, place >= devices
     inner = np.where(has_length, np.where(is_end, -since, -until), 0)
     # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
-    no_length = np.where(is_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
-    on_host = np.where(has_length, (is_host == is_end).astype(np.int64), no_length)
+    no_length = np.where(on_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
+    of_hosts = np.where(has_length, (on_host == is_end).astype(np.int64), no_length)
     turn = np.where(has_length, np.where(is_end, 0, 2), 1)
     # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
     sign = np.where(waits & is_end & (since == until), -1, 1)
     order = sign * (place.astype(np.int64) * 2 + is_end)
-    keys = (order, sign * label[place], row[place], inner, on_host, turn, time[tied])
+    keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
     event[tied] = at[np.lexsort(keys)]
     moment = np.empty(2 * size, dtype=np.int32)
     moment[event] = np.arange(2 * size, dtype=np.int32)
-    interval = event % np.int32(max(size, 1))
+    interval, is_end = event % np.int32(max(size, 1)), event >= size
     of_moments = row[interval]
     until_then = label[interval]
     top, below = np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32)
     has_ended = np.zeros(size - devices, dtype=np.int8)
-    run_loop(_label_until, (of_moments, interval, event >= size, label, devices), (top, below, has_ended, until_then))
-    return RunMoments(Moments(time, of_moments, until_then), event, moment, label, devices)
+    run_loop(_label_until, (of_moments, interval, is_end, label, devices), (top, below, has_ended, until_then))
+    moments = Moments(time, of_moments, until_then)
+    return RunMoments(moments, event, is_end, interval >= devices, moment[:size], moment[size:], label, devices)
 
 
 def _label_until(
@@ -279,39 +256,33 @@ class EdgeCollector:
         pairs = zip(self._weights, sizes, strict=True)
         weight = np.concatenate([np.broadcast_to(weights, size) for weights, size in pairs])[order]
         del order
-        self._set_classes(source, key, weight)
-        return RunGraph(moments, first, source, weight, kind).settle()
-
-    def _set_classes(self, source: Places, target: Numbers, weight: Numbers) -> None:
-        """Set the weights of edges of classes."""
-        time, is_class = self._moments.time, weight < 0
-        # Sources are in the order of time.
-        latest = np.zeros(len(self._moments), dtype=np.int32)
-        np.maximum.at(latest, target, source)
-        shows = np.flatnonzero(is_class & (time[source] == time[latest[target]]))
-        length = time[target[shows]] - time[source[shows]]
-        lengths = pl.concat([*self._lengths, pl.DataFrame({"code": weight[shows], "length": length})])
-        of_code = lengths.group_by("code").agg(pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0))
+        # Weights of classes. Sources are in the order of time.
+        time, is_class, latest = moments.time, weight < 0, np.zeros(len(moments), dtype=np.int32)
+        np.maximum.at(latest, key, source)
+        shows = np.flatnonzero(is_class & (time[source] == time[latest[key]]))
+        shown = pl.DataFrame({"code": weight[shows], "length": time[key[shows]] - time[source[shows]]})
+        of_code = pl.concat([*self._lengths, shown]).group_by("code").agg(
+            pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
+        )  # fmt: skip
         codes = pl.Series(weight[is_class])
         weight[is_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
+        return RunGraph(moments, first, source, weight, kind).settle()
 
 
 @dataclass(frozen=True)
 class GraphParts:
-    """What the graph of a run is built of; `thread` and `launched` are the launch of each operation: row of the thread (-1: not
-    known) and time, ns."""
+    """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
+    (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
+    edge (NOTHING: they did not wait), and least weight."""
 
     run: MeasuredRun
     labels: GraphLabels
     points: RunMoments
-    thread: Places
-    launched: Numbers
+    launches: pl.DataFrame
     edges: EdgeCollector
-    alone: list[pl.DataFrame] = field(default_factory=list)
+    alone_kind: npt.NDArray[np.int8]
+    alone_weight: Numbers
 
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
-        """Set what calls (intervals) that waited for something take by themselves: kind of edge and least weight. What is set
-        last counts."""
-        columns = {"call": calls, "weight": np.broadcast_to(weight, len(calls))}
-        frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64), strict=False)
-        self.alone.append(frame.with_columns(kind=pl.lit(int(kind))))
+        """Set what calls that waited for something take by themselves. What is set last counts."""
+        self.alone_kind[calls], self.alone_weight[calls] = kind, weight

@@ -16,14 +16,14 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import FOLLOWS, REMOVED, EdgeKind, Edges, Replay, Step, last_moment, replay
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
-from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.vocabulary import event_types
@@ -116,11 +116,14 @@ TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
-    until, counted, measured = built.context.events.length, built.counted_rows, built.graph.moments.time
-    last = last_moment(built.graph, replayed.time, counted, until)
-    if last < 0:
-        return last, until
-    return last, int(replayed.time[last]) + until - int(measured[last_moment(built.graph, measured, counted, until)])
+    moments, until = built.graph.moments, built.context.events.length
+    counted = np.flatnonzero(built.counted_rows[moments.row[: np.searchsorted(moments.time, until, side="right")]])
+    if not len(counted):
+        return -1, until
+    time = replayed.time[counted]
+    # Of several that are last, the last one in the order of moments.
+    last = len(counted) - 1 - int(np.argmax(time[::-1]))
+    return int(counted[last]), int(time[last]) + until - int(moments.time[counted[-1]])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -130,21 +133,17 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
-    path, row_of = replayed.path(last), built.graph.moments.row
+    path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
     first = int(path.source[0]) if len(path) else last
-    before = _segment(0, int(replayed.time[first]), int(row_of[first]), _BEFORE)
-    after = _segment(int(replayed.time[last]), end, int(row_of[last]), _AFTER)
-    return pl.concat([before, _joined(built, replayed, path), after])
-
-
-def _segment(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:
-    columns = {"begin": begin, "end": end, "row": row, "kind": kind, "label": NOTHING, "cause": NOTHING}
-    return pl.DataFrame([columns] if end > begin else [], schema=SEGMENT_SCHEMA)
+    before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
+    after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
+    outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
+    return pl.concat([outside[0], _joined(built, replayed, path), outside[1]]).filter(pl.col("end") > pl.col("begin"))
 
 
 def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
     has_length = replayed.time[path.target] > replayed.time[path.source]
-    path = Edges(path.graph, path.number[has_length])
+    path = Edges.of(path.graph, path.number[has_length])
     label = path.label
     kind = _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
@@ -168,9 +167,7 @@ def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
     length = pl.col("end") - pl.col("begin")
-    # There are many more: only those that are long enough are sorted.
-    long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
-    ordered = long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS).sort("begin", "end")
+    ordered = segments.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
     names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",
@@ -285,39 +282,36 @@ class MeasuredGraph:
 
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
-        graph, length, waits = self.built.graph, self.built.context.events.length, self.waits
-        saved = max(length - path_end(self.built, replay(graph, [step]))[1], 0)
-        least = replay(graph, [step], waits.limits([step], FOLLOWS), waits.without) if len(waits.edges) else None
-        at_most = saved if least is None else length - path_end(self.built, least)[1]
-        return Gain(saved, max(at_most - saved, 0), True)
+        waits, length = self.waits, self.built.context.events.length
+        variants = (as_changed, waits.variant) if len(waits.number) else (as_changed,)
+        # Only times are needed, and they are large.
+        replayed = replays(self.built.graph, [step], variants, with_edges=False)
+        shorter = [length - path_end(self.built, of_variant)[1] for of_variant in replayed]
+        saved = max(shorter[0], 0)
+        return Gain(saved, max(shorter[-1] - saved, 0), True)
 
 
 @dataclass(frozen=True)
-class CriticalPath(Measurement):
+class CriticalPath(MeasuredTables):
     """The critical path of a run. `graph` is None where nothing happened, or times of devices contradict those of their hosts,
     which edges of the graph compare; `ideal_length`, the length of the window with an ideal network, ns, likewise, and where it
     is not known."""
 
     graph: MeasuredGraph | None = None
     ideal_length: int | None = None
-    filled: Filled | None = None
     warnings: Sequence[str] = ()
-
-    def tables(self) -> Filled:
-        """The tables of the measured run."""
-        return self.filled or {}
 
 
 def critical_path(run: MeasuredRun) -> CriticalPath:
     """Build the graph of a run, and find its critical path."""
     if run.measured(DeviceClocks).contradictions:
-        return CriticalPath()
+        return CriticalPath({})
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
     segments = path_segments(built, measured)
     totals = PathTotals(built, segments)
     if not totals.length:
-        return CriticalPath(warnings=built.warnings)
+        return CriticalPath({}, warnings=built.warnings)
     tables: dict[Table, Any] = {
         CRITICAL_PATH: segment_rows(built, segments),
         CRITICAL_PATH_TOTALS: totals.rows(),
@@ -325,7 +319,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     }
     ideal_length, warnings = _with_ideal_network(built)
     graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
-    return CriticalPath(graph, ideal_length, tables, [*built.warnings, *warnings])
+    return CriticalPath(tables, graph, ideal_length, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
@@ -335,7 +329,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []
-    bounds = replay_bounds(built, ideal, replay(built.graph, ideal))
+    bounds = replay_bounds(built, ideal)
     lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache, cached_property
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -108,7 +108,7 @@ def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) ->
 
 
 def _replay(
-    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, grown: Any, limit: Any, sums: Any, time: Any,
+    low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, limit: Any, grown: Any, sums: Any, time: Any,
     edge: Any,
 ) -> None:  # fmt: skip
     before = first[low]
@@ -130,7 +130,8 @@ def _replay(
             latest, last = earliest, ANCHOR
         sums[1] = max(sums[1], measured[moment] - latest)
         time[moment] = latest
-        edge[moment] = last
+        if len(edge):
+            edge[moment] = last
 
 
 def _slack(first: Any, source: Any, weight: Any, time: Any, slack: Any) -> None:
@@ -209,124 +210,102 @@ class RunGraph:
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
-        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
+        return Edges.of(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
         for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
             if high > low:
-                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
+                yield Edges.of(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length, made when they are asked for. `number` is that in the graph; `moments`, of all
-    edges of moments that follow each other, the first of these and the moment behind the last."""
+    """Edges of a graph: columns of equal length.
+
+    Attributes
+    ----------
+    number
+        In the graph.
+    moments
+        Of all edges of moments that follow each other, the first of these and the moment behind the last.
+    kind, weight
+        An EdgeKind, and the weight as measured, ns.
+    source, target
+        Moments where they begin and end; `source_row` and `row` are their rows, `begin` and `end` their measured times, ns, and
+        `label` is that of the target.
+    """
 
     graph: RunGraph
     number: Numbers
-    moments: tuple[int, int] = (0, 0)
+    moments: tuple[int, int]
+    kind: npt.NDArray[np.int8]
+    weight: Numbers
+    source: Places
+    target: Places
+    begin: Numbers
+    end: Numbers
+    source_row: Places
+    row: Places
+    label: Places
+
+    @classmethod
+    def of(cls, graph: RunGraph, number: Numbers, moments: tuple[int, int] = (0, 0)) -> Edges:
+        """Edges with some numbers; `moments` is given of all edges of moments that follow each other."""
+        low, high = moments
+        if high > low:
+            target = np.repeat(np.arange(low, high, dtype=np.int32), np.diff(graph.first[low : high + 1]))
+        else:
+            target = (np.searchsorted(graph.first, number, side="right") - 1).astype(np.int32)
+        source, (time, row, label) = graph.source[number], (graph.moments.time, graph.moments.row, graph.moments.label)
+        of_ends = (time[source], time[target], row[source], row[target], label[target])
+        return cls(graph, number, moments, graph.kind[number], graph.weight[number], source, target, *of_ends)
 
     def __len__(self) -> int:
         return len(self.number)
 
-    @cached_property
-    def kind(self) -> npt.NDArray[np.int8]:
-        """An EdgeKind."""
-        return self.graph.kind[self.number]
-
-    @cached_property
-    def weight(self) -> Numbers:
-        """As measured, ns."""
-        return self.graph.weight[self.number]
-
-    @cached_property
-    def source(self) -> Places:
-        """Moments where they begin."""
-        return self.graph.source[self.number]
-
-    @cached_property
-    def target(self) -> Places:
-        """Moments at which they end."""
-        low, high = self.moments
-        if high > low:
-            return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(self.graph.first[low : high + 1]))
-        return (np.searchsorted(self.graph.first, self.number, side="right") - 1).astype(np.int32)
-
-    @cached_property
-    def begin(self) -> Numbers:
-        """Measured time of the source, ns."""
-        return self.graph.moments.time[self.source]
-
-    @cached_property
-    def end(self) -> Numbers:
-        """Measured time of the target, ns."""
-        return self.graph.moments.time[self.target]
-
-    @cached_property
-    def source_row(self) -> Places:
-        """Row of the source."""
-        return self.graph.moments.row[self.source]
-
-    @cached_property
-    def row(self) -> Places:
-        """Row of the target."""
-        return self.graph.moments.row[self.target]
-
-    @cached_property
-    def label(self) -> Places:
-        """Label of the target."""
-        return self.graph.moments.label[self.target]
-
 
 Step = Callable[[Edges, Numbers], Numbers]
 """Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
+Variant = Callable[[Edges, Numbers], tuple[Numbers, Integers]]
+"""Of all edges of moments that follow each other, with their weights after all changes: weights that are used in their place,
+and of each moment how early it can be (FREE, HELD, FOLLOWS)."""
 
 
-def changed(edges: Edges, steps: Sequence[Step]) -> Numbers:
-    """Weights of edges after changes, one after the other."""
-    weight = edges.weight
-    for step in steps:
-        weight = step(edges, weight)
-    return weight
+def as_changed(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+    """The variant with the changes alone: all moments are free."""
+    low, high = edges.moments
+    return weight, np.full(high - low, FREE, dtype=np.int8)
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A graph with other times: the `time` of each moment, ns, and the `edge` that determines it (ANCHOR: none); `growth` is
-    the sum of what edges take longer than measured, ns."""
+    """A graph with other times: the `time` of each moment, ns, and the `edge` that determines it (ANCHOR: none; empty where it
+    was not requested); `growth` is the sum of what edges take longer than measured, ns."""
 
     graph: RunGraph
     time: Numbers
     edge: Places
-    growth: int = 0
+    growth: int
 
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        return Edges(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
+        return Edges.of(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
 
 
-def last_moment(graph: RunGraph, time: Numbers, rows: Mask, until: int) -> int:
-    """The moment that is last in a replay with some times: of those on some rows that were measured until a time; of several
-    the last one, -1: there is none."""
-    behind = int(np.searchsorted(graph.moments.time, until, side="right"))
-    times = np.where(rows[graph.moments.row[:behind]], time[:behind], -1)[::-1]
-    last = int(np.argmax(times)) if behind else 0
-    return behind - 1 - last if behind and times[last] >= 0 else -1
+def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
+    """Replay a settled graph with changes (`steps`), one after the other; errors as of `replays`."""
+    return replays(graph, steps)[0]
 
 
-def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Integers | None = None, margins: Step | None = None) -> Replay:
-    """Replay a settled graph with changes (`steps`), one after the other.
-
-    Parameters
-    ----------
-    limits
-        Of each moment how early it can be: FREE, HELD, FOLLOWS; None: all are free.
-    margins
-        A change of weights after these that makes nothing longer: by how much they can be wrong.
+def replays(
+    graph: RunGraph, steps: Sequence[Step], variants: Sequence[Variant] = (as_changed,), *, with_edges: bool = True
+) -> list[Replay]:
+    """Replay a settled graph with changes (`steps`), one after the other, in several variants at once: the weights of a block
+    of edges are the same for all.
 
     Raises
     ------
@@ -334,15 +313,19 @@ def replay(graph: RunGraph, steps: Sequence[Step] = (), limits: Integers | None 
         When all times that become longer add up to more than 104 days.
     """
     measured = graph.moments.time
-    time, edge = np.empty_like(measured), np.empty(len(measured), dtype=np.int32)
-    sums = np.zeros(2, dtype=np.int64)
+    results = [
+        (np.zeros(2, dtype=np.int64), np.empty_like(measured), np.empty(len(measured) * with_edges, dtype=np.int32))
+        for _ in variants
+    ]
+    growth = 0
     for edges in graph.blocks():
-        weight = changed(edges, steps)
+        weight = edges.weight
+        for step in steps:
+            weight = step(edges, weight)
         grown = np.maximum(weight - edges.weight, 0)
-        if sums[0] + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+        if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
-        low, high = edges.moments
-        limit = np.full(high - low, FREE, dtype=np.int8) if limits is None else limits[low:high]
-        weight = weight if margins is None else margins(edges, weight)
-        run_loop(_replay, (low, high, graph.first, graph.source, measured, weight, grown, limit), (sums, time, edge))
-    return Replay(graph, time, edge, int(sums[0]))
+        growth += int(grown.sum())
+        for variant, outputs in zip(variants, results, strict=True):
+            run_loop(_replay, (*edges.moments, graph.first, graph.source, measured, *variant(edges, weight), grown), outputs)
+    return [Replay(graph, time, edge, growth) for _, time, edge in results]

@@ -14,19 +14,19 @@ for the last call of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, blocked_calls, event_edges, named_values, with_last
-from nsys2prv.efficiency.graph.host_waits import WAITING_COLLECTIVES, add_host_waits, columns_of
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code, moments_of
+from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code
 from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
-from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
-from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM, RunEvents
+from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
@@ -72,13 +72,9 @@ class BuiltGraph:
         return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"] if kinds else []
 
 
-def graph_of_events(events: RunEvents) -> BuiltGraph:
-    """The graph of a run, for which its collections are read; of a window that is its selected time."""
-    run = MeasuredRun(events)
-    if events.recorded is not None:
-        recorded = replace(events, begin=events.begin - events.offset, length=events.recorded, offset=0, recorded=None)
-        run = MeasuredRun(events, recorded=MeasuredRun(recorded))
-    return built_graph(run, measure_nccl(run), event_edges(run), blocked_calls(run))
+def graph_of_run(run: MeasuredRun) -> BuiltGraph:
+    """The graph of a run of which nothing was measured yet."""
+    return built_graph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
 
 
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
@@ -92,26 +88,29 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     loading = _loading(run, by_thread)
     del by_thread
     labels = GraphLabels(run.events, (operations, calls))
-    points = moments_of(labels, operations, calls, len(run.events.rows.names))
+    row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
+    label = np.concatenate([labels.of(operations), labels.of(calls)])
+    may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
+    points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
     counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
-    del operations, calls
-    thread, launched = (column.filter(pl.Series(on_streams)).fill_null(NO_LAUNCH).to_numpy() for column in _launches(run))
-    parts = GraphParts(run, labels, points, thread, launched, EdgeCollector(points.moments))
-    add_host_waits(parts, by_events.on_hosts)
-    alone = pl.concat(parts.alone).unique("call", keep="last").sort("call")
+    launches = launches_of(run).filter(pl.Series(on_streams))
+    alone = (np.full(len(label), NOTHING, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
+    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.moments), *alone)
+    del operations, calls, row, begin, end, label, may_wait, launches, alone
+    host_waits.wait_for_devices(parts, by_events.on_hosts)
+    host_waits.wait_for_messages(parts)
+    host_waits.wait_for_members(parts)
+    host_waits.wait_for_signals(parts)
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
-    # What is inferred where no events were recorded, too: without it streams would be independent.
-    for waits in (by_events.on_streams, by_events.inferred):
-        row, start, awaited_row, end = columns_of(waits, "row", "start", "awaited_row", "awaited_end")
-        ends, starts = points.ends(awaited_row, end), points.starts(row, start)
-        parts.edges.add(EdgeKind.EVENT_WAIT, ends, starts, class_code(EdgeKind.EVENT_WAIT))
+    awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
+    parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
     _add_device_edges(parts, before)
     unmatched = _add_nccl_kernels(parts, nccl)
-    open_calls = _open_calls(parts, alone)
-    _add_host_edges(parts, before, _add_calls_that_wait(parts, alone, before, blocked.calls))
+    open_calls = _open_calls(parts)
+    _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
     collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
@@ -140,13 +139,6 @@ def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
     return is_outside
 
 
-def _launches(run: MeasuredRun) -> tuple[pl.Series, pl.Series]:
-    """Threads and times of the launches of operations; null: not known."""
-    launch = pl.Series(run.launch_of)
-    known_launch = launch.set(launch == NO_LAUNCH, None)
-    return run.launches["row"].gather(known_launch), run.launches["time"].gather(known_launch)
-
-
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
@@ -157,9 +149,8 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         & pl.col("value").is_in(to_device)
         & (pl.col("size") >= LEAST_LOADING_BYTES)
     )
-    thread, time = _launches(run)
     launched = (
-        run.operations.select(thread.alias("row"), time.alias("launched"), is_batch=is_batch.fill_null(False))
+        pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
@@ -191,19 +182,14 @@ def _add_device_edges(parts: GraphParts, before: Places) -> None:
     launch."""
     points, edges = parts.points, parts.edges
     is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
-    of_device, time = np.flatnonzero(~points.is_host), points.moments.time
+    of_device = np.flatnonzero(~points.is_host)
     for low in range(0, len(of_device), BLOCK):
         moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval(moments)
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
-        thread, launched = parts.thread[operation], parts.launched[operation]
-        is_later = launched > time[start]
-        edges.left_out[EdgeKind.LAUNCH] += int(is_later.sum())
-        is_launched = (thread >= 0) & ~is_later
-        call: Numbers = np.full(len(start), NO_MOMENT, dtype=np.int64)
-        call[is_launched] = points.starts(thread[is_launched], launched[is_launched])
+        call = points.starts(parts.launches[operation], "row", "launched")
         edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
         edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label[operation]]))
 
@@ -212,13 +198,11 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
     kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
-    if not len(kernels):
-        return np.zeros(0, dtype=np.int64)
-    start, end = (moments[kernels].astype(np.int64) for moments in (points.start, points.end))
-    row, begin = points.moments.row[start].astype(np.int64), points.moments.time[start]
+    start, end = points.start[kernels], points.end[kernels]
+    columns = {"row": points.moments.row[start], "start": start, "end": end, "begin": points.moments.time[start]}
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
-    members = pl.DataFrame({"row": row, "start": start, "end": end, "begin": begin}).join(
-        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left", nulls_equal=False
+    members = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).join(
+        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left"
     )
     alone = members.filter(pl.col("transfer").is_null())
     edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
@@ -233,7 +217,7 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     return unmatched
 
 
-def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
+def _open_calls(parts: GraphParts) -> Numbers:
     """Ends of calls of MPI that may wait for ranks which are not in the run."""
     points, labels = parts.points, parts.labels
     if not parts.run.events.missing_ranks:
@@ -243,23 +227,23 @@ def _open_calls(parts: GraphParts, alone: pl.DataFrame) -> Numbers:
     later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
     moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
     # Other collectives than these do not wait.
-    is_collective = name.str.contains("|".join(pattern for pattern, _ in WAITING_COLLECTIVES))
+    is_collective = name.str.contains("|".join(pattern for pattern, _ in host_waits.WAITING_COLLECTIVES))
     for_several = labels.by_name(is_collective | ((phases & several) > 0))
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
     is_open = for_several[points.label] | for_one[points.label]
-    matched = alone.filter(pl.col("kind") == EdgeKind.BLOCKED_CALL)["call"].to_numpy()
-    is_open[matched] = for_several[points.label[matched]]
+    is_open &= for_several[points.label] | (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
     ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
     return ends
 
 
-def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places, in_queue: pl.DataFrame) -> Mask:
+def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls, kind, weight = (alone[name].to_numpy() for name in ("call", "kind", "weight"))
-    start, end = (moments[calls].astype(np.int64) for moments in (points.start, points.end))
+    calls = np.flatnonzero(parts.alone_kind != NOTHING)
+    kind, weight = parts.alone_kind[calls], parts.alone_weight[calls]
+    start, end = (of_intervals[calls].astype(np.int64) for of_intervals in (points.start, points.end))
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
     is_alone = before[end] == start
     for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
@@ -267,14 +251,13 @@ def _add_calls_that_wait(parts: GraphParts, alone: pl.DataFrame, before: Places,
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
-    columns = ("row", "begin", "until", "usual", "free_row", "free_start")
-    row, begin, until, usual, free_row, free_start = columns_of(in_queue, *columns)
-    free, start, end = points.starts(free_row, free_start), points.starts(row, begin), points.ends(row, until)
+    free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
+    end = points.ends(in_queue, "row", "until")
     is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
     end = np.where(is_complete, end, NO_MOMENT)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
-    edges.add(EdgeKind.BLOCKED_CALL, start, end, usual)
+    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
     is_replaced[end[is_complete]] = True
     return is_replaced
 
@@ -285,37 +268,28 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    is_host = points.is_host & (before != NO_MOMENT) & ~is_replaced
-    for weight, is_part in ((WHOLE, is_host & ~is_woken), (0, is_host & is_woken)):
-        moments = np.flatnonzero(is_part)
-        edges.add(EdgeKind.HOST, before[moments], moments, weight)
-    follows = before[woken] != NO_MOMENT
-    edges.add(EdgeKind.WAKE_UP, waker[follows], woken[follows], 0)
-    # A thread that appears was created before, or waited for another one that launches on its stream.
+    moments = np.flatnonzero(points.is_host & ~is_replaced)
+    edges.add(EdgeKind.HOST, before[moments], moments, np.where(is_woken[moments], 0, WHOLE))
+    edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
+    # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
     creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
     task, row = parts.run.events.rows.task, points.moments.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    causes = with_last(appearing, "moment", created, "creation", "task", exact=False).join(
-        pl.DataFrame({"moment": woken, "waker": waker}), on="moment", how="left"
-    )
-    caused = causes.select("moment", cause=pl.max_horizontal("creation", "waker")).drop_nulls()
-    edges.add(EdgeKind.WAKE_UP, caused["cause"].to_numpy(), caused["moment"].to_numpy(), 0)
+    caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
+    edges.add(EdgeKind.WAKE_UP, caused["creation"].to_numpy(), caused["moment"].to_numpy(), 0)
 
 
 def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
     points, row = parts.points, parts.points.moments.row
-    threads = pl.DataFrame({"thread": parts.thread, "stream": row[points.start[: points.devices]]})
+    threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
     shared = most.filter(pl.len().over("stream") > 1)
-    nothing: Numbers = np.zeros(0, dtype=np.int64)
-    if shared.is_empty():
-        return nothing, nothing
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]

@@ -160,7 +160,7 @@ class Predecessors:
 
     def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
         """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
-        awaited = pl.concat([events.on_streams, events.inferred]).sort("awaited_end", "awaited_row")
+        awaited = events.on_streams.sort("awaited_end", "awaited_row")
         last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
         operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
         joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")

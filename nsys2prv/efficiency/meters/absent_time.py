@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import host_states
-from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
+from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import NONE, expanded, search
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
@@ -333,13 +333,11 @@ def _regions(run: MeasuredRun) -> pl.DataFrame:
     ranges = run.frame(RANGES).join(named_ranges(run.events, run.options.regions), on=["number", "value"], how="inner")
     task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
     of_tasks = ranges.select("slot", "end", task=task, begin="start")
-    return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
+    return _merged(run, of_tasks.join(devices_of_tasks(run.events.rows), on="task"))
 
 
 def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
-    merged = merged_windows(ranges, len(run.events.rows.devices))
-    columns = {"slot": merged.slot, "device": merged.group, "begin": merged.begin, "end": merged.end}
-    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+    return merged_windows(ranges, len(run.events.rows.devices)).rename({"group": "device"})
 
 
 # -- columns of tables -------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ next. `findings.gap_causes` has their sums.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -98,13 +97,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
     begin, end = np.insert(busy.end, first, 0), np.insert(busy.begin, after, run.events.length)
     is_gap = end > begin
     group, begin, end = group[is_gap], begin[is_gap], end[is_gap]
-    operations = run.operations
-
-    def order(places: Numbers) -> Sequence[Numbers]:
-        ties = operations[places]
-        return -threads_that_launched(run, places), *(ties[name].to_numpy() for name in ("row", "number", "value"))
-
-    following = _operation_at(run, "start", group, end, order, can_end)
+    following = _operation_at(run, "start", group, end, ("thread", "row", "number", "value"), can_end)
     launch = np.append(run.launch_of, NO_LAUNCH)[following]
     return pl.DataFrame(
         {
@@ -137,10 +130,11 @@ def _operation_at(
     edge: str,
     device: Numbers,
     time: Numbers,
-    order: Callable[[Numbers], Sequence[Numbers]],
+    order: Sequence[str],
     candidates: npt.NDArray[np.bool_] | None = None,
 ) -> Numbers:
-    """The first operation, in some order, whose `edge` (`start` or `end`) is at a time of a device; NONE: there is none.
+    """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
+    `end`) is at a time of a device; NONE: there is none.
 
     Devices and times are sorted, and no pair of them is there twice. It is much faster than a join.
     """
@@ -148,19 +142,19 @@ def _operation_at(
     operations = run.operations
     keys = run.events.rows.device[operations["row"].to_numpy()] * span + operations[edge].to_numpy()
     requested = device * span + time
-    operation: Numbers = np.full(len(requested), NONE, dtype=np.int64)
-    if not len(requested):
-        return operation
     match = np.searchsorted(requested, keys)
-    fits = requested[np.minimum(match, len(requested) - 1)] == keys
+    fits = np.append(requested, NONE)[match] == keys
     place = np.flatnonzero(fits if candidates is None else fits & candidates)
     match = match[place]
+    operation: Numbers = np.full(len(requested), NONE, dtype=np.int64)
     operation[match] = place
     is_tied = np.bincount(match, minlength=len(requested))[match] > 1
     place, match = place[is_tied], match[is_tied]
-    # Of those that are written to the same match, the last write counts.
-    first_last = np.lexsort((*order(place)[::-1], match))[::-1]
-    operation[match[first_last]] = place[first_last]
+    columns = {"thread": -threads_that_launched(run, place), "match": match, "place": place}
+    length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
+    ties = operations[place].with_columns(size, length=length, **{name: pl.Series(column) for name, column in columns.items()})
+    first = ties.sort("match", *order, maintain_order=True).unique("match", keep="first")
+    operation[first["match"].to_numpy()] = first["place"].to_numpy()
     return operation
 
 
@@ -182,8 +176,11 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     """
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
-    gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
-    states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING + 1)
+    # What ended last where a gap begins; nothing where the window does.
+    device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
+    former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
+    gaps = gaps.with_columns(former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32))
+    states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
 
@@ -204,29 +201,16 @@ def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
     return gaps[order.to_series()]
 
 
-def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
-    """For each gap the operation that ended last before it, where it begins; NONE at the start of the window."""
-    device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
-    operations = run.operations
-
-    def order(places: Numbers) -> Sequence[Numbers]:
-        ties = operations[places].with_columns(pl.col("size").fill_null(UNKNOWN), length=pl.col("end") - pl.col("start"))
-        return [ties[name].to_numpy() for name in ("number", "value", "size", "length")]
-
-    return np.where(begin > 0, _operation_at(run, "end", device, begin, order), NONE)
-
-
 def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.DataFrame:
     """Columns of `idle_gaps`, from those of `gaps_between` and `former`, and the times of threads by state."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
-    windows = thread[is_launched], begin[is_launched], end[is_launched]
     by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
-    by_cause[~is_launched, -1] = (end - begin)[~is_launched]
-    for place, in_state in enumerate(itertools.islice(states.in_windows(*windows), COMPUTING)):
+    for place, in_state in enumerate(states.in_windows(thread[is_launched], begin[is_launched], end[is_launched])):
         by_cause[is_launched, place] = in_state
-    in_none = np.where(run.is_scheduled[windows[0]], COMPUTING, UNSCHEDULED)
-    by_cause[np.flatnonzero(is_launched), in_none] = windows[2] - windows[1] - by_cause[is_launched].sum(axis=1)
+    in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
+    in_no_state[~is_launched] = UNSCHEDULED + 1
+    by_cause[np.arange(len(thread)), in_no_state] = end - begin - by_cause.sum(axis=1)
     following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(

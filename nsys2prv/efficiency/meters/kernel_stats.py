@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
@@ -24,6 +24,7 @@ SHOWN_KERNELS = 50
 
 _KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
+_Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
 _LEAST_EXECUTIONS = 20
@@ -138,9 +139,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     """The tables of kernels."""
     length = pl.col("end") - pl.col("start")
     kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
-    durations = kernels.select(*_NAME, "row", "family", duration=length).collect()
-    device = pl.Series("device", run.events.rows.device[durations["row"].to_numpy()], dtype=pl.Int64)
-    durations = durations.drop("row").with_columns(device)
+    durations = run.events.rows.located(kernels.select(*_NAME, "row", "family", duration=length).collect())
     by_device = durations.group_by(*_NAME, "device").agg(
         count=pl.len().cast(pl.Int64),
         total=pl.col("duration").sum(),
@@ -243,66 +242,55 @@ def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     bars = durations.group_by("place", bar=bar_of(duration)).agg(total_ns=duration.sum(), count=pl.len().cast(pl.Int64))
     bars = bars.join(shown, on="place").sort("place", "bar")
     bar = bars["bar"].to_numpy()
-    edges = {"from_ns": bar_edge(bar), "to_ns": bar_edge(bar + 1)}
-    return bars.select("kernel", "count", "total_ns", "bar").with_columns(
-        *(pl.Series(name, edge, dtype=pl.Int64) for name, edge in edges.items())
-    )
+    return bars.select("kernel", "count", "total_ns", "bar").with_columns(from_ns=bar_edge(bar), to_ns=bar_edge(bar + 1))
 
 
 def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
-    """Peaks of each histogram that are clearly separate."""
-    modes: list[dict[str, Any]] = []
+    """Columns of the table `kernel_modes`: peaks of each histogram that are clearly separate."""
     # One histogram after the other: there are at most SHOWN_KERNELS.
-    for (kernel,), bars in histograms.partition_by("kernel", as_dict=True, maintain_order=True).items():
-        bar, count = bars["bar"].to_numpy(), bars["count"].to_numpy()
-        total = bars["total_ns"].to_numpy()
-        heights = np.zeros(int(bar[-1] - bar[0]) + 1)
-        heights[bar - bar[0]] = count
-        for place, (first, behind) in enumerate(_peaks(heights)):
-            inside = (bar - bar[0] >= first) & (bar - bar[0] < behind)
-            executions = int(count[inside].sum())
-            highest = int(bar[inside][count[inside].argmax()])
-            edges = bar_edge(np.array([bar[inside].min(), bar[inside].max() + 1, highest, highest + 1])).tolist()
-            modes.append(
-                {
-                    "kernel": kernel,
-                    "mode": place,
-                    "from_ns": edges[0],
-                    "to_ns": edges[1],
-                    "peak_ns": (edges[2] + edges[3]) // 2,
-                    "count": executions,
-                    "mean_ns": float(total[inside].sum() / executions),
-                    "share": executions / float(count.sum()),
-                }
-            )
-    return KERNEL_MODES.frame(modes)
+    modes = [_modes_of_bars(bars) for bars in histograms.partition_by("kernel", maintain_order=True)]
+    count, middle = pl.col("count"), (pl.col("from_ns") + pl.col("to_ns")) // 2
+    peaks = (
+        histograms.with_columns(mode=np.concatenate(modes))
+        .group_by("kernel", "mode", maintain_order=True)
+        .agg(
+            pl.col("from_ns").first(),
+            pl.col("to_ns").last(),
+            peak_ns=middle.get(count.arg_max()),
+            count=count.sum(),
+            mean_ns=pl.col("total_ns").sum() / count.sum(),
+        )
+    )
+    return peaks.with_columns(share=count / count.sum().over("kernel"))
 
 
-def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
-    """Ranges of bars, one per mode, that cover the whole histogram: the first bar, and the one after the last."""
-    smooth = np.convolve(heights, (0.25, 0.5, 0.25), mode="same")
+def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
+    """The mode that each bar of a histogram is in: 0, 1, ..."""
+    place = bars["bar"].to_numpy() - bars["bar"][0]
+    heights = np.zeros(int(place[-1]) + 1)
+    heights[place] = bars["count"].to_numpy()
     if heights.sum() < _LEAST_EXECUTIONS:
-        return [(0, len(heights))]
+        return np.zeros(len(place), dtype=np.int64)
+    smooth = np.convolve(heights, (0.25, 0.5, 0.25), mode="same")
     rises = np.diff(smooth, prepend=-1, append=-1)
-    tops = [place for place in range(len(smooth)) if rises[place] > 0 and rises[place + 1] <= 0]
-    edges = [0, *(earlier + int(smooth[earlier:later].argmin()) for earlier, later in itertools.pairwise(tops)), len(smooth)]
-    peaks = [[edges[place], edges[place + 1]] for place in range(len(tops))]
-    while len(peaks) > 1:
-        worst = max(range(len(peaks) - 1), key=lambda place: _shallow(smooth, heights, peaks[place], peaks[place + 1]))
-        if _shallow(smooth, heights, peaks[worst], peaks[worst + 1]) <= _DEEPEST_VALLEY:
+    tops = np.flatnonzero((rises[:-1] > 0) & (rises[1:] <= 0))
+    valleys = (earlier + int(smooth[earlier:later].argmin()) for earlier, later in itertools.pairwise(tops))
+    edges = [0, *valleys, len(smooth)]
+    while len(edges) > 2:
+        flat = [_flatness(smooth, heights, *edges[peak : peak + 3]) for peak in range(len(edges) - 2)]
+        if max(flat) <= _DEEPEST_VALLEY:
             break
-        peaks[worst : worst + 2] = [[peaks[worst][0], peaks[worst + 1][1]]]
-    return [(first, behind) for first, behind in peaks]
+        del edges[flat.index(max(flat)) + 1]
+    modes: Numbers = np.searchsorted(edges[1:], place, side="right")
+    return modes
 
 
-def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], earlier: list[int], later: list[int]) -> float:
+def _flatness(smooth: _Heights, heights: _Heights, first: int, valley: int, behind: int) -> float:
     """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
-    least = _LEAST_SHARE * heights.sum()
-    if min(heights[slice(*earlier)].sum(), heights[slice(*later)].sum()) < least:
+    peaks = slice(first, valley), slice(valley, behind)
+    if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():
         return 1.0
-    lower = min(smooth[slice(*earlier)].max(), smooth[slice(*later)].max())
-    valley = smooth[max(later[0] - 1, earlier[0]) : later[0] + 1].min()
-    return float(valley / lower)
+    return float(smooth[max(valley - 1, first) : valley + 1].min() / min(smooth[peak].max() for peak in peaks))
 
 
 def _families(by_name: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
-from nsys2prv.efficiency.meters.run_totals import Bins
+from nsys2prv.efficiency.meters.run_totals import bin_edges
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import MEMORY_CHANGES
 
@@ -87,7 +87,7 @@ def memory_in_use(run: MeasuredRun) -> MeasuredTables:
         frees=pl.col("freed").count(),
         freed_bytes=pl.col("freed").sum(),
     )
-    bins = _over_time(course, run.measured(Bins).edges)
+    bins = _over_time(course, bin_edges(run))
     names = {"device": run.device_names(pl.col("device")), "memory": pl.lit(pl.Series(list(GROUPS))).gather("memory")}
     tables = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}
     return MeasuredTables({table: frame.with_columns(**names) for table, frame in tables.items()})

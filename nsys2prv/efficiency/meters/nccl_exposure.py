@@ -151,7 +151,7 @@ def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
     nccl = operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
     nccl = nccl.select(awaited_row="row", awaited_start="start", awaited_end="end")
     rows = pl.col("row", "awaited_row").cast(pl.Int32)
-    awaited = pl.concat([edges.on_streams, edges.inferred]).select(rows, "start", "awaited_start")
+    awaited = edges.on_streams.select(rows, "start", "awaited_start")
     by_event = awaited.join(nccl, on=["awaited_row", "awaited_start"]).join(launched, on=_KERNEL)
     by_event = by_event.select(
         row="awaited_row",

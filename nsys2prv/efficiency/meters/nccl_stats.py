@@ -215,13 +215,13 @@ class Nccl(Measurement):
         waits, communicator = self.waits, pl.col("communicator_name")
         device = self.run.device_names(pl.col("device"))
         task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
-        ranks = {number: of_task.rank for number, of_task in enumerate(self.run.events.rows.tasks)}
-        rank = pl.col("task").replace_strict(ranks, return_dtype=pl.Int64)
+        ranks = pl.Series([of_task.rank for of_task in self.run.events.rows.tasks], dtype=pl.Int64)
+        names = {"communicator": communicator, "device": device}
         return {
             NCCL_OPERATIONS: _by_size(self.kernels),
             NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(communicator=communicator, task=task, device=device, rank=rank),
-            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(communicator=communicator, last_task=last_task, device=device),
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
+            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
         }
 
 
@@ -335,7 +335,6 @@ def _known_distance(time: pl.Expr, *, between_clocks: bool = True) -> pl.Expr:
 
 
 def _by_communicator(waits: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl_waits`."""
     # Of collectives, not of ranks.
     margin = pl.col("margin").filter(pl.col(_ID).is_first_distinct()).median()
     return (
@@ -395,7 +394,6 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
     bandwidth, best_bandwidth = (
         pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")

@@ -57,16 +57,15 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
     """Compare starts of work with their launches, and with ends of the synchronizations that wait for it."""
     # Of calls before the window it is not known when they began.
     launches = run.launches.filter(pl.col("time") >= 0)
+    launches = launches.with_columns(device=pl.Series(run.events.rows.device[launches["to_row"].to_numpy()]))
     latency = pl.col("to_time") - pl.col("time")
-    device = pl.Series("device", run.events.rows.device[launches["to_row"].to_numpy()])
-    by_device = launches.group_by(device).agg(
+    by_device = launches.group_by("device").agg(
         least=latency.min(), launched=pl.len(), early=(latency <= -SMALLEST_ERROR).sum()
     ).sort("device")  # fmt: skip
     # Hardly any device may be late: mostly there is nothing more to do.
     may_be_late = by_device.filter(pl.col("least") >= SMALLEST_ERROR)["device"]
-    late = (
-        _work_after_its_synchronization(run, launches.filter(device.is_in(may_be_late.implode()))) if len(may_be_late) else {}
-    )
+    of_late = launches.filter(pl.col("device").is_in(may_be_late.implode()))
+    late = _work_after_its_synchronization(run, of_late) if of_late.height else {}
     contradictions = {}
     for number, least, launched, early in by_device.iter_rows():
         if early >= FEWEST_CONTRADICTIONS and 2 * early >= launched:
@@ -84,36 +83,22 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
 
 def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Mapping[int, int]:
     """Of each device: how much launched work begins after the end of the first synchronization that was called afterwards."""
-    rows = run.events.rows
+    rows, row = run.events.rows, launches["to_row"].to_numpy()
     streams = LogicalStreams(rows)
-    syncs = _synchronizations(run, streams)
-    row = launches["to_row"].to_numpy()
-    work = launches.select("time", "to_time", device=pl.Series(rows.device[row]))
-    keys = (_key_of_task(rows.task[row]), streams.of_row[row])
-    waited = pl.concat(work.with_columns(key=pl.Series(key)) for key in keys).sort("time").join_asof(
+    kind, task = pl.col("kind"), pl.col("task").cast(pl.Int64)
+    # Synchronizations of whole devices say nothing of a task that has several.
+    of_one_device = [number for number, devices in rows.devices_of_task.items() if len(devices) == 1]
+    is_of_task = (kind == SYNC_DEVICE) & task.is_in(of_one_device)
+    # Numbers of streams are not negative: these stand for all streams of a task.
+    key = pl.when(kind == SYNC_STREAM).then(pl.col("stream").cast(pl.Int64)).when(is_of_task).then(-2 - task)
+    syncs = streams.waits(run).select(begin="start", until="end", key=key).drop_nulls("key").sort("begin")
+    keys = (-2 - rows.task[row], streams.of_row[row])
+    work = pl.concat(launches.select("time", "to_time", "device", key=pl.Series(key, dtype=pl.Int64)) for key in keys)
+    waited = work.sort("time").join_asof(
         syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
-    )  # fmt: skip
+    )
     late = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
     return dict(late.group_by("device").len().iter_rows())
-
-
-def _synchronizations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
-    """Columns `key` (a stream, or all streams of a task), `begin`, `until`, sorted by `begin`."""
-    # Synchronizations of whole devices say nothing of a task that has several.
-    of_one_device = [task for task, devices in run.events.rows.devices_of_task.items() if len(devices) == 1]
-    waits = streams.waits(run)
-    of_streams = waits.filter(pl.col("kind") == SYNC_STREAM)
-    of_tasks = waits.filter((pl.col("kind") == SYNC_DEVICE) & pl.col("task").is_in(of_one_device))
-    keys = (of_streams["stream"], pl.Series(_key_of_task(of_tasks["task"].to_numpy())))
-    return pl.concat(
-        frame.select(key.cast(pl.Int64).alias("key"), begin="start", until="end").drop_nulls("key")
-        for frame, key in zip((of_streams, of_tasks), keys, strict=True)
-    ).sort("begin")
-
-
-def _key_of_task(task: Numbers) -> Numbers:
-    """What stands for all streams of a task, beside the numbers of streams."""
-    return -2 - task
 
 
 @dataclass(frozen=True)

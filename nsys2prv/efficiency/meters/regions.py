@@ -6,17 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.activity_times import times_in_ranges, trees
-from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
-from nsys2prv.efficiency.window import SLOW, WARM_UP, iteration_kinds
+from nsys2prv.efficiency.window import iteration_kinds
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import fits
@@ -49,7 +47,6 @@ REGIONS = Table(
         *TREE_COLUMNS,
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
     console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), spare=("count",)),
 )
@@ -75,7 +72,6 @@ ITERATIONS = Table(
         Column.text("kind", "`warm-up`: left out of the steady part; `slow`: longer than usual; null for the others"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
         worst_first="longest_ns", cells=20_000),
     console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS),
@@ -143,28 +139,25 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
         When no range has a name that is requested; the pattern `*` may fit none.
     """
     ranges = range_texts(events)
-    called = ranges.select(_is_called(name).alias(name) for name in dict.fromkeys(requested))
-    for name in called.columns:
+    called = {}
+    for name in requested:
+        text, at, domain = name.rpartition("@")
+        is_in_domain = fits(pl.col("text"), text) & fits(pl.col("domain").fill_null("default"), domain)
+        is_called = fits(pl.col("text"), name) | is_in_domain if at else fits(pl.col("text"), name)
+        called[name] = ranges.select(is_called).to_series()
         if name != "*" and not called[name].any():
             names = ranges["text"].unique().sort()
             raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
-    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called)).with_row_index("slot")
+    matches = ranges.filter(pl.any_horizontal(pl.lit(value=False), *called.values())).with_row_index("slot")
     first = pl.col("slot").min().over("text", "domain")
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
-
-
-def _is_called(requested: str) -> pl.Expr:
-    name, at, of_domain = requested.rpartition("@")
-    is_called = fits(pl.col("text"), requested)
-    if at:
-        is_called |= fits(pl.col("text"), name) & fits(pl.col("domain").fill_null("default"), of_domain)
-    return is_called
 
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
     names = named_ranges(run.events, run.options.regions)
-    inside = _with_tasks(run, run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
+    located = run.events.rows.located(run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
+    inside = located.select("slot", "task", "end", begin="start")
     length = pl.col("end") - pl.col("begin")
     by_slot = (
         inside.group_by("slot")
@@ -182,14 +175,15 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
     started = run.frame(RANGES).join(named_ranges(run.events, [name]), on=["number", "value"], how="semi").sort("start", "end")
-    numbered = _with_tasks(run, started).with_columns(slot=pl.int_range(pl.len()).over("task"))
+    slot = pl.int_range(pl.len()).over("task")
+    numbered = run.events.rows.located(started).select("task", "end", begin="start", slot=slot)
     length = pl.col("end") - pl.col("begin")
     lengths = numbered.group_by("slot").agg(
         pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
-    )
-    lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
-    kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
-    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
+    ).sort("slot")  # fmt: skip
+    longest = lengths["longest"].to_numpy()
+    kind = iteration_kinds(longest, longest)
+    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kind, region=pl.lit(name)), numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -198,12 +192,6 @@ def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame
     columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
     of_slots = trees(run, *times_in_ranges(run, ranges))
     return columns.with_columns(iteration="slot").join(of_slots, on="slot", how="left", maintain_order="left")
-
-
-def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Columns `task`, `begin`, `end` of ranges, and `slot` where they have one."""
-    task = pl.Series("task", run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
-    return ranges.select(task, pl.col("start").alias("begin"), "end", pl.col("^slot$"))
 
 
 def run_iterations(run: MeasuredRun) -> MeasuredTables:
@@ -225,9 +213,8 @@ def run_iterations(run: MeasuredRun) -> MeasuredTables:
         return MeasuredTables({TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
-    kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
     lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
-        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
+        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how)
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
     return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
@@ -237,40 +224,34 @@ def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
     """The table `nvtx_tree`."""
     names = range_texts(run.events).filter(pl.col("base") == event_types.NVTX_PUSHPOP)
     names = names.select("number", "value", text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
-    texts = names["text"].unique().sort()
-    names = names.with_columns(name=(pl.col("text").rank("dense") - 1).cast(pl.Int32))
+    names = names.with_columns(name=pl.col("text").rank("dense").cast(pl.Int32))
+    start, end = pl.col("start"), pl.col("end")
     # Of equal ranges, the one whose text comes first is around the other.
-    ranges = (
+    inner = (
         run.frame(RANGES)
         .join(names, on=["number", "value"], how="inner")
-        .select("row", "start", "end", "name")
         .sort("row", "start", "end", "name", descending=[False, False, True, False])
+        .select("start", "end", "name", around="row", outer=pl.lit(_NO_PARENT, pl.Int64))
     )
-    if ranges.is_empty():
+    levels: list[pl.DataFrame] = []
+    while inner.height and len(levels) < MOST_LEVELS:
+        # What ends later than all before it that are inside of the same range is in none of them.
+        is_outer = (end > end.cum_max().shift(1).over("around")).fill_null(value=True)
+        inner = inner.with_columns(is_outer=is_outer)
+        sums = inner.filter("is_outer").group_by("outer", "name").agg(count=pl.len(), total=(end - start).sum())
+        path = pl.int_range(pl.len(), dtype=pl.Int64) + sum(level.height for level in levels)
+        levels.append(sums.sort("outer", "name").with_columns(path=path))
+        inner = inner.join(levels[-1], on=["outer", "name"], how="left", maintain_order="left")
+        inner = inner.select(
+            "start", "end", "name", "is_outer",
+            around=pl.col("is_outer").cum_sum(),
+            outer=pl.when("is_outer").then("path").forward_fill(),
+        ).filter(~pl.col("is_outer"))  # fmt: skip
+    if not levels:
         return MeasuredTables({})
-    around = enclosing(ranges["row"].to_numpy(), ranges["end"].to_numpy())
-    path, paths = _paths(around, ranges["name"].to_numpy(), len(texts))
-    length = pl.col("end") - pl.col("start")
-    sums = ranges.group_by(pl.Series("path", path)).agg(count=pl.len(), total=length.sum())
     # A range is no longer than the one around it, and its path comes later: nodes with most time have those around them.
-    nodes = paths.join(sums, on="path").sort("total", "path", descending=[True, False]).head(MOST_NODES)
-    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.with_columns(text=texts.gather(nodes["name"])))})
-
-
-def _paths(around: Numbers, names: Numbers, texts: int) -> tuple[Numbers, pl.DataFrame]:
-    """The path of each range (_NO_PARENT where it is left out), and all paths: `path`, `outer`, the one around it, and `name`.
-    They are in the order of their levels, those inside of one path in that of their texts."""
-    path: Numbers = np.full(len(around), _NO_PARENT, dtype=np.int64)
-    keys: list[Numbers] = []
-    level = np.flatnonzero(around == _NO_PARENT)
-    for _ in range(MOST_LEVELS):
-        outer = np.where(around[level] == _NO_PARENT, _NO_PARENT, path[around[level]])
-        key, place = np.unique(outer * texts + names[level], return_inverse=True)
-        path[level] = sum(map(len, keys)) + place
-        keys.append(key)
-        level = np.flatnonzero(np.isin(around, level))
-    key = np.concatenate(keys)
-    return path, pl.DataFrame({"path": np.arange(len(key)), "outer": key // texts, "name": key % texts})
+    nodes = pl.concat(levels).sort("total", "path", descending=[True, False]).head(MOST_NODES)
+    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.join(names.unique("name"), on="name", maintain_order="left"))})
 
 
 def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
@@ -292,22 +273,3 @@ def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:
     for outermost in inside[_NO_PARENT]:
         add(outermost, None, 0)
     return rows
-
-
-def enclosing(group: Numbers, end: Numbers) -> Numbers:
-    """For intervals in the order of their groups, their starts, and backwards their ends: the place of the innermost one of the
-    group that encloses each; -1: none.
-
-    >>> enclosing(np.zeros(5, int), np.array([8, 4, 3, 6, 10])).tolist()
-    [-1, 0, 1, 0, -1]
-    """
-    # Each starts with its neighbour. Where that ends earlier, nothing that the neighbour lies outside of encloses either: on to
-    # what is around the neighbour, as far as that is known. Each round doubles the steps.
-    around: Numbers = np.arange(len(group), dtype=np.int64) - 1
-    around[np.flatnonzero(np.diff(group, prepend=-1) != 0)] = _NO_PARENT
-    is_open = np.flatnonzero(around != _NO_PARENT)
-    while len(is_open):
-        is_open = is_open[end[around[is_open]] < end[is_open]]
-        around[is_open] = around[around[is_open]]
-        is_open = is_open[around[is_open] != _NO_PARENT]
-    return around

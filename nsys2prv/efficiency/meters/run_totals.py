@@ -3,15 +3,14 @@ communication overlaps with computation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import DEVICE_KINDS, running, times_in_parts, trees, useful_time
-from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
+from nsys2prv.efficiency.activity_times import DEVICE_KINDS, in_parts, running, times_in_parts, trees, useful_time
+from nsys2prv.efficiency.intervals import Elapsed, Numbers
 from nsys2prv.efficiency.measured_run import (
-    ACTIVITIES,
     CAUSES,
     CUDA_ACTIVITIES,
     KERNEL,
@@ -38,10 +37,10 @@ from nsys2prv.efficiency.result_tables import (
 )
 from nsys2prv.efficiency.run_events import STREAM
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN)
 
 NODES = Table(
-    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True,
+    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS),
     page=OnPage("devices-and-hosts", columns=("node", "devices", EFFICIENCY_COLUMNS),
         worst_first="device_parallel_efficiency", lowest_first=True),
     console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency")),
@@ -77,7 +76,6 @@ DEVICES = Table(
         Column.moment("first_ns", "when its first activity began; null for none"),
         Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts", columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
         "useful_share", "active_share", "nccl_alone_ns", "memory_alone_ns"), worst_first="useful_ns", lowest_first=True),
     console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share")),
@@ -103,7 +101,6 @@ TASKS = Table(
         Column.ns("mpi_ns", "sum of M"),
         Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts", columns=("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns",
         "mpi_ns"), worst_first="useful_ns", lowest_first=True),
     console=OnConsole((("task", "process"), "threads", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
@@ -125,7 +122,6 @@ USEFUL_TIME = Table(
         Column.mean_ns("deviation_ns", "standard deviation of the population"),
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
-    by_nccl_policy=True,
     page=OnPage("devices-and-hosts"),
 )
 
@@ -161,13 +157,12 @@ OVERLAP = Table(
     when="NCCL kernels",
     page=OnPage("communication", cells=8_000),
 )
-_SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
-
 OVERLAP_SUMMARY = Table(
     "overlap_summary",
     "Overlap of communication and computation over tasks",
     "one number of kernels at once, and one base",
-    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
+    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"),
+        *(replace(column, unit="0 to 1") for column in SPREAD)),
     when="NCCL kernels",
     page=OnPage("communication"),
     console=OnConsole((("kernels", "kernels at once"), ("base", "of"), "average", "maximum", "minimum", "deviation"),
@@ -185,7 +180,6 @@ BINS = Table(
         Column.moment("end_ns", "from the start of the trace"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("bin", "begin_ns", "end_ns", EFFICIENCY_COLUMNS)),
 )
 
@@ -222,7 +216,6 @@ WINDOWS = Table(
         Column.share("share", "of the whole run"),
         *TREE_COLUMNS,
     ),
-    by_nccl_policy=True,
     page=OnPage("regions", columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
     console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
         EFFICIENCY_COLUMNS), spare=("share",)),
@@ -237,51 +230,35 @@ _NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMOR
 
 def run_totals(run: MeasuredRun) -> MeasuredTables:
     """Times of all devices, tasks and calling threads over the whole window."""
-    rows, activity, calls = run.events.rows, run.on_devices, run.on_threads
-    by_device, by_task = _by_mask(run, activity, len(rows.devices)), _by_mask(run, run.on_tasks, len(rows.tasks))
-    by_thread = _keyed(time_by(run.activity_of_threads, calls.length, ACTIVITIES, calls.group, len(run.callers)))
+    rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
+    by_device, by_thread = times_in_parts(run, *window)
+    by_task = in_parts(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), len(rows.tasks), *window)
+    useful, policy = useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
+    times = {"useful_ns": useful, "communication_ns": _ACTIVE - useful, "active_ns": _ACTIVE}
+    of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
     spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
         first_ns=pl.col("begin").min(), last_ns=pl.col("end").max()
     )  # fmt: skip
+    # Slots of the trees of nodes: the places of their names.
+    node_of_device = [device.node for device in rows.devices]
+    node_of_thread = [rows.tasks[task].node for task in rows.task[run.callers]]
+    nodes = {node: slot for slot, node in enumerate(dict.fromkeys([*node_of_device, *node_of_thread]))}
+    by_node = (
+        times.with_columns(slot=pl.Series([nodes[node] for node in of_groups], dtype=pl.Int64))
+        for times, of_groups in ((by_device, node_of_device), (by_thread, node_of_thread))
+    )
     return MeasuredTables(
         {
-            **_trees(run, by_device, by_thread),
-            DEVICES: _device_rows(run, by_device.join(spans, on="group", how="left", maintain_order="left")),
-            TASKS: _task_rows(run, by_task, threads),
-            USEFUL_TIME: _useful_rows(run, by_device, by_task),
+            RUN: trees(run, by_device, by_thread),
+            NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes))),
+            DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
+            TASKS: _task_rows(run, of_tasks, threads),
+            USEFUL_TIME: _useful_rows(run, of_devices, of_tasks),
             THREADS: threads,
         }
     )
-
-
-def _by_mask(run: MeasuredRun, activity: Segments, groups: int) -> pl.DataFrame:
-    """Times of each group by mask, and columns of times for the policy of NCCL kernels."""
-    useful = useful_time(run.options.nccl)
-    times = _keyed(time_by(activity.mask, activity.length, MASKS, activity.group, groups))
-    policy = pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
-    return times.with_columns(policy, useful_ns=useful, communication_ns=_ACTIVE - useful, active_ns=_ACTIVE)
-
-
-def _keyed(by_key: Numbers) -> pl.DataFrame:
-    """Times by key of the window as a whole, as of `times_in_windows`: columns `group` and `key0`, `key1`, ..."""
-    columns = {f"key{key}": by_key[:, key] for key in range(by_key.shape[1])}
-    return pl.DataFrame({"group": np.arange(len(by_key)), **columns})
-
-
-def _trees(run: MeasuredRun, by_device: pl.DataFrame, by_thread: pl.DataFrame) -> dict[Table, pl.DataFrame]:
-    """Trees of the run, and of each node."""
-    rows = run.events.rows
-    nodes_of = ([device.node for device in rows.devices], [rows.tasks[task].node for task in rows.task[run.callers]])
-    nodes = list(dict.fromkeys(node for nodes in nodes_of for node in nodes))
-
-    def in_slots(times: pl.DataFrame, nodes_of_groups: list[str]) -> pl.DataFrame:
-        slots = (pl.lit(0), pl.Series([1 + nodes.index(node) for node in nodes_of_groups], dtype=pl.Int32))
-        return pl.concat(times.with_columns(slot=slot, window=pl.lit(run.events.length)) for slot in slots)
-
-    of_run = trees(run, *(in_slots(*pair) for pair in zip((by_device, by_thread), nodes_of, strict=True)))
-    return {RUN: of_run[:1], NODES: of_run[1:].with_columns(node=pl.Series(nodes))}
 
 
 def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
@@ -387,25 +364,17 @@ def spread(values: pl.Expr) -> dict[str, pl.Expr]:
     }
 
 
-@dataclass(frozen=True)
-class Bins(MeasuredTables):
-    """Times in bins of equal length.
-
-    Attributes
-    ----------
-    edges
-        Start of each bin, and the end of the last, ns.
-    """
-
-    edges: Numbers
-
-
-def time_bins(run: MeasuredRun) -> Bins:
-    """The tables `bins` and `device_bins`."""
+def bin_edges(run: MeasuredRun) -> Numbers:
+    """Start of each bin of the tables over time, and the end of the last, ns: bins are of equal length."""
     length = run.events.length
     # Never more bins than nanoseconds.
     count = max(min(run.options.bins, length), 1)
-    edges: Numbers = np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
+    return np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
+
+
+def time_bins(run: MeasuredRun) -> MeasuredTables:
+    """The tables `bins` and `device_bins`."""
+    edges = bin_edges(run)
     of_devices, of_threads = times_in_parts(run, edges[:-1], edges[1:])
     bins = trees(run, of_devices, of_threads)
     slots = bins["slot"].to_numpy()
@@ -417,9 +386,8 @@ def time_bins(run: MeasuredRun) -> Bins:
         memory_ns=_MEMORY_ALONE,
         idle_ns=pl.col("window") - _ACTIVE,
     )
-    return Bins(
-        {BINS: bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot"), DEVICE_BINS: by_device}, edges
-    )
+    bins = bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
+    return MeasuredTables({BINS: bins, DEVICE_BINS: by_device})
 
 
 def window_times(run: MeasuredRun) -> MeasuredTables:

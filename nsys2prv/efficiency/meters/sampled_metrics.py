@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Moments, Numbers
+from nsys2prv.efficiency.intervals import Moments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
-from nsys2prv.efficiency.meters.run_totals import Bins, spread
+from nsys2prv.efficiency.meters.run_totals import bin_edges, spread
 from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import SAMPLES
 
@@ -71,38 +71,39 @@ SAMPLED_BINS = Table(
     when="sampled GPU metrics",
 )
 
+_TIME = pl.col("time_ns")
+_WEIGHTED_MEAN = pl.when(_TIME.sum() > 0).then((pl.col("mean") * _TIME).sum() / _TIME.sum())
+
 TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 
 def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     """The tables of sampled metrics."""
-    samples = run.frame(SAMPLES)
-    device = pl.Series("device", run.events.rows.device[samples["row"].to_numpy()], dtype=pl.Int32)
-    samples = samples.select("start", "value", device, metric="number").filter(pl.col("device") >= 0)
+    samples = run.events.rows.located(run.frame(SAMPLES)).filter(pl.col("device") >= 0)
+    samples = samples.select("start", "value", "device", metric="number")
     if samples.is_empty():
         return MeasuredTables({})
-    in_bins = _with_names(run, _in_bins(samples, run.measured(Bins).edges))
+    edges, value = bin_edges(run), pl.col("value")
+    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
+    bins = pl.Series("bin", np.minimum(place, len(edges) - 2))
+    in_bins = samples.group_by("metric", "device", bins).agg(
+        samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
+    )
     means = _by_kernel_and_family(run, _in_kernels(run, samples)).sort("metric", "level", "name", "task", "device")
     table = _with_names(run, means).with_columns(task=run.task_names(pl.col("task")))
-    mean, time = pl.col("mean"), pl.col("time_ns")
     summary = table.drop_nulls("mean").group_by("metric", "level", "name", maintain_order=True).agg(
         pl.col("samples").sum(),
         tasks=pl.len(),
-        weighted=pl.when(time.sum() > 0).then((mean * time).sum() / time.sum()),
-        **spread(mean),
+        weighted=_WEIGHTED_MEAN,
+        **spread(pl.col("mean")),
     )  # fmt: skip
-    return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
-
-
-def _in_bins(samples: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
-    """Columns of the table `sampled_bins`, with numbers of metrics and devices."""
-    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
-    bins = pl.Series("bin", np.minimum(place, len(edges) - 2), dtype=pl.Int32)
-    value = pl.col("value")
-    sums = samples.group_by("metric", "device", bins).agg(
-        samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
+    return MeasuredTables(
+        {
+            SAMPLED_BINS: _with_names(run, in_bins.sort("metric", "device", "bin")),
+            SAMPLED_KERNELS: table,
+            SAMPLED_SUMMARY: summary,
+        }
     )
-    return sums.sort("metric", "device", "bin")
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
@@ -144,15 +145,9 @@ def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.Data
     kernels = KERNELS.frame(run.measured(Kernels).filled[KERNELS])
     named = with_names(in_kernels, run.events)
     by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list()))
-    mean, time = pl.col("mean"), pl.col("time_ns")
     by_family = (
         named.join(kernels.select("kernel", "family"), on="kernel", how="left", maintain_order="left")
         .group_by("metric", "task", "device", name="family", maintain_order=True)
-        .agg(
-            pl.col("samples").sum(),
-            time.sum(),
-            mean=pl.when(time.sum() > 0).then((mean * time).sum() / time.sum()),
-            level=pl.lit("family"),
-        )
+        .agg(pl.col("samples", "time_ns").sum(), mean=_WEIGHTED_MEAN, level=pl.lit("family"))
     )
     return pl.concat([by_family, by_kernel.select("*", name="kernel", level=pl.lit("kernel")).select(by_family.columns)])

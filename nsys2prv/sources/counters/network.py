@@ -60,7 +60,9 @@ def _adapters(report: Report) -> pl.DataFrame:
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
-    switches = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
+    # Since 3.29 the table has devices of any kind, and another name.
+    table = "NET_DEVICE_INFO" if report.has("NET_DEVICE_INFO") else "NET_IB_DEVICE_INFO"
+    switches = report.read(table, optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
     return (
         drop_duplicates(switches, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))

@@ -11,8 +11,9 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.replay import EdgeKind
-from nsys2prv.efficiency.graph.run_graph import graph_of_events
+from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.options import ReadOptions
 
@@ -115,5 +116,5 @@ def test_launches_after_what_they_launch_are_left_out_and_counted(tmp_path: Path
     for place in range(20):
         report.kernel("before its launch", place * 1000, place * 1000 + 500, launch=(place * 1000 + 9000, place * 1000 + 9100))
     path = report.write(tmp_path / "report.sqlite")
-    built = graph_of_events(read_events([path], ReadOptions(), tmp_path, with_dependencies=True))
+    built = graph_of_run(MeasuredRun(read_events([path], ReadOptions(), tmp_path, with_dependencies=True)))
     assert built.left_out == {EdgeKind.LAUNCH: 20}

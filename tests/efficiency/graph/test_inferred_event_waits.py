@@ -18,9 +18,8 @@ US = 1000
 def inferred(events: RunEvents) -> list[tuple[str, int, str, int, int]]:
     """Row and start of operations, and row, start and end of what they waited for, us."""
     edges = event_edges(MeasuredRun(events))
-    assert edges.on_streams.is_empty()
     assert edges.on_hosts.is_empty()
-    rows = edges.inferred.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
+    rows = edges.on_streams.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
     names = events.rows.names
     return [(names[row], start // US, names[other], begin // US, end // US) for row, start, other, begin, end in rows]
 

@@ -24,8 +24,10 @@ from nsys2prv.efficiency.graph.replay import (
     Moments,
     RunGraph,
     Step,
-    last_moment,
+    Variant,
+    as_changed,
     replay,
+    replays,
 )
 from nsys2prv.errors import UsageError
 
@@ -42,11 +44,7 @@ def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGrap
 
 
 def targets(graph: RunGraph) -> list[int]:
-    return Edges(graph, np.arange(len(graph.source))).target.tolist()
-
-
-def last_of(graph: RunGraph, time: Weights, rows: tuple[bool, bool] = (True, True), until: int = 1 << 62) -> int:
-    return last_moment(graph, time, np.array(rows), until)
+    return Edges.of(graph, np.arange(len(graph.source))).target.tolist()
 
 
 @st.composite
@@ -73,6 +71,10 @@ def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]
     return times
 
 
+def _limited(limits: Sequence[int]) -> Variant:
+    return lambda edges, weight: (weight, np.array(limits[slice(*edges.moments)], dtype=np.int8))
+
+
 def _to(weight: Weights) -> list[Step]:
     return [lambda edges, _: weight[edges.number]]
 
@@ -95,10 +97,10 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     moments = len(graph.moments)
     limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
-        replayed = replay(graph, _to(weight))
-        limited = replay(graph, _to(weight), np.array(limits, dtype=np.int8))
+        replayed, limited = replays(graph, _to(weight), [as_changed, _limited(limits)])
+        (alone,) = replays(graph, _to(weight), [_limited(limits)], with_edges=False)
     assert replayed.time.tolist() == _plain(graph, weight, [FREE] * moments)
-    assert limited.time.tolist() == _plain(graph, weight, limits)
+    assert limited.time.tolist() == alone.time.tolist() == _plain(graph, weight, limits)
     for moment, edge in enumerate(replayed.edge.tolist()):
         latest = [place for place in np.flatnonzero((target == moment) & (weight != REMOVED)).tolist()
                   if replayed.time[moment] == replayed.time[graph.source[place]] + weight[place]]  # fmt: skip
@@ -108,8 +110,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 
 @given(graphs())
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
-    last = last_of(graph, graph.moments.time)
-    assert last == len(graph.moments) - 1
+    last = len(graph.moments) - 1
     path = replay(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
@@ -128,16 +129,6 @@ def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
     assert (graph.slacks() + graph.moments.time).tolist() == latest
 
 
-def test_the_last_moment_is_that_of_the_replay() -> None:
-    graph = graph_of([0, 0, 50, 60], [(0, 2, WHOLE, 0), (1, 3, WHOLE, 0)])
-    measured = graph.moments.time
-    assert last_of(graph, measured) == 3
-    assert last_of(graph, measured, rows=(True, False)) == 2
-    assert last_of(graph, measured, until=40) == 1
-    assert last_of(graph, measured, until=-1) == -1
-    assert last_of(graph, replay(graph, _to(np.array([50, 10]))).time) == 2
-
-
 def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> None:
     row = np.zeros(4, dtype=np.int32)
     edges = EdgeCollector(Moments(np.array([0, 10, 100, 200]), row, row))
@@ -149,6 +140,20 @@ def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> Non
     assert +edges.left_out == {EdgeKind.LAUNCH: 1}
     # The host thread, and what nothing else explains, take the measured time.
     assert [*zip(graph.source.tolist(), graph.weight.tolist(), strict=True)] == [(1, 90), (0, 3), (1, 190)]
+
+
+def test_changes_are_made_once_for_all_variants_and_only_times_are_kept() -> None:
+    graph = graph_of([0, 50, 90], [(0, 1, WHOLE, 0), (1, 2, WHOLE, 0)])
+    calls: list[int] = []
+
+    def halved(edges: Edges, weight: Weights) -> Weights:
+        calls.append(len(edges))
+        return weight // 2
+
+    free, held = replays(graph, [halved], [as_changed, _limited([FREE, HELD, FREE])], with_edges=False)
+    assert calls == [2]
+    assert (free.time.tolist(), held.time.tolist()) == ([0, 25, 45], [0, 50, 70])
+    assert len(free.edge) == len(held.edge) == 0
 
 
 def test_what_takes_longer_than_can_be_counted_is_refused() -> None:
@@ -169,7 +174,7 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
         if folder is not None:
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
         halved = replay(graph, [lambda _, weight: weight // 2])
-        path = halved.path(last_of(graph, halved.time))
+        path = halved.path(len(graph.moments) - 1)
         results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), graph.slacks().tolist()))
     passes._compiled.cache_clear()
     assert results[0] == results[1] == results[2]

@@ -14,7 +14,8 @@ from nsys2prv.demo import write_reports as write_demo
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.replay import replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_events
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.run.options import ReadOptions
 
 SIZES = ((1, 2), (1, 3), (2, 2), (3, 1))
@@ -36,7 +37,7 @@ QUICK = 4
 def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
     """The graph of the reports of a run."""
     reports = write_reports(run, folder / "reports")
-    return graph_of_events(read_events(reports, ReadOptions(), folder, with_dependencies=True))
+    return graph_of_run(MeasuredRun(read_events(reports, ReadOptions(), folder, with_dependencies=True)))
 
 
 @pytest.mark.parametrize(
@@ -60,5 +61,5 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
 
 def test_so_it_is_for_the_demo(tmp_path: Path) -> None:
     reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=1))
-    graph = graph_of_events(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True)).graph
+    graph = graph_of_run(MeasuredRun(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True))).graph
     assert (replay(graph).time == graph.moments.time).all()

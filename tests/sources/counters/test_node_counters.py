@@ -105,10 +105,11 @@ def test_what_ends_is_remembered_from_one_piece_to_the_next() -> None:
     assert [frame["start"].to_list() for frame in (first, second, third, fourth)] == [[0], [12], [], [100]]
 
 
-def test_ports_of_adapters_and_switches_are_rows_of_their_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", ["NET_IB_DEVICE_INFO", "NET_DEVICE_INFO"])
+def test_ports_of_adapters_and_switches_are_rows_of_their_node(tmp_path: Path, devices: str) -> None:
     report = ReportBuilder(host="node01", pid=1000)
     nic = report.nic("mlx5_1", 3)
-    report.row("NET_IB_DEVICE_INFO", networkId=1, guid=-17, name="sw", des="MF0;rack7", lid=4)
+    report.row(devices, networkId=1, guid=-17, name="sw", des="MF0;rack7", lid=4)
     report.network_metric(nic, "IB: Bytes sent", 0, 1000, 1, port=1)
     report.network_metric(nic, "IB: Bytes sent", 0, 1000, 2, port=2)
     report.network_metric(-17, "IB: Bytes sent", 0, 1000, 3, port=12, switch=True)
