@@ -57,7 +57,7 @@ class StoredBatch(NamedTuple):
         with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
             file.seek(self.offset)
             with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
-                return pl.DataFrame(pl.from_arrow(stream.read_next_batch(), rechunk=False))
+                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
 
 
 @dataclass(frozen=True)
