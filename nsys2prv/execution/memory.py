@@ -34,9 +34,9 @@ _FIXED_BYTES = 200_000_000
 """What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded."""
-LEAST_ADDRESS_SPACE = 1 << 30
-"""Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
-where they get no memory for a thread.
+LEAST_ADDRESS_SPACE = 1 << 31
+"""Bytes that a process may map at least. Libraries map more than they use, for a small report 1.6 GB; with less, some end the
+process, or wait forever, where they get no memory for a thread.
 """
 _in_force: list[int] = []
 """Bytes that this process may take, of all work that goes on in it; the least counts."""

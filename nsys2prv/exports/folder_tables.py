@@ -15,7 +15,7 @@ from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS, in_type
-from nsys2prv.exports.tables import BATCH_ROWS, NO_SELECTION, Schema, Selection, Stretch, Tables, read_error, selected_rows
+from nsys2prv.exports.tables import BATCH_ROWS, Schema, Selection, Stretch, Tables, read_error, selected_rows
 from nsys2prv.vocabulary.limits import (
     MOST_COLUMNS,
     MOST_ROWS,
@@ -87,8 +87,8 @@ class FolderTables(Tables):
             self._schemas[table] = {**types, **texts}
         return self._schemas[table]
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        return {table: sum(rows.height for rows in self.batches(table, {}, NO_SELECTION)) for table in tables}
+    def row_count(self, table: str) -> int:
+        return sum(rows.height for rows in self.batches(table, {}, {}))
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         file, types = self._files[table], self._types(table)

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import sys
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
@@ -28,7 +28,6 @@ from nsys2prv.exports.sqlite_pages import page_size
 from nsys2prv.exports.tables import (
     BATCH_ROWS,
     EXPORT_TABLES,
-    NO_SELECTION,
     Schema,
     Selection,
     Stretch,
@@ -162,15 +161,14 @@ class SqliteTables(Tables):
     def columns(self, table: str) -> frozenset[str]:
         return self._columns[table]
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        for table in tables:
-            if table not in self._counts:
-                with self.database(table) as database:
-                    # Not count(*), which heeds no limit.
-                    (rows,) = database.execute(f"select ifnull(sum(1), 0) from {quoted(table)} not indexed").fetchone()
-                self._check_count(table, rows)
-                self._counts[table] = rows
-        return {table: self._counts[table] for table in tables}
+    def row_count(self, table: str) -> int:
+        if table not in self._counts:
+            with self.database(table) as database:
+                # Not count(*), which heeds no limit.
+                (rows,) = database.execute(f"select ifnull(sum(1), 0) from {quoted(table)} not indexed").fetchone()
+            self._check_count(table, rows)
+            self._counts[table] = rows
+        return self._counts[table]
 
     def _check_count(self, table: str, rows: int) -> None:
         if rows * _LEAST_BYTES_OF_ROW > self.size:
@@ -212,11 +210,11 @@ class SqliteTables(Tables):
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         # The driver has no limits: a table that never ends must not get there.
-        self.row_counts([table])
+        self.row_count(table)
         yield from self.query(table, schema, only, stretch)
 
     def query(
-        self, table: str, schema: Schema, only: Selection = NO_SELECTION, stretch: Stretch | None = None, rows: int = BATCH_ROWS
+        self, table: str, schema: Schema, only: Selection, stretch: Stretch | None, rows: int = BATCH_ROWS
     ) -> Iterator[pl.DataFrame]:
         """What the driver gives of a table (`batches`), about `rows` rows at a time."""
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
@@ -235,7 +233,8 @@ class SqliteTables(Tables):
             for batch in reader:
                 rows_read += batch.num_rows
                 self._check_count(table, rows_read)
-                yield _converted(batch, schema)
+                read = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
+                yield read.with_columns(in_type(read[name], dtype) for name, dtype in schema.items())
 
     @contextlib.contextmanager
     def _driver_errors(self, table: str) -> Iterator[None]:
@@ -373,9 +372,3 @@ def _check_whole_numbers(read: pa.Schema, requested: Schema) -> None:
     for field in read:
         if requested.get(field.name) == pl.Int64 and not (pa.types.is_primitive(field.type) or pa.types.is_null(field.type)):
             raise pa.ArrowTypeError(f"a value in column {field.name} is no whole number")
-
-
-def _converted(batch: pa.RecordBatch, schema: Schema) -> pl.DataFrame:
-    """A batch of the driver as columns of the types requested."""
-    rows = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
-    return rows.with_columns(in_type(rows[name], dtype) for name, dtype in schema.items())

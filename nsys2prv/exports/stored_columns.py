@@ -88,9 +88,8 @@ class StoredTables(SqliteTables):
         self.stored: dict[str, list[_Part]] = {}
         self._read_by_number: set[str] = set()
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        counts = super().row_counts([table for table in tables if table not in self.stored])
-        return {table: _rows_of(self.stored[table]) if table in self.stored else counts[table] for table in tables}
+    def row_count(self, table: str) -> int:
+        return _rows_of(self.stored[table]) if table in self.stored else super().row_count(table)
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         if table not in self.stored:
@@ -183,7 +182,7 @@ class StoredTables(SqliteTables):
         if stretch is None or stretch[0] <= stretch[1]:
             if stretch is not None:
                 self._read_by_number.add(part.table)
-            for rows in self.query(part.table, part.schema, stretch=stretch, rows=STORED_ROWS):
+            for rows in self.query(part.table, part.schema, {}, stretch, STORED_ROWS):
                 if rows.height:
                     yield _narrowest(rows)
 
@@ -193,7 +192,7 @@ class StoredTables(SqliteTables):
         # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
         with suppress(ReportError):
             if len(stored) == len(parts) and (
-                table not in self._read_by_number or _rows_of(stored) == super().row_counts([table])[table]
+                table not in self._read_by_number or _rows_of(stored) == super().row_count(table)
             ):
                 self.stored[table] = stored
 
