@@ -298,36 +298,38 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
     OutputError
         When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
-    names = [(folder, name, path) for folder, names in staged.items() for name, path in names.items()]
-    moves_in = [(folder / path, folder.parent / name) for folder, name, path in names if path is not None]
-    # What is only removed goes first of all.
-    leaving = [entry for entry in names if entry[2] is None] + [entry for entry in reversed(names) if entry[2] is not None]
+    # Where each file is, the name that it gets (None: nothing gets it), and the place of what had the name.
+    paths = [
+        (None if path is None else folder / path, folder.parent / name, folder / _FORMER / name)
+        for folder, names in staged.items()
+        for name, path in names.items()
+    ]
     with contextlib.ExitStack() as stack:
         for parent in sorted({folder.parent for folder in staged}):
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
-        moves_out = [
-            (target, folder / _FORMER / name) for folder, name, _ in leaving if os.path.lexists(target := folder.parent / name)
-        ]
-        if moves_out and not replace:
-            raise OutputExists(moves_out[-1][0])
-        moved: list[tuple[Path, Path]] = []
-        target = next(iter(staged)).parent
+        # What is only removed goes first of all.
+        leaving = [entry for entry in paths if entry[0] is None] + [entry for entry in reversed(paths) if entry[0] is not None]
+        moves = [(name, former, name) for _, name, former in leaving if os.path.lexists(name)]
+        if moves and not replace:
+            raise OutputExists(moves[-1][0])
+        moves += [(source, name, name) for source, name, _ in paths if source is not None]
+        moved: list[tuple[Path, Path, Path]] = []
+        at = next(iter(staged)).parent
         try:
-            for source, target in moves_in:
-                if target.is_dir() and not target.is_symlink() and not source.is_dir():
+            for source, at, _ in paths:
+                if source is not None and at.is_dir() and not at.is_symlink() and not source.is_dir():
                     raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
             for folder in staged:
                 (folder / _FORMER).mkdir()
-            for number, (source, new) in enumerate((*moves_out, *moves_in)):
-                target = source if number < len(moves_out) else new
-                os.replace(source, new)
-                moved.append((source, new))
+            for current, new, at in moves:
+                os.replace(current, new)
+                moved.append((current, new, at))
         except OSError as error:
-            for source, new in reversed(moved):
+            for current, new, _ in reversed(moved):
                 with contextlib.suppress(OSError):
-                    os.replace(new, source)
-            raise OutputError.not_writable(target, error.strerror or str(error), place) from error
+                    os.replace(new, current)
+            raise OutputError.not_writable(at, error.strerror or str(error), place) from error
         _published.set()
 
 

@@ -414,13 +414,12 @@ def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
 def _address_in(file: str) -> str:
     """The address in a scheduler file; UsageError when it is none."""
     why = "there is no such file"
-    with contextlib.suppress(OSError, ValueError, RecursionError):
+    with contextlib.suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
         if Path(file).is_file():
             why = "this is no scheduler file, or it is not complete"
             with Path(file).open(encoding="utf-8") as opened:
-                content = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))
-            address = content.get("address") if isinstance(content, dict) else None
-            if isinstance(address, str) and re.fullmatch(r"[a-z]+://\S+", address):
+                address: str = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))["address"]
+            if re.fullmatch(r"[a-z]+://\S+", address):
                 return address
     raise UsageError(
         f"--scheduler {file}: {why}; give the address of a Dask scheduler (tcp://HOST:PORT), or the file that it writes "

@@ -33,6 +33,7 @@ from nsys2prv.exports.tables import (
     Stretch,
     Tables,
     read_error,
+    read_errors,
 )
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
 
@@ -146,14 +147,11 @@ class SqliteTables(Tables):
     def database(self, table: str = "") -> Iterator[sqlite3.Connection]:
         """The database for queries (over a table): nothing else of it is run, and no query goes on for longer than rows can
         take that fit into the file. Errors of SQLite become ReportErrors."""
-        with self._connection() as connection:
-            try:
-                steps = itertools.count(1)
-                most = 1 + _STEPS_PER_BYTE * self.size // _STEPS_BETWEEN_CHECKS
-                connection.sqlite.set_progress_handler(lambda: next(steps) > most, _STEPS_BETWEEN_CHECKS)
-                yield connection.sqlite
-            except SQLITE_ERRORS as error:
-                raise read_error(self.path, error, table) from error
+        with read_errors(self.path, *SQLITE_ERRORS, table=table), self._connection() as connection:
+            steps = itertools.count(1)
+            most = 1 + _STEPS_PER_BYTE * self.size // _STEPS_BETWEEN_CHECKS
+            connection.sqlite.set_progress_handler(lambda: next(steps) > most, _STEPS_BETWEEN_CHECKS)
+            yield connection.sqlite
 
     def names(self) -> frozenset[str]:
         return frozenset(self._columns)

@@ -157,19 +157,17 @@ class StoredTables(SqliteTables):
 
     def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
         """Store parts of tables in a file; None in the place of one that can't be read."""
+        stored: list[_Part | None] = [None] * len(parts)
         with pa.OSFile(str(path), "wb") as file:
-            return [self._store_part(part, partial(_append, file, path), stop) for part in parts]
-
-    def _store_part(self, part: _Part, append: Callable[[pa.RecordBatch], StoredBatch], stop: Stop) -> _Part | None:
-        batches = []
-        try:
-            for rows in self._rows(part):
-                stop.check()
-                batches.append(append(rows))
-        except (ReportError, NoResources):
-            # Who needs a table that can't be read finds out why.
-            return None
-        return replace(part, batches=tuple(batches))
+            for place, part in enumerate(parts):
+                batches = []
+                # Who needs a table that can't be read finds out why.
+                with suppress(ReportError, NoResources):
+                    for rows in self._rows(part):
+                        stop.check()
+                        batches.append(_append(file, path, rows))
+                    stored[place] = replace(part, batches=tuple(batches))
+        return stored
 
     def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""

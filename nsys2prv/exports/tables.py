@@ -190,6 +190,15 @@ def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Map
     return register_io_source(frames, schema=dict(schema))
 
 
+@contextlib.contextmanager
+def read_errors(path: Path, *errors: type[BaseException], table: str = "") -> Iterator[None]:
+    """Raise errors of some classes as `read_error` has them."""
+    try:
+        yield
+    except errors as error:
+        raise read_error(path, error, table) from error
+
+
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
     """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
     return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
