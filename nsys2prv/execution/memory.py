@@ -130,8 +130,7 @@ def _free_of_groups(root: Path) -> Iterator[int]:
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         group = mount / path.lstrip("/")
         # Inside a container the path may be that outside of it.
-        folders = (group, *group.parents) if group.is_relative_to(mount) else (mount,)
-        for folder in (folder for folder in folders if folder.is_relative_to(mount)):
+        for folder in {mount, *(folder for folder in (group, *group.parents) if folder.is_relative_to(mount))}:
             numbers = [int(text) for name in names for text in _lines(folder / name) if text.isdecimal()]
             if len(numbers) == len(names):
                 # Pages of files are given back when memory is needed.

@@ -210,16 +210,16 @@ class LocalWorkers(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
 
-        before = multiprocessing.active_children()
-        try:
-            # It may start processes, which have to know what to do when a signal comes.
-            with signals_held(TO_ALL_PROCESSES):
+        # It may start processes, which have to know what to do when a signal comes, and who acts on it has to know of them.
+        with signals_held(TO_ALL_PROCESSES):
+            before = multiprocessing.active_children()
+            try:
                 return self._pool.submit(function, argument)
-        except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
-            is_refused = memory.resource_error_in(error) is not None
-            raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
-        finally:
-            self._processes |= set(multiprocessing.active_children()).difference(before)
+            except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
+                is_refused = memory.resource_error_in(error) is not None
+                raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
+            finally:
+                self._processes |= set(multiprocessing.active_children()).difference(before)
 
     def gather(self, future: concurrent.futures.Future[T]) -> T:
         looks = 0
