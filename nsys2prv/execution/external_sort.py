@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -57,9 +59,6 @@ class _Batch(NamedTuple):
     last: int
     until: int
 
-    def may_be_in(self, window: Window) -> bool:
-        return (window.begin is None or self.last >= window.begin) and (window.end is None or self.first < window.end)
-
 
 class _Run(NamedTuple):
     """Rows in the order of the first sort column, in memory or in a file; there they are in batches, and have narrow types."""
@@ -67,6 +66,12 @@ class _Run(NamedTuple):
     rows: pl.DataFrame | Path
     types: pl.Schema
     batches: list[_Batch]
+
+    def places_of(self, window: Window) -> range:
+        """Places of batches with rows that may be in a window."""
+        start = 0 if window.begin is None else bisect.bisect_left(self.batches, window.begin, key=attrgetter("last"))
+        stop = None if window.end is None else bisect.bisect_left(self.batches, window.end, key=attrgetter("first"))
+        return range(start, len(self.batches) if stop is None else stop)
 
     def read(self, places: Sequence[int], window: Window, column: str, schema: pl.Schema) -> pl.DataFrame:
         """Rows of some batches that are in a window."""
@@ -93,14 +98,18 @@ class ExternalSort:
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+    wide
+        Columns that have the types in which they were added whenever they are loaded; whole numbers in others have the
+        narrowest types that hold them all, which takes a part of the time. None: all keep their types.
 
     After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
     """
 
-    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None) -> None:
         self._by = list(by)
         self._folder = folder
         self._until = until
+        self._wide = wide
         self._schema = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
@@ -119,7 +128,7 @@ class ExternalSort:
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""
-        return ExternalSort(self._by, self._folder, self._until)
+        return ExternalSort(self._by, self._folder, self._until, self._wide)
 
     def spill(self) -> None:
         """Write what is still in memory."""
@@ -183,10 +192,13 @@ class ExternalSort:
             # Neighbours, so that equal rows keep their order.
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
             self._runs = [self._joined(group) if len(group) > 1 else group[0] for group in groups]
+        if self._runs and self._wide is not None:
+            wide = {name: dtype for name, dtype in self._schema.items() if name in self._wide}
+            self._schema = pl.Schema({**_narrowest(self._runs), **wide})
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(batch.length for run in self._runs for batch in run.batches if batch.may_be_in(window))
+        return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
 
     def load(self, window: Window) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
@@ -203,31 +215,31 @@ class ExternalSort:
     def _load(self, window: Window, counts: Callable[[_Batch], bool]) -> list[pl.DataFrame]:
         frames = []
         for run in self._runs:
-            places = [place for place, batch in enumerate(run.batches) if batch.may_be_in(window) and counts(batch)]
+            places = [place for place in run.places_of(window) if counts(run.batches[place])]
             if places and (rows := run.read(places, window, self.column, self._schema)).height:
                 frames.append(rows)
         return frames
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
-        self._drop(lambda batch: True)
+        self._drop(lambda run: True)
 
     def drop_before(self, value: int | None) -> None:
         """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
-        self._drop(lambda batch: value is None or batch.last < value)
+        self._drop(lambda run: value is None or run.batches[-1].last < value)
 
     def drop_ended(self, value: int) -> None:
         """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
         this object in other processes may be used on for what comes then; they delete nothing.
         """
-        self._drop(lambda batch: batch.last < value and batch.until < value)
+        self._drop(lambda run: run.batches[-1].last < value and all(batch.until < value for batch in run.batches))
 
-    def _drop(self, is_over: Callable[[_Batch], bool]) -> None:
+    def _drop(self, is_over: Callable[[_Run], bool]) -> None:
         if self._is_borrowed:
             return
         needed = []
         for run in self._runs:
-            if not all(map(is_over, run.batches)):
+            if not is_over(run):
                 needed.append(run)
             elif isinstance(run.rows, Path):
                 remove_file(run.rows)
@@ -237,9 +249,8 @@ class ExternalSort:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
-        types = pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
         frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
-        joined = self._written(frames, types)
+        joined = self._written(frames, _narrowest(runs))
         several.delete()
         return joined
 
@@ -268,6 +279,11 @@ class ExternalSort:
         return [
             _Batch(len(values[part]), int(values[part][0]), int(values[part][-1]), int(untils[part].max())) for part in slices
         ]
+
+
+def _narrowest(runs: list[_Run]) -> pl.Schema:
+    """Types that hold the columns of several runs."""
+    return pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
 
 
 def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:

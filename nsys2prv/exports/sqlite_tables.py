@@ -139,9 +139,20 @@ class SqliteTables(Tables):
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[_Connection]:
+        """A connection that nobody else uses meanwhile. After an error it is not used again."""
         # No other database has the same key, nor the same one after a change.
-        with _borrowed((self._uri, *self._stamps), self._uri) as connection:
+        key = (self._uri, *self._stamps)
+        with _idle_lock:
+            place = next((place for place, idle in enumerate(_idle) if idle.key == key), None)
+            connection = _Connection(key, self._uri) if place is None else _idle.pop(place)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(connection.close)
             yield connection
+            on_error.pop_all()
+        with _idle_lock:
+            _idle.append(connection)
+            while len(_idle) > _MOST_IDLE:
+                _idle.pop(0).close()
 
     @contextlib.contextmanager
     def database(self, table: str = "") -> Iterator[sqlite3.Connection]:
@@ -277,24 +288,6 @@ _MOST_IDLE = 4
 _idle: list[_Connection] = []
 """Connections for the next query, in the order of use: SQLite reads the names of all tables for the first query of each."""
 _idle_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def _borrowed(key: Hashable, uri: str) -> Iterator[_Connection]:
-    """A connection that nobody else uses meanwhile. After an error it is not used again."""
-    with _idle_lock:
-        connection = next((idle for idle in _idle if idle.key == key), None) or _Connection(key, uri)
-        if connection in _idle:
-            _idle.remove(connection)
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(connection.close)
-        yield connection
-        on_error.pop_all()
-    with _idle_lock:
-        _idle.append(connection)
-        surplus = [_idle.pop(0) for _ in range(len(_idle) - _MOST_IDLE)]
-    for connection in surplus:
-        connection.close()
 
 
 @atexit.register

@@ -120,7 +120,7 @@ class TraceFormat(Protocol):
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
     """What sorts records of a kind."""
-    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None)
+    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None, kind.wide)
 
 
 @dataclass(frozen=True)
