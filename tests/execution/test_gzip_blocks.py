@@ -9,7 +9,7 @@ import random
 import pytest
 
 from nsys2prv.execution import threads
-from nsys2prv.execution.threads import GzipBlocks
+from nsys2prv.execution.threads import gzip_blocks
 
 
 @pytest.mark.parametrize("cores", ["1", "2"])
@@ -20,9 +20,9 @@ def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: 
     files = []
     for size in (7, 100, 1_000, 2_000):
         file = io.BytesIO()
-        with GzipBlocks(file) as blocks:
+        with gzip_blocks(file) as write:
             for start in range(0, len(content), size):
-                blocks.write(memoryview(content)[start : start + size])
+                write(memoryview(content)[start : start + size])
         files.append(file.getvalue())
     assert gzip.decompress(files[0]) == content
     assert set(files) == {files[0]}
@@ -33,8 +33,8 @@ def test_work_that_breaks_off_writes_no_last_block() -> None:
     file = io.BytesIO()
 
     def break_off() -> None:
-        with GzipBlocks(file) as blocks:
-            blocks.write(b"some")
+        with gzip_blocks(file) as write:
+            write(b"some")
             raise ValueError("broken off")
 
     with pytest.raises(ValueError, match="broken off"):
