@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -229,7 +229,7 @@ class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
         NoDevices
             When no process uses a GPU.
         """
-        requested = EfficiencyOptions(**self._read_options(), **options)
+        requested = EfficiencyOptions(**self._with_read_options(options))
         with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
             return measure_events(self._run_events, requested)
 
@@ -253,7 +253,7 @@ class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
         NoDevices
             When no process uses a GPU.
         """
-        requested = WhatIfOptions(**self._read_options(), **options)
+        requested = WhatIfOptions(**self._with_read_options(options))
         with memory.limited(memory.bytes_of_process(self.options.memory, 0)):
             return replayed_events(self._run_events, requested)
 
@@ -276,14 +276,21 @@ class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
         OutputError
             When it can't be written; a former output stays as it was.
         """
-        return translate(self.inputs, Path(out), TranslateOptions(**self._read_options(), **options))
+        return translate(self.inputs, Path(out), TranslateOptions(**self._with_read_options(options)))
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
             raise UsageError("the run is closed; open it again with open_run")
 
-    def _read_options(self) -> dict[str, Any]:
-        return {option.name: getattr(self.options, option.name) for option in fields(ReadOptions)}
+    def _with_read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of one call, with those with which the run was opened."""
+        read = {option.name: getattr(self.options, option.name) for option in fields(ReadOptions)}
+        for name in read.keys() & options.keys():
+            instead = "; to measure a part of the run: efficiency(window='BEGIN:END')" if name == "time" else ""
+            raise UsageError(
+                f"{name}: this is an option of open_run, which reads the reports: open_run(..., {name}=...){instead}"
+            )
+        return {**read, **options}
 
 
 @keywords(ReadOptions)
@@ -330,10 +337,6 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
         When there are fewer than two runs, or they were measured with different policies for NCCL kernels.
     """
     compare_options = CompareOptions(**options)
-    return compare_results(
-        [
-            run.efficiency(nccl=compare_options.nccl, window=compare_options.window) if isinstance(run, NsysRun) else run
-            for run in runs
-        ],
-        compare_options,
-    )
+    measuring = {"nccl": compare_options.nccl, "window": compare_options.window}
+    results = [run.efficiency(**measuring) if isinstance(run, NsysRun) else run for run in runs]
+    return compare_results(results, compare_options)

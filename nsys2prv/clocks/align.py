@@ -26,7 +26,7 @@ from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_interval
 from nsys2prv.clocks.collective_matching import match_run
 from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
-from nsys2prv.execution.workers import InThisProcess, Workers
+from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import KINDS
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, ClockStep, Placement
@@ -138,7 +138,7 @@ def align(
         # Without an estimate all that there is checks what the clocks of the sessions say.
         _KINDS.get(method, KINDS) if is_estimated else KINDS,
         with_messages=not is_estimated or method is not AlignMethod.NCCL,
-        workers=workers or InThisProcess(),
+        workers=workers or Workers(),
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")

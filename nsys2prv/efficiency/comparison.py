@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from itertools import takewhile
+from itertools import chain, count, islice, product, takewhile
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import polars as pl
@@ -16,12 +17,12 @@ from nsys2prv.efficiency import comparison_tables as tables_of
 from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
-from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
+from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
@@ -38,29 +39,25 @@ _MOST_OUTSIDE = 0.01
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
+_OF_ALL_RUNS, _OF_READING = ("window", "nccl"), ("align", "unrelated", "kernel_families")
+"""Options that change numbers: those that must be the same for all runs that are compared, and others."""
 _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
-"""Results by the letters of their runs, the first one first."""
+"""By the letters of their runs, in their order."""
 _NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
 """Columns of `gaps` that are times, and no causes."""
 
 
 def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptions | None = None) -> ComparisonResult:
-    """Compare runs with the first of them.
-
-    Parameters
-    ----------
-    runs
-        One argument per run: a report, a folder or a glob of the reports of the run, what `efficiency --json-file` wrote, or a
-        result.
-    options
-        How each of them is measured.
+    """Compare runs, each as a report, a folder or a glob of reports, what `efficiency --json-file` wrote, or a result, with the
+    first of them.
 
     Raises
     ------
     UsageError
-        When there are fewer than two runs, or NCCL kernels do not count as the same in all of them.
+        When there are fewer than two runs, NCCL kernels do not count as the same in all of them, or an option asks for another
+        measurement of what was measured before.
     Nsys2prvError
         As of `measure`.
     """
@@ -69,11 +66,16 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     options = options or CompareOptions()
     # Before runs are measured, which takes time.
     check_are_reports(run for run in runs if not isinstance(run, EfficiencyResult))
-    letters = list(map(_letters, range(len(runs))))
-    check_labels(options.label, letters)
+    # A, B, ... Z, AA, AB, ...
+    letters_of_runs = chain.from_iterable(product(ascii_uppercase, repeat=length) for length in count(1))
+    letters = ["".join(several) for several in islice(letters_of_runs, len(runs))]
+    _check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
-    measured = [_measured(run, options) for run in runs]
+    before = list(map(_measured_before, runs))
+    _check_options(options, runs, before)
+    of_report = replace(options, regions=(), per_iteration=None)
+    measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]
     policies = sorted({result.head["nccl"] for result in measured})
     if len(policies) > 1:
         raise UsageError(
@@ -81,7 +83,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
             f"same --nccl"
         )
     results = dict(zip(letters, measured, strict=True))
-    labels = options.label or labels_of(inputs, measured)
+    labels = options.label or _labels(inputs, measured)
     by = _compared_by(results)
     compared = _runs(results, labels, options.scaling, by)
     first, *later = ((row, result.head) for row, result in zip(compared.to_dicts(), measured, strict=True))
@@ -89,7 +91,10 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         tables_of.RUNS: compared,
         tables_of.METRICS: _metric_rows(results),
         tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
-        tables_of.ITERATION_LENGTHS: _iteration_lengths(results),
+        tables_of.ITERATION_LENGTHS: pl.concat(
+            result.tables["iterations"].select("iteration", "kind", length_ns="longest_ns", run=pl.lit(run, pl.String))
+            for run, result in results.items()
+        ),
         tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
         tables_of.CHANGES: _changes(results, compared, by),
         tables_of.GATE: judge(options.fail_if, first, later),
@@ -104,70 +109,63 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         ],
         "nccl": policies[0],
         "not_compared": by.not_compared,
-        "warnings": [
-            *(f"{', '.join(letters)}: {warning}" for warning, letters in _warnings(results).items()),
-            *_outside_warnings(compared),
-        ],
+        "warnings": [*_warnings(results), *_outside_warnings(compared), *_window_warnings(results)],
     }
     return ComparisonResult(head, frames_by_name(tables, tables_of.TABLES))
 
 
-def _warnings(results: Results) -> dict[str, list[str]]:
-    """Warnings of all runs, each with the letters of the runs that have it."""
-    runs_of: dict[str, list[str]] = {}
-    for run, result in results.items():
-        for warning in dict.fromkeys(result.head["warnings"]):
-            runs_of.setdefault(warning, []).append(run)
-    return runs_of
+def _warnings(results: Results) -> list[str]:
+    """Warnings of all runs, each once, behind the letters of the runs that have it."""
+    warnings = dict.fromkeys(warning for result in results.values() for warning in result.head["warnings"])
+    letters = (", ".join(run for run, result in results.items() if text in result.head["warnings"]) for text in warnings)
+    return list(map("{}: {}".format, letters, warnings))
 
 
-def _measured(run: str | Path | EfficiencyResult, options: CompareOptions) -> EfficiencyResult:
+def _measured_before(run: str | Path | EfficiencyResult) -> EfficiencyResult | None:
     if isinstance(run, EfficiencyResult):
         return run
-    if Path(run).suffix == ".json":
-        return read_efficiency(Path(run))
-    return measure([run], replace(options, regions=(), per_iteration=None))
+    return read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
 
 
-def _letters(place: int) -> str:
-    """A, B, ... Z, AA, AB, ...
-
-    >>> _letters(0), _letters(25), _letters(26)
-    ('A', 'Z', 'AA')
-    """
-    before, last = divmod(place, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("A") + last)
+def _check_options(
+    options: CompareOptions, runs: Sequence[str | Path | EfficiencyResult], before: Sequence[EfficiencyResult | None]
+) -> None:
+    """Raise a UsageError for an option that a run which was measured before does not follow: where there are reports too, of
+    those that must be the same for all."""
+    requested = changed_options(options)
+    for run, result in zip(runs, before, strict=True):
+        for name in _OF_ALL_RUNS if None in before else (*_OF_ALL_RUNS, *_OF_READING):
+            if result is not None and name in requested and requested[name] != result.head["options"].get(name):
+                what = result.head["title"] if run is result else run
+                raise UsageError(
+                    f"compare: --{name.replace('_', '-')} applies to reports, and {what} was measured before, with another "
+                    f"value of it; leave it out, or give the reports of this run"
+                )
 
 
 # -- what runs are called -------------------------------------------------------------------------------------------------
 
 
-def check_labels(labels: Sequence[str], runs: Sequence[str]) -> None:
-    """Check labels that the user gave to runs with these letters.
-
-    Raises
-    ------
-    UsageError
-        When there are not as many as runs, one is empty, two are the same, or one is the letter of another run.
-    """
-    if labels and len(labels) != len(runs):
-        raise UsageError(f"--label: {counted(len(labels), 'label')} for {len(runs):,} runs; give one for each, in order")
+def _check_labels(labels: Sequence[str], letters: Sequence[str]) -> None:
+    """Raise a UsageError for labels that the user gave, and that do not tell runs with these letters apart."""
+    if labels and len(labels) != len(letters):
+        raise UsageError(f"--label: {counted(len(labels), 'label')} for {len(letters):,} runs; give one for each, in order")
     for place, label in enumerate(labels):
         if not label.strip():
             raise UsageError("--label: a label is empty; give a name for each run")
         if label in labels[:place]:
             raise UsageError(f"--label {short(label)}: two runs have this label; give each another one")
-        if label in runs and runs.index(label) != place:
+        if label in letters and label != letters[place]:
             raise UsageError(f"--label {short(label)}: this is the letter of another run; give another label")
 
 
-def labels_of(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
+def _labels(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
     """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers of
     GPUs, dates, or numbers."""
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
-    gpus_began = [f"{number}, {date}" for number, date in zip(gpus, began, strict=True)]
+    gpus_began = list(map("{}, {}".format, gpus, began))
     # What was given twice: the same runs under numbers.
     numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
     return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
@@ -180,7 +178,7 @@ def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     >>> path_labels([["x/before/reports"], ["x/after/reports"]]), path_labels([["x/run"], ["x/run/new"]])
     (['before', 'after'], ['run', 'run/new'])
     """
-    runs = [_parts(paths) for paths in inputs]
+    runs = list(map(_parts, inputs))
     first = len(_common_start(runs))
     last = len(_common_start([parts[first:][::-1] for parts in runs]))
     if any(len(parts) <= first + last for parts in runs):
@@ -233,16 +231,11 @@ class ComparedBy:
     is_same_work: bool
 
 
-def _row_of_run(result: EfficiencyResult) -> dict[str, Any]:
-    return result.tables["run"].row(0, named=True)
-
-
 def _compared_by(results: Results) -> ComparedBy:
     """What runs are compared by: their GPUs, or where a run has none, their processes."""
-    rows = {run: _row_of_run(result) for run, result in results.items()}
-    has_mpi = all(row["mpi_parallel_efficiency"] is not None for row in rows.values())
-    with_gpus = [run for run, row in rows.items() if row["devices"]]
-    without = [run for run in rows if run not in with_gpus]
+    has_mpi = all(result.tables["run"]["mpi_parallel_efficiency"].count() for result in results.values())
+    with_gpus = [run for run, result in results.items() if result.tables["run"]["devices"][0]]
+    without = [run for run in results if run not in with_gpus]
     if not without or not with_gpus:
         # Without MPI, time of hosts outside of calls is not known to be work.
         return ComparedBy(GPU if with_gpus else PROCESS, has_mpi, None, bool(with_gpus) or has_mpi)
@@ -273,7 +266,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     is_measured = all(usual.select(spent.values()).drop_nulls().height for usual in usual_of_runs)
     is_by_iteration = len(set(counts)) > 1 and is_measured
     rows = []
-    for (run, result), label, count, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
+    for (run, result), label, number, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
         length = usual.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()).item()
         means = {name: pl.lit(usual[column].mean(), pl.Float64) for name, column in spent.items()}
         totals = {name: pl.col(column).cast(pl.Float64) for name, column in spent.items()}
@@ -287,7 +280,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 basis=pl.lit("iteration" if is_by_iteration else "run"),
                 per=pl.lit(by.per),
                 size=pl.col(column_of_size),
-                share=pl.lit(1 / count if is_by_iteration else 1.0),
+                share=pl.lit(1 / number if is_by_iteration else 1.0),
                 elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
                 idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
                 **(means if is_by_iteration else totals),
@@ -328,12 +321,18 @@ def _outside_warnings(runs: pl.DataFrame) -> list[str]:
     ]
 
 
+def _window_warnings(results: Results) -> list[str]:
+    """Which part of each run is compared, where these differ."""
+    windows = {run: WINDOW_TITLES[result.head["window"]["name"]] for run, result in results.items()}
+    parts = ", ".join(f"of {run} {window}" for run, window in windows.items())
+    return [f"different parts of runs are compared: {parts} (--window)"] if len(set(windows.values())) > 1 else []
+
+
 def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:
     """Strong or weak; where neither is named, the one in which useful time changes less."""
-    if kind != ScalingKind.AUTO:
-        return pl.lit(kind.value)
     is_weak = (total > 0) & (per_device > 0) & (total.log().abs() > per_device.log().abs())
-    return pl.when(is_weak).then(pl.lit(ScalingKind.WEAK.value)).otherwise(pl.lit(ScalingKind.STRONG.value))
+    nearer = pl.when(is_weak).then(pl.lit(ScalingKind.WEAK.value)).otherwise(pl.lit(ScalingKind.STRONG.value))
+    return nearer if kind == ScalingKind.AUTO else pl.lit(kind.value)
 
 
 def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
@@ -344,25 +343,21 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 
 
 def _metric_rows(results: Results) -> list[dict[str, Any]]:
-    first, rows = _row_of_run(results["A"]), []
-    for run, result in results.items():
-        for row in tree_rows(_row_of_run(result)):
-            before, value = first[row["metric"]], row["value"]
-            change = value - before if value is not None and before is not None else None
-            rows.append({"run": run, **row, "change": change})
-    return rows
+    runs = {run: result.tables["run"].row(0, named=True) for run, result in results.items()}
+    rows = [
+        {"run": run, "before": runs["A"][row["metric"]], **row} for run, values in runs.items() for row in tree_rows(values)
+    ]
+    return [{**row, "change": None if None in (row["value"], row["before"]) else row["value"] - row["before"]} for row in rows]
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
     """What the wall time of each run went to: each part that any run has, as the first run calls it that has it."""
-    names = ["run", "part", "title", "group"]
-    schema = {**dict.fromkeys(names, pl.String), **dict.fromkeys(["value_ns", "share"], pl.Float64)}
     rows = [(run, *astuple(part)) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
-    parts = pl.DataFrame(rows, schema, orient="row")
-    titles = parts.unique("part", keep="first", maintain_order=True).select(names[1:])
+    parts = pl.DataFrame(rows, list(tables_of.WALL_TIME.schema.items())[:-1], orient="row")
+    titles = parts.unique("part", keep="first", maintain_order=True)
     return (
         pl.DataFrame({"run": list(results)})
-        .join(titles, how="cross")
+        .join(titles.select("part", "title", "group"), how="cross")
         .join(parts.drop("title", "group"), on=["run", "part"], how="left", maintain_order="left")
         .with_columns(pl.col("value_ns", "share").fill_null(0.0))
         .with_columns(difference_ns=pl.col("value_ns") - pl.col("value_ns").first().over("part"))
@@ -382,28 +377,18 @@ def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Se
     return wall_time_parts({**tables, "absent_time": of_devices, "absent_parts": tables["absent_parts"].clear()})
 
 
-def _iteration_lengths(results: Results) -> pl.DataFrame:
-    columns = ("iteration", pl.col("longest_ns").alias("length_ns"), "kind")
-    return pl.concat(
-        result.tables["iterations"].select(pl.lit(run, pl.String).alias("run"), *columns) for run, result in results.items()
-    )
-
-
 def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     """Kernels and families of all runs, those first that take most time in one."""
     numbers = ("count", "total_ns", "mean_ns", "share")
     rows = pl.concat(
-        result.tables[table].select(
-            pl.lit(level).alias("level"), pl.col(level).alias("name"), "family", pl.lit(run).alias("run"), *numbers
-        )
+        result.tables[table].select("family", *numbers, level=pl.lit(level), name=level, run=pl.lit(run))
         for run, result in results.items()
         for level, table in (("kernel", "kernels"), ("family", "families"))
     )
     what = ["level", "name"]
     largest = rows.group_by(what).agg(largest=pl.col("total_ns").max(), runs=pl.len().cast(pl.Int64))
-    largest = (
-        largest.sort("largest", "name", descending=[True, False]).group_by("level", maintain_order=True).head(MOST_KERNELS)
-    )
+    largest = largest.sort("largest", "name", descending=[True, False])
+    largest = largest.group_by("level", maintain_order=True).head(MOST_KERNELS)
     first = rows.filter(pl.col("run") == "A").select(*what, before="total_ns", before_mean="mean_ns")
     # Sums of each run for one iteration, and of one device, where these are compared.
     share, size, is_weak = pl.col("share"), pl.col("size"), pl.col("scaling") == ScalingKind.WEAK.value

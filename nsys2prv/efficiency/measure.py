@@ -19,7 +19,6 @@ from nsys2prv.efficiency.graph.path import CriticalPath
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all
-from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.meters.absent_tables import not_compared
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.meters.run_totals import RUN
@@ -38,18 +37,7 @@ from nsys2prv.vocabulary.version import __version__
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
-    """Efficiency numbers of reports.
-
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user.
-    """
+    """Efficiency numbers of reports: files, folders, globs."""
     arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
     # The measurement itself is the work of this process, whoever reads.
     limit = memory.bytes_of_process(options.memory, 0)
@@ -60,13 +48,7 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
 
 
 def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
-    """Efficiency numbers of a run.
-
-    Raises
-    ------
-    NothingToMeasure
-        When it has neither a GPU nor a host thread.
-    """
+    """Efficiency numbers of a run; NothingToMeasure where it has neither a GPU nor a host thread."""
     if not events.rows.devices and not events.callers:
         raise NothingToMeasure(events.inputs)
     recorded = MeasuredRun(events, options)
@@ -76,7 +58,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     of_recording = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
     interval = of_recording.of_part(run.events.length, events.length)
     events = run.events
-    measurements = measure_all(run, METERS)
+    measurements = measure_all(run, table_registry.METERS)
     tables = _tables(run, measurements)
     tables |= {table.name: table.frame(rows) for table, rows in findings_of(run, tables).items()}
     tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(run, tables).items()}
@@ -136,13 +118,13 @@ def _head(
         },
         "iterations": window.iterations.as_json(),
         "length_interval": {"least_ns": interval.least, "most_ns": interval.most},
-        "options": _changed_options(options),
+        "options": changed_options(options),
         "warnings": warnings,
         "left_out": [{"path": path, "error": error} for path, error in events.left_out],
     }
 
 
-def _changed_options(options: EfficiencyOptions) -> dict[str, Any]:
+def changed_options(options: EfficiencyOptions) -> dict[str, Any]:
     """Options that differ from their defaults, as JSON takes them."""
     values, defaults = asdict(options), asdict(EfficiencyOptions())
     return {key: _plain(values[key]) for key, default in defaults.items() if values[key] != default and key != "progress"}

@@ -47,21 +47,10 @@ Measure = Callable[[MeasuredRun], Any]
 class Meter:
     """One measurement of a run.
 
-    Attributes
-    ----------
-    measure
-        The function. It keeps nothing after the call, and may run beside others. Others get its result by its type:
-        `run.measured(Type)`.
-    needs
-        Functions of the meters whose results it asks for.
-    tables
-        Tables that its result fills.
-    of_devices
-        It measures nothing in a run without GPUs.
-    when
-        Whether it applies to a run; None: always.
-    is_large
-        It takes much memory: in a long run it is measured when all others are.
+    Its function `measure` keeps nothing after the call, and may run beside others. Others get its result by its type,
+    `run.measured(Type)`, and have it among their `needs`. Its result fills `tables`. It measures nothing in a run without GPUs
+    where it is `of_devices`, nor in one that `when` refuses. With `is_large` it takes much memory: in a long run it is measured
+    when all others are.
     """
 
     measure: Measure

@@ -1,4 +1,4 @@
-"""All tables of efficiency numbers, and the keys beside them in the JSON."""
+"""All meters, all tables, and the keys beside them in the JSON. A new meter is its module, and a line here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,73 @@ from pathlib import Path
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
-from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
-from nsys2prv.efficiency.meter_registry import METERS
-from nsys2prv.efficiency.meters.run_totals import RUN
+from nsys2prv.efficiency.findings.communication import nccl_contention
+from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS, gaps_by_rule
+from nsys2prv.efficiency.findings.hosts import unrecorded_mpi
+from nsys2prv.efficiency.findings.memory import device_copies
+from nsys2prv.efficiency.graph import path
+from nsys2prv.efficiency.graph.cuda_waits import blocked_calls, event_edges
+from nsys2prv.efficiency.meter import Meter
+from nsys2prv.efficiency.meters import (
+    absent_tables,
+    calls,
+    gaps,
+    kernel_stats,
+    memory_in_use,
+    nccl_stats,
+    regions,
+    run_totals,
+    sampled_metrics,
+)
+from nsys2prv.efficiency.meters.absent_time import measure_absent_time
+from nsys2prv.efficiency.meters.late_processes import late_processes
+from nsys2prv.efficiency.meters.nccl_exposure import NCCL_EXPOSURE, measure_nccl_exposure
+from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
 from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
+
+METERS: tuple[Meter, ...] = (
+    Meter(event_edges),
+    Meter(blocked_calls),
+    Meter(device_clocks),
+    Meter(lost_work, of_devices=True),
+    Meter(run_totals.run_totals, (), run_totals.TABLES),
+    Meter(regions.range_iterations, (), (regions.ITERATIONS,), when=lambda run: run.options.per_iteration is not None),
+    Meter(run_totals.window_times, (), (run_totals.WINDOWS,)),
+    Meter(regions.run_iterations, (), (regions.TASK_ITERATIONS,)),
+    Meter(regions.nvtx_tree, (), (regions.NVTX_TREE,)),
+    Meter(regions.nvtx_regions, (), (regions.REGIONS,), when=lambda run: bool(run.options.regions)),
+    Meter(run_totals.time_bins, (), (run_totals.BINS, run_totals.DEVICE_BINS)),
+    Meter(kernel_stats.kernel_durations, (), kernel_stats.TABLES, of_devices=True),
+    Meter(
+        measure_nccl_exposure, (nccl_stats.measure_nccl, measure_absent_time, event_edges), (NCCL_EXPOSURE,), of_devices=True
+    ),
+    Meter(nccl_stats.measure_nccl, (), nccl_stats.TABLES),
+    Meter(run_totals.kernel_overlap, (), (run_totals.OVERLAP_SUMMARY, run_totals.OVERLAP), of_devices=True),
+    Meter(measure_absent_time, (nccl_stats.measure_nccl, event_edges), absent_tables.TABLES, of_devices=True),
+    Meter(
+        path.critical_path,
+        (nccl_stats.measure_nccl, event_edges, blocked_calls, device_clocks),
+        path.TABLES,
+        when=lambda run: not run.options.no_critical_path,
+        is_large=True,
+    ),
+    Meter(gaps_by_rule, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
+    Meter(calls.host_calls, (), (calls.CUDA_CALLS, calls.MPI_CALLS, calls.OS_CALLS)),
+    Meter(calls.memory_operations, (), (calls.MEMORY_OPERATIONS,), of_devices=True),
+    Meter(memory_in_use.memory_in_use, (run_totals.time_bins,), memory_in_use.TABLES, of_devices=True),
+    Meter(
+        sampled_metrics.sampled_metrics,
+        (run_totals.time_bins, kernel_stats.kernel_durations),
+        sampled_metrics.TABLES,
+        of_devices=True,
+    ),
+    Meter(late_processes, when=lambda run: not run.events.rows.devices),
+    Meter(unrecorded_mpi),
+    Meter(device_copies, of_devices=True),
+    Meter(nccl_contention, of_devices=True),
+)
+"""All meters: tables are in their order, and they run in that of their needs."""
 
 FORMAT = "nsys2prv-efficiency"
 VERSION = 4
@@ -24,7 +86,7 @@ FIRST_TABLES: Mapping[str, Sequence[str]] = json.loads(
 
 TABLES: tuple[Table, ...] = tuple(
     dict.fromkeys(
-        (RUN, TREE_TABLE, FINDINGS, FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS,
+        (run_totals.RUN, TREE_TABLE, FINDINGS, FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS,
          *(table for meter in METERS for table in meter.tables), CLOSEUPS, CLOSEUP_BARS, CLOCKS, CLOCK_BINS)
     )
 )  # fmt: skip

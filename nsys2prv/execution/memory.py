@@ -34,9 +34,9 @@ _FIXED_BYTES = 200_000_000
 """What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded."""
-LEAST_ADDRESS_SPACE = 1 << 30
-"""Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
-where they get no memory for a thread.
+LEAST_ADDRESS_SPACE = 1 << 31
+"""Bytes that a process may map at least. Libraries map more than they use, for a small report 1.6 GB; with less, some end the
+process, or wait forever, where they get no memory for a thread.
 """
 _in_force: list[int] = []
 """Bytes that this process may take, of all work that goes on in it; the least counts."""
@@ -130,8 +130,7 @@ def _free_of_groups(root: Path) -> Iterator[int]:
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         group = mount / path.lstrip("/")
         # Inside a container the path may be that outside of it.
-        folders = (group, *group.parents) if group.is_relative_to(mount) else (mount,)
-        for folder in (folder for folder in folders if folder.is_relative_to(mount)):
+        for folder in {mount, *(folder for folder in (group, *group.parents) if folder.is_relative_to(mount))}:
             numbers = [int(text) for name in names for text in _lines(folder / name) if text.isdecimal()]
             if len(numbers) == len(names):
                 # Pages of files are given back when memory is needed.

@@ -29,7 +29,7 @@ from nsys2prv.execution.signals import signals_held
 PREFIX = ".nsys2prv."
 """How names of temporary folders begin."""
 _LOCK = "nsys2prv-temporary"
-"""The file in a temporary folder that its process locks. A folder without it is none, whatever its name is."""
+"""The file in a temporary folder that its process locks."""
 _FORMER = "former"
 """Folder in a temporary folder for what had the names of an output."""
 _ANOTHER_PLACE = "another place with -o"
@@ -71,15 +71,9 @@ def make_folder(folder: Path) -> None:
         raise SystemExit
     # Each of them private, not only the first: another process may have removed all of them meanwhile.
     for missing in missing_folders(folder):
-        _make_private(missing, exist_ok=True)
-
-
-def _make_private(folder: Path, *, exist_ok: bool) -> None:
-    """Reports may be confidential, and what workers exchange is executed."""
-    folder.mkdir(0o700, exist_ok=exist_ok)
-    # A umask may take rights from the user too.
-    if folder.stat().st_mode & 0o700 != 0o700:
-        folder.chmod(0o700)
+        missing.mkdir(0o700, exist_ok=True)
+        # A umask may take rights from the user too.
+        missing.chmod(0o700)
 
 
 @contextlib.contextmanager
@@ -95,18 +89,16 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
     """
     missing = missing_folders(parent) if with_parents else []
     _new_parents.extend(missing)
-    label = PREFIX + hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]
+    prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]}."
     try:
         if with_parents:
             make_with_parents(parent)
-        # Other processes may work for the same purpose at the moment.
-        folder, lock = next(filter(None, (_locked(parent / f"{label}.{number}") for number in itertools.count())))
+        with signals_held():
+            folder, lock = _new_folder(parent, prefix)
+            _folders.add(folder)
         try:
-            _bring_back_folders(folder)
-            _clear(folder)
-            for abandoned in filter(None, map(_locked, set(parent.glob(f"{label}.*")) - {folder})):
-                _bring_back_folders(abandoned[0])
-                _remove(*abandoned)
+            for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
+                _remove_abandoned(abandoned)
             yield folder
         finally:
             _remove(folder, lock)
@@ -115,35 +107,58 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
         _new_parents[:] = [new for new in _new_parents if new not in missing]
 
 
-def _locked(folder: Path) -> tuple[Path, int] | None:
-    """A temporary folder, made where it is missing, and its lock; None when it is of another process, user or program."""
-    with signals_held():
-        is_new = True
+def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
+    """A new temporary folder, and its lock."""
+    while True:
+        # Reports may be confidential, and what workers exchange is executed: it is the user's alone.
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            _make_private(folder, exist_ok=False)
-        except FileExistsError:
-            is_new = False
-        try:
-            if not _is_ours(folder):
-                return None
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            folder.chmod(0o700)
+            if (lock := _locked(folder)) is not None:
+                return folder, lock
+        except FileNotFoundError:
+            # Before it was locked, another process of the same purpose took it for abandoned.
+            continue
         except OSError:
-            if is_new:
-                folder.rmdir()
+            folder.rmdir()
+            raise
+
+
+def _locked(folder: Path) -> int | None:
+    """The lock of a temporary folder, which this process has now; None when the folder is of another process, or user."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        return None
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Else a file system without locks: nobody should write the same output twice at once.
+            if isinstance(error, BlockingIOError):
                 raise
-            return None
-        if not _has_lock(folder, lock):
-            os.close(lock)
-            return None
-        _folders.add(folder)
-        return folder, lock
+        # Not that of a folder that was removed meanwhile.
+        if os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
+            return lock
+    os.close(lock)
+    return None
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody but this user can have changed what is in a temporary folder."""
-    status, names = folder.lstat(), os.listdir(folder)
-    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-    return is_private and (not names or _LOCK in names)
+def _remove_abandoned(folder: Path) -> None:
+    """Remove a temporary folder of a process that was killed."""
+    with contextlib.suppress(OSError):
+        if (lock := _locked(folder)) is not None:
+            # While it published, it may have moved a folder of views, with files of the user among them.
+            for former in (folder / _FORMER).glob("*"):
+                if former.is_dir() and not os.path.lexists(folder.parent / former.name):
+                    os.replace(former, folder.parent / former.name)
+            _remove(folder, lock)
+
+
+def _remove(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+    os.close(lock)
 
 
 def remove_file(path: Path) -> None:
@@ -152,52 +167,12 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
-def _has_lock(folder: Path, lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        # A file system without locks: nobody should write the same output twice at once.
-        pass
-    with contextlib.suppress(OSError):
-        # Not that of a folder that was removed meanwhile.
-        return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
-    return False
-
-
-def _bring_back_folders(folder: Path) -> None:
-    """A process that was killed while it published may have moved a folder of views, with files of the user among them."""
-    for former in (folder / _FORMER).glob("*"):
-        if former.is_dir() and not os.path.lexists(folder.parent / former.name):
-            os.replace(former, folder.parent / former.name)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what is in a temporary folder, as far as that is possible, but not its lock."""
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != _LOCK:
-                remove_file(path)
-
-
-def _remove(folder: Path, lock: int) -> None:
-    # The lock is the last: without it nobody would know whose folder it is.
-    _clear(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    _folders.discard(folder)
-    _close(lock)
-
-
 def remove_temporary() -> None:
     """Remove all temporary folders; for a process that ends at once."""
     _leaving.set()
     for folder in tuple(_folders):
         # Other threads may still write there.
         for _ in range(_TRIES):
-            _clear(folder)
             shutil.rmtree(folder, ignore_errors=True)
             if not os.path.lexists(folder):
                 break
@@ -323,36 +298,38 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
     OutputError
         When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
-    names = [(folder, name, path) for folder, names in staged.items() for name, path in names.items()]
-    moves_in = [(folder / path, folder.parent / name) for folder, name, path in names if path is not None]
-    # What is only removed goes first of all.
-    leaving = [entry for entry in names if entry[2] is None] + [entry for entry in reversed(names) if entry[2] is not None]
+    # Where each file is, the name that it gets (None: nothing gets it), and the place of what had the name.
+    paths = [
+        (None if path is None else folder / path, folder.parent / name, folder / _FORMER / name)
+        for folder, names in staged.items()
+        for name, path in names.items()
+    ]
     with contextlib.ExitStack() as stack:
         for parent in sorted({folder.parent for folder in staged}):
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
-        moves_out = [
-            (target, folder / _FORMER / name) for folder, name, _ in leaving if os.path.lexists(target := folder.parent / name)
-        ]
-        if moves_out and not replace:
-            raise OutputExists(moves_out[-1][0])
-        moved: list[tuple[Path, Path]] = []
-        target = next(iter(staged)).parent
+        # What is only removed goes first of all.
+        leaving = [entry for entry in paths if entry[0] is None] + [entry for entry in reversed(paths) if entry[0] is not None]
+        moves = [(name, former, name) for _, name, former in leaving if os.path.lexists(name)]
+        if moves and not replace:
+            raise OutputExists(moves[-1][0])
+        moves += [(source, name, name) for source, name, _ in paths if source is not None]
+        moved: list[tuple[Path, Path, Path]] = []
+        at = next(iter(staged)).parent
         try:
-            for source, target in moves_in:
-                if target.is_dir() and not target.is_symlink() and not source.is_dir():
+            for source, at, _ in paths:
+                if source is not None and at.is_dir() and not at.is_symlink() and not source.is_dir():
                     raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
             for folder in staged:
                 (folder / _FORMER).mkdir()
-            for number, (source, new) in enumerate((*moves_out, *moves_in)):
-                target = source if number < len(moves_out) else new
-                os.replace(source, new)
-                moved.append((source, new))
+            for current, new, at in moves:
+                os.replace(current, new)
+                moved.append((current, new, at))
         except OSError as error:
-            for source, new in reversed(moved):
+            for current, new, _ in reversed(moved):
                 with contextlib.suppress(OSError):
-                    os.replace(new, source)
-            raise OutputError.not_writable(target, error.strerror or str(error), place) from error
+                    os.replace(new, current)
+            raise OutputError.not_writable(at, error.strerror or str(error), place) from error
         _published.set()
 
 
@@ -373,7 +350,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         # A folder that can't be listed can't be locked.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(_close, number)
+            stack.callback(os.close, number)
             _wait_for_lock(number, folder)
         yield
 
@@ -410,9 +387,3 @@ def _holder(number: int) -> str:
         name, _, state = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
         return f"process {process} ({name}{', which is stopped' if state.split()[0] in 'Tt' else ''})"
     return "another program, perhaps on another machine,"
-
-
-def _close(number: int) -> None:
-    """Close a locked file: that it can't be is no error of what was done meanwhile."""
-    with contextlib.suppress(OSError):
-        os.close(number)

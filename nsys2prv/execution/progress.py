@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Any, Protocol
 
 from nsys2prv.vocabulary.printable import printable
 
@@ -45,22 +45,15 @@ class _Screen:
         self._stream = sys.stderr
         self.encoding = getattr(self._stream, "encoding", None) or "utf-8"
 
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._stream.write(text)
-        return len(text)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the stream; None comes where it fails."""
 
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._stream.flush()
+        def call(*arguments: object) -> Any:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                return getattr(self._stream, name)(*arguments)
+            return None
 
-    def isatty(self) -> bool:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            return self._stream.isatty()
-        return False
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
+        return call
 
 
 @contextlib.contextmanager

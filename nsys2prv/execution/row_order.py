@@ -181,11 +181,6 @@ def one_key(columns: Sequence[Numbers]) -> Numbers:
     return key
 
 
-def key_column(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
-    """The same for columns of whole numbers of a frame."""
-    return pl.Series("key", one_key([frame[name].cast(pl.Int64).to_numpy() for name in columns]))
-
-
 @dataclass(frozen=True)
 class Distinct:
     """The different numbers of a column, in their order; the place among them of each row; and how many rows have each."""

@@ -13,7 +13,7 @@ from types import FrameType
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 """What a terminal, another program, or a batch system sends to a program that is to end."""
-_TO_ONE_PROCESS = {number for number in ENDING_SIGNALS if number.name in {"SIGTERM", "SIGXCPU"}}
+_TO_ONE_PROCESS = {signal.SIGTERM, signal.SIGXCPU}
 """What workers leave by."""
 TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
 """What reaches all processes of a terminal: the first one ends its workers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import os
 import threading
@@ -98,9 +99,10 @@ def prefetch(values: Iterable[T]) -> Iterator[T]:
     yield from itertools.takewhile(lambda value: value is not end, coming)
 
 
-class GzipBlocks:
-    """A gzip file that several threads compress, in blocks of one size: each is a member of the file, and readers decompress
-    all of them as one stream (RFC 1952, 2.2).
+@contextlib.contextmanager
+def gzip_blocks(file: BinaryIO) -> Iterator[Callable[[bytes | memoryview], object]]:
+    """What writes to a gzip file that several threads compress, in blocks of one size: each is a member of the file, and
+    readers decompress all of them as one stream (RFC 1952, 2.2).
 
     The file depends on the bytes that are written alone, not on how they are divided, nor on the number of threads.
 
@@ -109,41 +111,29 @@ class GzipBlocks:
     file
         The compressed file; it is not closed.
     """
+    content, threads = bytearray(), max_threads()
+    members: collections.deque[Future[bytes]] = collections.deque()
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._content = bytearray()
-        self._threads = max_threads()
-        self._pool = ThreadPoolExecutor(self._threads)
-        self._compressed: collections.deque[Future[bytes]] = collections.deque()
-
-    def __enter__(self) -> GzipBlocks:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        try:
-            if error is None:
-                self._compress(len(self._content))
-                self._write(0)
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-
-    def write(self, content: bytes | memoryview) -> None:
-        """Append bytes."""
-        self._content += content
-        self._compress(len(self._content) // _BLOCK_BYTES * _BLOCK_BYTES)
-
-    def _compress(self, count: int) -> None:
+    def compress(count: int) -> None:
         for start in range(0, count, _BLOCK_BYTES):
-            block = bytes(memoryview(self._content)[start : start + _BLOCK_BYTES])
-            self._compressed.append(self._pool.submit(_member, block))
+            members.append(pool.submit(_member, bytes(memoryview(content)[start : min(start + _BLOCK_BYTES, count)])))
             # Each thread has a block to go on with while finished ones are written.
-            self._write(2 * self._threads)
-        del self._content[:count]
+            while len(members) > 2 * threads:
+                file.write(members.popleft().result())
+        del content[:count]
 
-    def _write(self, most: int) -> None:
-        while len(self._compressed) > most:
-            self._file.write(self._compressed.popleft().result())
+    def write(more: bytes | memoryview) -> None:
+        content.extend(more)
+        compress(len(content) // _BLOCK_BYTES * _BLOCK_BYTES)
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            yield write
+            compress(len(content))
+            for member in members:
+                file.write(member.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _member(block: bytes) -> bytes:

@@ -22,7 +22,6 @@ import socket
 import stat
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -53,8 +52,8 @@ _LONGEST_SCHEDULER_FILE = 1_000_000
 """Characters; it has the addresses of all workers."""
 
 
-class Workers(ABC):
-    """Executes pieces of work.
+class Workers:
+    """Executes pieces of work: this class in this process, when their results are requested, the others in other processes.
 
     Attributes
     ----------
@@ -65,13 +64,12 @@ class Workers(ABC):
     """
 
     count: int = 1
-    is_here: bool = False
+    is_here: bool = True
 
-    @abstractmethod
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         """Have a piece of work done: a future, which `gather` takes."""
+        return functools.partial(function, argument)
 
-    @abstractmethod
     def gather(self, future: Any) -> Any:
         """The result of a piece of work, or its error.
 
@@ -80,11 +78,12 @@ class Workers(ABC):
         WorkerDied
             When a worker died, or is silent.
         """
+        return future()
 
-    def close(self) -> None:  # noqa: B027  # this process goes on
+    def close(self) -> None:
         """End the workers, or leave them, also during work."""
 
-    def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
+    def prepare(self, function: Callable[..., object]) -> None:
         """Have all workers load the module of a function, while the first ones may work already."""
 
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
@@ -112,7 +111,7 @@ class Workers(ABC):
         largest
             Size from which nothing is added to a group.
 
-        >>> InThisProcess().groups([1, 1, 1, 1, 1], 3)
+        >>> Workers().groups([1, 1, 1, 1, 1], 3)
         [range(0, 3), range(3, 5)]
         """
         enough = self._enough(sizes, largest)
@@ -165,23 +164,11 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
         raise UsageError(f"{option} and --scheduler exclude each other: a cluster has {why}")
     most = memory.bytes_of_process(cap, count)
     with memory.limited(most):
-        pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else InThisProcess()
+        pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else Workers()
         try:
             yield pool
         finally:
             pool.close()
-
-
-class InThisProcess(Workers):
-    """Does a piece of work when its result is requested."""
-
-    is_here = True
-
-    def submit(self, function: Callable[[S], T], argument: S) -> Callable[[], T]:
-        return functools.partial(function, argument)
-
-    def gather(self, future: Callable[[], T]) -> T:
-        return future()
 
 
 # -- workers on this machine --------------------------------------------------------------------------------------------
@@ -193,12 +180,14 @@ _running: set[LocalWorkers] = set()
 class LocalWorkers(Workers):
     """Some processes on this machine. They leave at the end of a pipe, which comes also when this process is killed."""
 
+    is_here = False
+
     def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
         import multiprocessing.resource_tracker
 
         self.count = count
         self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
-        self._looks: dict[multiprocessing.process.BaseProcess, int] = {}
+        self._processes: set[multiprocessing.process.BaseProcess] = set()
         self._refused: NoResources | None = None
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
@@ -221,23 +210,24 @@ class LocalWorkers(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
 
-        before = multiprocessing.active_children()
-        try:
-            # It may start processes, which have to know what to do when a signal comes.
-            with signals_held(TO_ALL_PROCESSES):
+        # It may start processes, which have to know what to do when a signal comes, and who acts on it has to know of them.
+        with signals_held(TO_ALL_PROCESSES):
+            before = multiprocessing.active_children()
+            try:
                 return self._pool.submit(function, argument)
-        except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
-            is_refused = memory.resource_error_in(error) is not None
-            raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
-        finally:
-            self._looks |= dict.fromkeys(set(multiprocessing.active_children()).difference(before), 0)
+            except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
+                is_refused = memory.resource_error_in(error) is not None
+                raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
+            finally:
+                self._processes |= set(multiprocessing.active_children()).difference(before)
 
     def gather(self, future: concurrent.futures.Future[T]) -> T:
+        looks = 0
         while not concurrent.futures.wait([future], 1.0).done:
             if self._refused is not None:
                 raise self._refused
-            self._looks = {process: looks + 1 if _is_stopped(process.pid) else 0 for process, looks in self._looks.items()}
-            if max(self._looks.values(), default=0) > _LOOKS_AT_STOPPED:
+            looks = looks + 1 if any(_is_stopped(process.pid) for process in self._processes) else 0
+            if looks > _LOOKS_AT_STOPPED:
                 raise WorkerDied("is stopped, and gave no sign of life for some time")
         try:
             return future.result()
@@ -263,7 +253,7 @@ class LocalWorkers(Workers):
         self._until_leave.close()
         self._leave.close()
         until = time.monotonic() + _SECONDS_TO_LEAVE
-        for process in self._looks:
+        for process in self._processes:
             process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
@@ -310,6 +300,8 @@ def _leave() -> NoReturn:
 
 class DaskCluster(Workers):
     """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
+
+    is_here = False
 
     def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
         self._client = client
@@ -422,13 +414,12 @@ def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
 def _address_in(file: str) -> str:
     """The address in a scheduler file; UsageError when it is none."""
     why = "there is no such file"
-    with contextlib.suppress(OSError, ValueError, RecursionError):
+    with contextlib.suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
         if Path(file).is_file():
             why = "this is no scheduler file, or it is not complete"
             with Path(file).open(encoding="utf-8") as opened:
-                content = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))
-            address = content.get("address") if isinstance(content, dict) else None
-            if isinstance(address, str) and re.fullmatch(r"[a-z]+://\S+", address):
+                address: str = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))["address"]
+            if re.fullmatch(r"[a-z]+://\S+", address):
                 return address
     raise UsageError(
         f"--scheduler {file}: {why}; give the address of a Dask scheduler (tcp://HOST:PORT), or the file that it writes "

@@ -15,7 +15,7 @@ from nsys2prv.errors import DamagedReport, NotAReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS, in_type
-from nsys2prv.exports.tables import BATCH_ROWS, NO_SELECTION, Schema, Selection, Stretch, Tables, read_error, selected_rows
+from nsys2prv.exports.tables import BATCH_ROWS, Schema, Selection, Stretch, Tables, read_errors, selected_rows
 from nsys2prv.vocabulary.limits import (
     MOST_COLUMNS,
     MOST_ROWS,
@@ -79,7 +79,7 @@ class FolderTables(Tables):
         """Columns of a table, with their types in its file."""
         if table not in self._schemas:
             file = self._files[table]
-            with _read_errors(file):
+            with read_errors(file, *_READ_ERRORS):
                 types = pl.DataFrame(pl.from_arrow(self._schema_in(file).empty_table())).schema
             if len(types) > MOST_COLUMNS:
                 raise DamagedReport(file, f"it has more than {MOST_COLUMNS:,} columns")
@@ -87,8 +87,8 @@ class FolderTables(Tables):
             self._schemas[table] = {**types, **texts}
         return self._schemas[table]
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        return {table: sum(rows.height for rows in self.batches(table, {}, NO_SELECTION)) for table in tables}
+    def row_count(self, table: str) -> int:
+        return sum(rows.height for rows in self.batches(table, {}, {}))
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         file, types = self._files[table], self._types(table)
@@ -100,7 +100,7 @@ class FolderTables(Tables):
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
         as_bytes = {name for name, dtype in schema.items() if dtype == pl.Binary and types[name] == pl.String}
         text_bytes = 0
-        with _read_errors(file):
+        with read_errors(file, *_READ_ERRORS):
             # Without a column a batch has no rows.
             for batch in self._record_batches(file, list({**schema, **only}) or list(types)[:1]):
                 text_bytes += _text_bytes(batch)
@@ -161,14 +161,6 @@ def form_of_folder(folder: Path) -> type[FolderTables] | None:
     if len(forms) > 1:
         raise NotAReport(folder, "it holds tables in Parquet and in Arrow files: keep those of one form")
     return forms[0] if forms else None
-
-
-@contextlib.contextmanager
-def _read_errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except _READ_ERRORS as error:
-        raise read_error(file, error) from error
 
 
 def _open_parquet(file: Path, dictionaries: Sequence[str] = ()) -> pyarrow.parquet.ParquetFile:

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import sys
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
@@ -28,12 +28,12 @@ from nsys2prv.exports.sqlite_pages import page_size
 from nsys2prv.exports.tables import (
     BATCH_ROWS,
     EXPORT_TABLES,
-    NO_SELECTION,
     Schema,
     Selection,
     Stretch,
     Tables,
     read_error,
+    read_errors,
 )
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
 
@@ -139,22 +139,30 @@ class SqliteTables(Tables):
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[_Connection]:
+        """A connection that nobody else uses meanwhile. After an error it is not used again."""
         # No other database has the same key, nor the same one after a change.
-        with _borrowed((self._uri, *self._stamps), self._uri) as connection:
+        key = (self._uri, *self._stamps)
+        with _idle_lock:
+            place = next((place for place, idle in enumerate(_idle) if idle.key == key), None)
+            connection = _Connection(key, self._uri) if place is None else _idle.pop(place)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(connection.close)
             yield connection
+            on_error.pop_all()
+        with _idle_lock:
+            _idle.append(connection)
+            while len(_idle) > _MOST_IDLE:
+                _idle.pop(0).close()
 
     @contextlib.contextmanager
     def database(self, table: str = "") -> Iterator[sqlite3.Connection]:
         """The database for queries (over a table): nothing else of it is run, and no query goes on for longer than rows can
         take that fit into the file. Errors of SQLite become ReportErrors."""
-        with self._connection() as connection:
-            try:
-                steps = itertools.count(1)
-                most = 1 + _STEPS_PER_BYTE * self.size // _STEPS_BETWEEN_CHECKS
-                connection.sqlite.set_progress_handler(lambda: next(steps) > most, _STEPS_BETWEEN_CHECKS)
-                yield connection.sqlite
-            except SQLITE_ERRORS as error:
-                raise read_error(self.path, error, table) from error
+        with read_errors(self.path, *SQLITE_ERRORS, table=table), self._connection() as connection:
+            steps = itertools.count(1)
+            most = 1 + _STEPS_PER_BYTE * self.size // _STEPS_BETWEEN_CHECKS
+            connection.sqlite.set_progress_handler(lambda: next(steps) > most, _STEPS_BETWEEN_CHECKS)
+            yield connection.sqlite
 
     def names(self) -> frozenset[str]:
         return frozenset(self._columns)
@@ -162,15 +170,14 @@ class SqliteTables(Tables):
     def columns(self, table: str) -> frozenset[str]:
         return self._columns[table]
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        for table in tables:
-            if table not in self._counts:
-                with self.database(table) as database:
-                    # Not count(*), which heeds no limit.
-                    (rows,) = database.execute(f"select ifnull(sum(1), 0) from {quoted(table)} not indexed").fetchone()
-                self._check_count(table, rows)
-                self._counts[table] = rows
-        return {table: self._counts[table] for table in tables}
+    def row_count(self, table: str) -> int:
+        if table not in self._counts:
+            with self.database(table) as database:
+                # Not count(*), which heeds no limit.
+                (rows,) = database.execute(f"select ifnull(sum(1), 0) from {quoted(table)} not indexed").fetchone()
+            self._check_count(table, rows)
+            self._counts[table] = rows
+        return self._counts[table]
 
     def _check_count(self, table: str, rows: int) -> None:
         if rows * _LEAST_BYTES_OF_ROW > self.size:
@@ -212,11 +219,11 @@ class SqliteTables(Tables):
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         # The driver has no limits: a table that never ends must not get there.
-        self.row_counts([table])
+        self.row_count(table)
         yield from self.query(table, schema, only, stretch)
 
     def query(
-        self, table: str, schema: Schema, only: Selection = NO_SELECTION, stretch: Stretch | None = None, rows: int = BATCH_ROWS
+        self, table: str, schema: Schema, only: Selection, stretch: Stretch | None, rows: int = BATCH_ROWS
     ) -> Iterator[pl.DataFrame]:
         """What the driver gives of a table (`batches`), about `rows` rows at a time."""
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
@@ -235,7 +242,8 @@ class SqliteTables(Tables):
             for batch in reader:
                 rows_read += batch.num_rows
                 self._check_count(table, rows_read)
-                yield _converted(batch, schema)
+                read = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
+                yield read.with_columns(in_type(read[name], dtype) for name, dtype in schema.items())
 
     @contextlib.contextmanager
     def _driver_errors(self, table: str) -> Iterator[None]:
@@ -280,24 +288,6 @@ _MOST_IDLE = 4
 _idle: list[_Connection] = []
 """Connections for the next query, in the order of use: SQLite reads the names of all tables for the first query of each."""
 _idle_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def _borrowed(key: Hashable, uri: str) -> Iterator[_Connection]:
-    """A connection that nobody else uses meanwhile. After an error it is not used again."""
-    with _idle_lock:
-        connection = next((idle for idle in _idle if idle.key == key), None) or _Connection(key, uri)
-        if connection in _idle:
-            _idle.remove(connection)
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(connection.close)
-        yield connection
-        on_error.pop_all()
-    with _idle_lock:
-        _idle.append(connection)
-        surplus = [_idle.pop(0) for _ in range(len(_idle) - _MOST_IDLE)]
-    for connection in surplus:
-        connection.close()
 
 
 @atexit.register
@@ -373,9 +363,3 @@ def _check_whole_numbers(read: pa.Schema, requested: Schema) -> None:
     for field in read:
         if requested.get(field.name) == pl.Int64 and not (pa.types.is_primitive(field.type) or pa.types.is_null(field.type)):
             raise pa.ArrowTypeError(f"a value in column {field.name} is no whole number")
-
-
-def _converted(batch: pa.RecordBatch, schema: Schema) -> pl.DataFrame:
-    """A batch of the driver as columns of the types requested."""
-    rows = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
-    return rows.with_columns(in_type(rows[name], dtype) for name, dtype in schema.items())

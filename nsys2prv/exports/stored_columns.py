@@ -57,7 +57,7 @@ class StoredBatch(NamedTuple):
         with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
             file.seek(self.offset)
             with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
-                return pl.DataFrame(pl.from_arrow(stream.read_next_batch(), rechunk=False))
+                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,8 @@ class StoredTables(SqliteTables):
         self.stored: dict[str, list[_Part]] = {}
         self._read_by_number: set[str] = set()
 
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        counts = super().row_counts([table for table in tables if table not in self.stored])
-        return {table: _rows_of(self.stored[table]) if table in self.stored else counts[table] for table in tables}
+    def row_count(self, table: str) -> int:
+        return _rows_of(self.stored[table]) if table in self.stored else super().row_count(table)
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         if table not in self.stored:
@@ -158,19 +157,17 @@ class StoredTables(SqliteTables):
 
     def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
         """Store parts of tables in a file; None in the place of one that can't be read."""
+        stored: list[_Part | None] = [None] * len(parts)
         with pa.OSFile(str(path), "wb") as file:
-            return [self._store_part(part, partial(_append, file, path), stop) for part in parts]
-
-    def _store_part(self, part: _Part, append: Callable[[pa.RecordBatch], StoredBatch], stop: Stop) -> _Part | None:
-        batches = []
-        try:
-            for rows in self._rows(part):
-                stop.check()
-                batches.append(append(rows))
-        except (ReportError, NoResources):
-            # Who needs a table that can't be read finds out why.
-            return None
-        return replace(part, batches=tuple(batches))
+            for place, part in enumerate(parts):
+                batches = []
+                # Who needs a table that can't be read finds out why.
+                with suppress(ReportError, NoResources):
+                    for rows in self._rows(part):
+                        stop.check()
+                        batches.append(_append(file, path, rows))
+                    stored[place] = replace(part, batches=tuple(batches))
+        return stored
 
     def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""
@@ -183,7 +180,7 @@ class StoredTables(SqliteTables):
         if stretch is None or stretch[0] <= stretch[1]:
             if stretch is not None:
                 self._read_by_number.add(part.table)
-            for rows in self.query(part.table, part.schema, stretch=stretch, rows=STORED_ROWS):
+            for rows in self.query(part.table, part.schema, {}, stretch, STORED_ROWS):
                 if rows.height:
                     yield _narrowest(rows)
 
@@ -193,7 +190,7 @@ class StoredTables(SqliteTables):
         # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
         with suppress(ReportError):
             if len(stored) == len(parts) and (
-                table not in self._read_by_number or _rows_of(stored) == super().row_counts([table])[table]
+                table not in self._read_by_number or _rows_of(stored) == super().row_count(table)
             ):
                 self.stored[table] = stored
 

@@ -34,7 +34,6 @@ _MOST_VALUES = 16_384
 Schema = Mapping[str, type[pl.DataType]]
 Selection = Mapping[str, Sequence[int]]
 """Values of columns of which rows must have one."""
-NO_SELECTION: Selection = {}
 Stretch = tuple[int, int]
 """First and last row of a part of a table; what counts as a row number is up to the form of the export."""
 T = TypeVar("T")
@@ -84,8 +83,8 @@ class Tables(ABC):
         """Names of the columns of a table that is there."""
 
     @abstractmethod
-    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
-        """Number of rows of tables that are there."""
+    def row_count(self, table: str) -> int:
+        """Number of rows of a table that is there."""
 
     @abstractmethod
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
@@ -97,10 +96,6 @@ class Tables(ABC):
         ReportError
             When the table can't be read.
         """
-
-    def row_count(self, table: str) -> int:
-        """Number of rows of a table."""
-        return self.row_counts([table])[table]
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         """Parts of a table, about `count` of equal length, that can be read at once; one, None, where it is read as a whole."""
@@ -193,6 +188,15 @@ def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Map
                 return
 
     return register_io_source(frames, schema=dict(schema))
+
+
+@contextlib.contextmanager
+def read_errors(path: Path, *errors: type[BaseException], table: str = "") -> Iterator[None]:
+    """Raise errors of some classes as `read_error` has them."""
+    try:
+        yield
+    except errors as error:
+        raise read_error(path, error, table) from error
 
 
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.row_order import differ_from_before, distinct, key_column, one_key, order_of_keys
+from nsys2prv.execution.row_order import differ_from_before, distinct, one_key, order_of_keys
 from nsys2prv.paraver.blocks import Block, Indices
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
@@ -238,7 +238,7 @@ class _Places(RecordCheck):
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
-        places = places.with_columns(key=key_column(places, ("cpu", "task", "thread")))
+        places = places.with_columns(key=pl.Series(one_key([places[name].to_numpy() for name in ("cpu", "task", "thread")])))
         distinct = places.unique("key").join(self._tasks, on="task", how="left")
         off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
         off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)

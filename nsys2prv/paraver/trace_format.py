@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nsys2prv.errors import TooManyRows
 from nsys2prv.execution.output_files import remove_file
-from nsys2prv.execution.threads import GzipBlocks
+from nsys2prv.execution.threads import gzip_blocks
 from nsys2prv.paraver.label_files import write_pcf, write_row
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.paraver.trace_files import MOST_OBJECTS, VIEWS, companion, without_suffix
@@ -173,4 +173,4 @@ def _opened(path: Path, mode: Literal["wb", "ab"]) -> Iterator[Write]:
     """What writes to the file of a trace, compressed or not."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open(mode))
-        yield (stack.enter_context(GzipBlocks(file)) if path.suffix == ".gz" else file).write
+        yield stack.enter_context(gzip_blocks(file)) if path.suffix == ".gz" else file.write

@@ -237,6 +237,6 @@ def _added(rows: ExternalSort, make: MakeRows, stop: Stop) -> ExternalSort:
 def _on_disk(empty: ExternalSort, make: MakeRows) -> ExternalSort:
     """Rows of a collection that a piece of work makes in another process."""
     # For this attempt alone: another worker may have died over the same piece.
-    rows = _added(empty.part(f"attempt-{secrets.token_hex(4)}"), make, Stop())
+    rows = _added(empty.part(), make, Stop())
     rows.spill()
     return rows

@@ -21,7 +21,7 @@ from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportErr
 from nsys2prv.execution.memory import REPORTS_AT_ONCE
 from nsys2prv.execution.progress import Bar, no_progress
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.execution.workers import InThisProcess, Workers
+from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import process_of
 from nsys2prv.exports.nsys import NsysExport
@@ -141,7 +141,7 @@ def open_reports(
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     groups = [[paths[index] for index in group] for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
     # A worker has fewer threads than this process, and has to start first.
-    workers = InThisProcess() if len(groups) == 1 else workers
+    workers = Workers() if len(groups) == 1 else workers
     progress = _Progress(bar, len(paths))
     survey_group = _GroupSurvey(sources, export, folder, broken.keep_going, with_other_spans, fold_streams)
     step = partial(survey_group, progress=progress) if workers.is_here else survey_group

@@ -156,8 +156,8 @@ def walk(
     report: Report, read: Mapping[str, int], selected: Sequence[Source], sources: Sequence[Source]
 ) -> Iterator[tuple[str, int, dict[str, int]]]:
     """Every table with events: its name, its rows, and by reason those that no source read; `read` has the rows that were."""
-    counts = report.tables.row_counts([*filter(has_events, report.tables.names())])
-    for table, rows in sorted(counts.items()):
+    for table in sorted(filter(has_events, report.tables.names())):
+        rows = report.tables.row_count(table)
         unread = rows - read.get(table, 0)
         if unread and table == "NVTX_EVENTS":
             left_out = _unread_nvtx(report, unread, rows - unread)

@@ -172,6 +172,13 @@ def test_a_wrong_option_is_named(option: str, value: object, said: str) -> None:
         np.open_run("run/", **{option: value})
 
 
+@pytest.mark.parametrize(("option", "value", "instead"), [("time", "0ns:500ns", "window="), ("ranks", "1", "open_run")])
+def test_an_option_of_reading_in_a_call_is_named_with_its_place(run: np.NsysRun, option: str, value: str, instead: str) -> None:
+    for function in (run.efficiency, run.whatif, lambda **options: run.translate("out", **options)):
+        with pytest.raises(UsageError, match=rf"{option}: this is an option of open_run.*{instead}"):
+            function(**{option: value})
+
+
 def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="no_such_option"):
         np.open_run("run/", no_such_option=1)

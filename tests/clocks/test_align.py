@@ -15,7 +15,6 @@ from nsys2prv.clocks.collective_matching import Matching
 from nsys2prv.clocks.estimate import fit
 from nsys2prv.clocks.sequence_matching import CollectiveSequence, SequenceMatch, match_sequences
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.errors import UsageError
 
 NODES = 4
 OFFSETS = (-1_409_000_000, 4_800_000_000, -4_900_000_000, 95_000_000)
@@ -193,9 +192,3 @@ def test_nothing_is_matched_where_there_is_nothing() -> None:
     assert Matching([]).events == []
     nothing = np.zeros(0, dtype=np.int64)
     assert fit(SharedEvents(nothing, nothing, nothing), 2).corrections[0].anchors == 0
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_is_a_share(share: float) -> None:
-    with pytest.raises(UsageError, match="lost_collectives"):
-        Cluster(lost_collectives=share)

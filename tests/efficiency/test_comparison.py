@@ -15,7 +15,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency import comparison_tables
 from nsys2prv.efficiency.comparison import compare
-from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import NotEfficiency, UsageError
@@ -256,6 +256,26 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
 
 
 # -- what can't be compared ------------------------------------------------------------------
+
+
+def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path], tmp_path: Path) -> None:
+    steady = EfficiencyOptions(window=window_choice("10ns:500ns"))
+    measured, path = measure([runs[0]], steady), tmp_path / "before.json"
+    measured.to_json(path)
+
+    for run in (path, measured):
+        assert compare([run, runs[1]], CompareOptions(window=steady.window)).tables["runs"]["elapsed_ns"].to_list() == [
+            490,
+            490,
+        ]
+        mixed = compare([run, runs[1]]).head["warnings"][-1]
+        assert mixed == "different parts of runs are compared: of A the chosen window, of B the whole run (--window)"
+        compare([run, run])
+        with pytest.raises(UsageError, match="--align applies to reports"):
+            compare([run, run], CompareOptions(align="none"))
+        for option in ({"window": window_choice("steady")}, {"nccl": "useful"}):
+            with pytest.raises(UsageError, match=rf"--{next(iter(option))} applies to reports, and .* was measured before"):
+                compare([run, runs[1]], CompareOptions(**option))
 
 
 def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:

@@ -257,6 +257,16 @@ def test_the_efficiency_of_a_run_fits_into_eighty_columns(slow_gpu: EfficiencyRe
     assert re.search(r"\n   1\.  +\d+\.\d %  +\S+ \S+  (?=(\S.*))\1\n {4,}\S", narrow)
 
 
+def test_why_an_efficiency_is_missing_is_told_in_a_phrase(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("gemm", 2_000, 9_000, launch=(1_000, 1_500))
+    measured = measure([report.write(tmp_path / "run.sqlite")])
+
+    assert measured.tree.filter(metric="transfer_efficiency")["reason"].str.contains("all ranks").all()
+    for title in ("Transfer", "Serialization"):
+        assert re.search(rf"\n    [=x] {title} Efficiency +-   without a replay with an ideal network\n", measured.as_text())
+
+
 def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
     measured = without_gpus(tmp_path)
 

@@ -20,7 +20,7 @@ from nsys2prv.execution import external_sort, output_files, progress, threads
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.row_order import Merging, distinct, in_turns, one_key, order_of_keys, order_ties
-from nsys2prv.execution.threads import GzipBlocks, Stop, map_ahead, run_all
+from nsys2prv.execution.threads import Stop, gzip_blocks, map_ahead, run_all
 
 
 @pytest.mark.parametrize("cores", ["1", "2"])
@@ -179,9 +179,9 @@ def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: 
     files = []
     for size in (7, 100, 1_000, 2_000):
         file = io.BytesIO()
-        with GzipBlocks(file) as blocks:
+        with gzip_blocks(file) as write:
             for start in range(0, len(content), size):
-                blocks.write(memoryview(content)[start : start + size])
+                write(memoryview(content)[start : start + size])
         files.append(file.getvalue())
     assert gzip.decompress(files[0]) == content
     assert set(files) == {files[0]}
@@ -192,8 +192,8 @@ def test_work_that_breaks_off_writes_no_last_block() -> None:
     file = io.BytesIO()
 
     def break_off() -> None:
-        with GzipBlocks(file) as blocks:
-            blocks.write(b"some")
+        with gzip_blocks(file) as write:
+            write(b"some")
             raise ValueError("broken off")
 
     with pytest.raises(ValueError, match="broken off"):

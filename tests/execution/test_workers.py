@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -163,3 +163,25 @@ def test_workers_end_when_they_are_closed_also_during_work(seconds: float) -> No
     # One of them may still be starting.
     assert _end_within(30, before)
     pool.close()
+
+
+def test_a_signal_while_workers_start_ends_these_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _children()
+    pool = LocalWorkers(2)
+    submit, noted = pool._pool.submit, list[set[int | None]]()
+
+    def submit_in_time(function: Callable[[int], int], argument: int) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        return submit(function, argument)
+
+    monkeypatch.setattr(pool._pool, "submit", submit_in_time)
+    former = signal.signal(signal.SIGTERM, lambda *_: noted.append({process.pid for process in pool._processes}))
+    try:
+        pool.submit(abs, 1)
+    finally:
+        signal.signal(signal.SIGTERM, former)
+        pool.close()
+
+    assert noted
+    assert len(noted[0]) == 1
+    assert _end_within(30, before)

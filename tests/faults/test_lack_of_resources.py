@@ -72,7 +72,7 @@ def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_
 
     code, printed = ended(LEAST_ADDRESS_SPACE - 4096)
     assert code == NO_RESOURCES
-    assert printed.startswith("nsys2prv: this process may use 1,074 MB of memory or address space")
+    assert printed.startswith("nsys2prv: this process may use 2,147 MB of memory or address space")
     assert printed.count("\n") == 1
     assert ended(2 * LEAST_ADDRESS_SPACE) == (0, "")
 

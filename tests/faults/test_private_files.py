@@ -50,14 +50,14 @@ def test_nothing_of_a_run_is_open_to_others_before_it_is_published(
     (tmp_path / "scratch").mkdir()
     removed: dict[Path, int] = {}
     pickles: dict[str, int] = {}
-    clear = output_files._clear
+    remove = output_files._remove
 
-    def look_and_clear(path: Path) -> None:
+    def look_and_remove(path: Path, lock: int) -> None:
         removed[path] = mode(path)
         pickles.update({file.name: mode(file) for file in path.rglob("*.pickle")})
-        clear(path)
+        remove(path, lock)
 
-    monkeypatch.setattr(output_files, "_clear", look_and_clear)
+    monkeypatch.setattr(output_files, "_remove", look_and_remove)
     former = os.umask(0o002)
     try:
         done = command_line.run("translate", report, "-o", "OUT", "--scratch", "scratch", *workers)

@@ -35,6 +35,7 @@ class OtherProcesses(Workers):
     """Does what other processes do, in this one: what is sent to them and back is pickled."""
 
     count = 2
+    is_here = False
 
     def submit(self, function: Callable[[S], T], argument: S) -> bytes:
         return pickle.dumps((function, argument))

@@ -30,7 +30,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
 from nsys2prv.execution.output_files import temporary_folder
-from nsys2prv.execution.threads import GzipBlocks
+from nsys2prv.execution.threads import gzip_blocks
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -129,8 +129,8 @@ def in_blocks(trace: bytes) -> bytes:
     header = b"".join(line for line in trace.splitlines(keepends=True) if line.startswith((b"#", b"c:")))
     packed = io.BytesIO()
     for content in (header, trace.removeprefix(header)):
-        with GzipBlocks(packed) as blocks:
-            blocks.write(content)
+        with gzip_blocks(packed) as write:
+            write(content)
     return packed.getvalue()
 
 

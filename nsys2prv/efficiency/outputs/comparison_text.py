@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.comparison_tables import FAILS, GPU, NOT_DECIDABLE, PASSES, PROCESS
+from nsys2prv.efficiency.comparison_tables import GPU, NOT_DECIDABLE, PROCESS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.efficiency.outputs.text import wrapped_lines
@@ -23,8 +23,6 @@ from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 _ROWS = 10
 _LONGEST_PATH, _INDENT = 200, 4
 _LONGEST_TEXT = 200
-_VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"}
-"""Results of a gate, the worst first."""
 _LONGEST_HEADING = 24
 _LEAST_CHANGE = 0.0005
 """Least change of a length that is one in words."""
@@ -54,7 +52,11 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
     headings = [f"{run['run']} {short(run['label'], _LONGEST_HEADING)}" for run in head["runs"]]
-    yield Section("", ["", *headings], [*size_cells(runs), *_trees(tables["metrics"], names), *scaling_cells(runs)])
+    trees = (
+        ["  " * row["level"] + row["title"], *(percent(value) for value, _ in row["cells"])]
+        for row in tree_rows(tables["metrics"], names)
+    )
+    yield Section("", ["", *headings], [*size_cells(runs), *trees, *scaling_cells(runs)])
     if cells := _wall_time(tables["wall_time"]):
         columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
         yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
@@ -146,27 +148,26 @@ def signed_time(nanoseconds: float) -> str:
 
 def size_cells(runs: pl.DataFrame) -> list[list[str]]:
     """Rows of devices or processes, times and iterations: a title, and a text for each run."""
-    rows: dict[str, tuple[str, Callable[[float], str]]] = {"time": ("elapsed_ns", time)}
+    columns = {"GPUs": "devices"} if (runs["devices"] > 0).any() else {}
     if runs["per"][0] == GPU:
-        rows = {"GPUs": ("devices", "{:,}".format), **rows, "useful time": ("useful_ns", time)}
+        columns |= {"time": "elapsed_ns", "useful time": "useful_ns"}
         if runs["iteration_ns"].count():
-            rows |= {"iterations": ("iterations", "{:,}".format), "mean iteration": ("iteration_ns", time)}
+            columns |= {"iterations": "iterations", "mean iteration": "iteration_ns"}
     else:
-        counts = {"processes": ("processes", "{:,}".format), "host threads": ("threads", "{:,}".format)}
-        rows = {**({"GPUs": ("devices", "{:,}".format)} if (runs["devices"] > 0).any() else {}), **counts, **rows}
+        columns |= {"processes": "processes", "host threads": "threads", "time": "elapsed_ns"}
         if runs["mpi_parallel_efficiency"].null_count() == 0:
-            rows["time outside of MPI"] = ("host_useful_ns", time)
+            columns["time outside of MPI"] = "host_useful_ns"
+    forms = {title: time if column.endswith("_ns") else "{:,}".format for title, column in columns.items()}
     return [
-        [title, *("-" if value is None else form(value) for value in runs[column])] for title, (column, form) in rows.items()
+        [title, *("-" if value is None else forms[title](value) for value in runs[column])] for title, column in columns.items()
     ]
 
 
-def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
-    body = []
-    for (_, title, level), rows in metrics.partition_by("metric", "title", "level", maintain_order=True, as_dict=True).items():
-        values = dict(rows.select("run", "value").iter_rows())
-        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
-    return body
+def tree_rows(metrics: pl.DataFrame, runs: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows of the trees: `metric`, `title`, `level`, and `cells`, the value of each run with its change."""
+    for (metric, title, level), rows in metrics.group_by("metric", "title", "level", maintain_order=True):
+        values = {run: cell for run, *cell in rows.select("run", "value", "change").iter_rows()}
+        yield {"metric": metric, "title": title, "level": level, "cells": [values.get(run, (None, None)) for run in runs]}
 
 
 def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
@@ -257,10 +258,9 @@ def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = 
 
 
 def _gate(gate: pl.DataFrame) -> Iterator[str]:
-    results = gate["result"].to_list()
-    worst = next(result for result in _VERDICTS if result in results)
-    yield f"**The gate {_VERDICTS[worst]}** ({results.count(worst)} of {len(results)})"
-    yield ""
+    worst = gate_order(gate)[0]["result"]
+    verdict = f"is {worst}" if worst == NOT_DECIDABLE else worst
+    yield from (f"**The gate {verdict}** ({gate.filter(result=worst).height} of {gate.height})", "")
     cells = []
     for row in gate.iter_rows(named=True):
         numbers = [worded(row[name], row["unit"]) for name in ("value", "bound")]

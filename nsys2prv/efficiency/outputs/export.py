@@ -33,6 +33,7 @@ _DLB_VERSION = "3.6.0"
 """Version of the format of TALP."""
 _OF_RUN = "Global"
 """TALP's name for the region of the run."""
+_OF_OPENMP = ("ParallelEfficiency", "LoadBalance", "SchedulingEfficiency", "SerializationEfficiency")
 _FORMULA = r"^([=+\-@＝＋－＠])"
 """What makes a spreadsheet run a cell."""
 
@@ -75,10 +76,10 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     1, as TALP writes it for a program without them. The model is the same; only NCCL kernels may count differently: TALP
     counts them as useful (`--nccl useful`).
     """
-    run = tables["run"].row(0, named=True)
-    nodes = tables["nodes"].height
+    run, nodes = tables["run"].row(0, named=True), tables["nodes"].height
     calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
-    of_run = _region(run, nodes, 1, calls, _smallest_mpi_of_a_node(tables["nodes"]))
+    mpi_of_nodes = tables["nodes"].filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
+    of_run = _region(run, nodes, 1, calls, min(mpi_of_nodes.drop_nulls(), default=None))
     regions = {_OF_RUN: of_run}
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
@@ -98,6 +99,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
 def _region(
     row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
 ) -> dict[str, Any]:
+    """A region of TALP; `smallest_node`: the smallest MPI time of a node, as the mean over its threads, ns."""
     has_mpi, threads, least = row["mpi_parallel_efficiency"] is not None, row["threads"], row["min_mpi_ns"] or 0.0
     mean_elapsed = (row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]) / threads if threads else 0.0
     of_node = least if smallest_node is None else smallest_node
@@ -134,17 +136,8 @@ def _region(
         },
         "mpiLoadBalanceIn": inside,
         "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
-        **{
-            f"omp{name}": 1.0
-            for name in ("ParallelEfficiency", "LoadBalance", "SchedulingEfficiency", "SerializationEfficiency")
-        },
+        **dict.fromkeys(map("omp{}".format, _OF_OPENMP), 1.0),
     }
-
-
-def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
-    """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
-    means = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
-    return min(means.drop_nulls(), default=None)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------------
@@ -160,18 +153,8 @@ def check_places(
     talp_path: Path | None = None,
     page_path: Path | None = None,
 ) -> None:
-    """Check before long work that results can be written, and that they replace only what they may.
-
-    Parameters
-    ----------
-    inputs
-        Files and folders that are read.
-    tables
-        Tables that the folder of CSV files gets.
-    force
-        Replace also files that are no earlier results.
-    json_path, csv_folder, talp_path, page_path
-        Where the results go. The folder is made when it is missing.
+    """Check before long work that results can be written, and that they replace only what they may: earlier results, with
+    `force` any file but an input or a report.
 
     Raises
     ------
@@ -224,10 +207,9 @@ def _check_files(files: Sequence[Path]) -> None:
 def _check_csv_folder(folder: Path) -> None:
     with output_errors(folder, _PLACE):
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        problem = "" if os.access(there, os.W_OK | os.X_OK) else _NO_PERMISSION.format(there)
-        problem = problem if there.is_dir() else f"{there} is a file"
-    if problem:
-        raise OutputError.not_writable(folder, problem, _PLACE)
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
+            raise OutputError.not_writable(folder, why, _PLACE)
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:

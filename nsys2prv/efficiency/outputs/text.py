@@ -41,19 +41,11 @@ def efficiency_as_text(
     colors: bool = False,
     width: int | None = None,
 ) -> str:
-    """A summary of an `EfficiencyResult`, in the order of its page.
+    """A summary of an `EfficiencyResult`, in the order of its page; `verbose`: with what to do about findings, what was not
+    found, and tables of so many rows.
 
-    Parameters
-    ----------
-    rows
-        Most rows of each table.
-    verbose
-        Whether findings have what to do, what was not found is listed, and tables follow.
-    colors
-        Whether a terminal shows it that takes colors.
-    width
-        Characters in a line of the terminal: longer ones are broken, tables are made narrower as `terminal.grid` does it, and
-        some leave out columns. None: nothing of that.
+    Lines longer than `width`, characters of a terminal, are broken, and tables are made narrower as `terminal.grid` does it, or
+    leave out columns.
     """
     prose: list[Line] = [
         *_first_lines(head, tables, width),
@@ -64,10 +56,8 @@ def efficiency_as_text(
     lines = wrapped_lines(prose, width)
     shown = [table for table in table_registry.TABLES if _is_shown(table, tables)]
     if shown and not verbose:
-        lines += [
-            "",
-            *wrapped(f"With -v also {counted(len(shown), 'table')}: {', '.join(table.name for table in shown)}", width),
-        ]
+        names = ", ".join(table.name for table in shown)
+        lines += ["", *wrapped(f"With -v also {counted(len(shown), 'table')}: {names}", width)]
     for table in shown if verbose else ():
         lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
@@ -147,7 +137,7 @@ def finding_lines(
     lines: list[Line] = []
     if findings.height:
         lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
-    shares, times = list(map(percent, findings["saved_share"])), [time(saved) for saved in findings["saved_ns"]]
+    shares, times = list(map(percent, findings["saved_share"])), list(map(time, findings["saved_ns"]))
     wide, long = max(map(len, shares), default=0), max(map(len, times), default=0)
     for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
         cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
@@ -186,12 +176,11 @@ def _seconds(nanoseconds: int) -> str:
 def factor_signs(tree: pl.DataFrame) -> list[str]:
     """What stands before each efficiency of a tree: `=` before the first factor of a product, `x` before the others, nothing
     before a root and what divides the product of those above in another way."""
-    signs, parents = [], set()
-    for parent, product_of in tree.select("parent", "product_of").iter_rows():
-        is_factor = parent is not None and product_of is None
-        signs.append(("x" if parent in parents else "=") if is_factor else "")
-        parents.add(parent)
-    return signs
+    parents = tree["parent"].to_list()
+    return [
+        "" if parent is None or product_of is not None else "x" if parent in parents[:place] else "="
+        for place, (parent, product_of) in enumerate(zip(parents, tree["product_of"], strict=True))
+    ]
 
 
 def tree_lines(tree: pl.DataFrame) -> list[Line]:
@@ -202,7 +191,7 @@ def tree_lines(tree: pl.DataFrame) -> list[Line]:
         if row["level"] == 0 and lines:
             lines.append("")
         name = f"{'  ' * row['level']}{f'{sign} ' if sign else ''}{row['title']}"
-        reads = reading(row["metric"], row["value"]) if row["value"] is not None else row["reason"] or ""
+        reads = reading(row["metric"], row["value"]) if row["value"] is not None else (row["reason"] or "").partition(",")[0]
         style = _LEVELS.get(level(row["value"]) or "", "")
         lines.append([(f"{name:<{width}}", ""), (f"{percent(row['value']):>8}", style), (f"   {reads}", "")])
     return lines
@@ -277,11 +266,9 @@ def _cell(column: Column, value: Any) -> str:
 
 def _idle(gaps: pl.DataFrame) -> list[str]:
     total = int(gaps["total_ns"].sum())
-    if not total:
-        return []
-    shares = {title: int(gaps[name].sum()) / total for name, title in CAUSE_TITLES.items()}
+    shares = {title: int(gaps[name].sum()) / (total or 1) for name, title in CAUSE_TITLES.items()}
     shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
-    return [f"  Idle GPU time by host activity: {shown}"]
+    return [f"  Idle GPU time by host activity: {shown}"] if total else []
 
 
 def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) -> list[Line]:
@@ -334,7 +321,7 @@ def metric_value(metric: str, value: float) -> str:
         return f"{value:.1f} %"
     if unit == "Hz":
         return f"{value / 1e6:,.0f} MHz"
-    return f"{value:,.0f} {unit}".rstrip() if abs(value) >= 100 or value == int(value) else f"{value:.3g} {unit}".rstrip()
+    return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()
 
 
 def undecided(waits: pl.DataFrame) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,7 +35,6 @@ MESSAGES = "messages"
 """A need that is not an event type: messages between ranks."""
 
 _METRICS, _VALUES, _SERIES = _NO_VIEWS = "metrics", "values", "series"
-_KEYS = {"title", "needs", "each", "rows", "rows_of", "devices", "kind", "template", "description", "reading"}
 
 
 @dataclass(frozen=True)
@@ -138,63 +136,41 @@ def event_type(constant: str) -> EventType:
 
 
 @lru_cache
-def read_view_table(path: Path | None = None) -> ViewTable:
-    """Read `views.ini`; ValueError names section and key where it is not consistent."""
+def read_view_table() -> ViewTable:
+    """Read `views.ini`."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string((path or cfgs_folder() / "views.ini").read_text(encoding="utf-8"))
+    parser.read_string((cfgs_folder() / "views.ini").read_text(encoding="utf-8"))
     metrics = {alias: re.compile(pattern, re.IGNORECASE) for alias, pattern in parser[_METRICS].items()}
     values = {}
     for alias, text in parser[_VALUES].items():
         constant, _, pattern = text.partition(" ")
-        event_type(constant)
         values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
-    series = dict(parser[_SERIES]) if parser.has_section(_SERIES) else {}
     # As dictionaries: a section of the parser looks for each key in several places.
-    views = tuple(_view(path, dict(parser.items(path)), series) for path in parser.sections() if path not in _NO_VIEWS)
-    if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
-        raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
-    aliases = {MESSAGES, *metrics, *values}
-    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - aliases:
-        event_type(name)
-    return ViewTable(views, metrics, values)
+    sections = {path: dict(parser.items(path)) for path in parser.sections()}
+    series = sections[_SERIES]
+    return ViewTable(
+        tuple(_view(path, section, series) for path, section in sections.items() if path not in _NO_VIEWS), metrics, values
+    )
 
 
 def _view(path: str, section: Mapping[str, str], series: Mapping[str, str]) -> View:
     group, _, name = path.partition("/")
-    kind, rows, split_by = section.get("kind", "timeline"), section.get("rows"), section.get("each")
-    title = section.get("title", "")
+    title, split_by = section["title"], section.get("each")
+    general_title = title.replace("{}", series.get(split_by or "", ""))
     needs, rows_of = (tuple(tuple(need.split("|")) for need in section.get(key, "").split()) for key in ("needs", "rows_of"))
-    if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
-        problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
-    elif set(section) - _KEYS or kind not in KINDS or not title or not section.get("description"):
-        problem = f"it needs a title and a description, a kind of {', '.join(KINDS)}, and no other keys"
-    elif split_by is not None and (split_by,) not in needs:
-        problem = f"`each` is {split_by}, which is not among the needs"
-    elif "{}" in title and split_by not in series:
-        problem = f"its title has {{}}, and [{_SERIES}] has no words for {split_by}"
-    elif rows is not None and rows not in ROWS:
-        problem = f"there are no rows {rows}, only {', '.join(ROWS)}"
-    elif section.get("devices", "yes") != "yes":
-        problem = f"devices is {section['devices']}, and can only be yes"
-    else:
-        return View(
-            group,
-            name,
-            title,
-            _capitalized(title.replace("{}", series.get(split_by or "", ""))),
-            needs,
-            split_by,
-            rows,
-            rows_of,
-            "devices" in section,
-            kind,
-            f"templates/{section.get('template', name)}.cfg.j2",
-            section["description"],
-            section.get("reading", ""),
-        )
-    raise ValueError(f"[{path}]: {problem}")
-
-
-def _capitalized(title: str) -> str:
-    return title[:1].upper() + title[1:]
+    return View(
+        group,
+        name,
+        title,
+        general_title[:1].upper() + general_title[1:],
+        needs,
+        split_by,
+        section.get("rows"),
+        rows_of,
+        "devices" in section,
+        section.get("kind", "timeline"),
+        f"templates/{section.get('template', name)}.cfg.j2",
+        section["description"],
+        section.get("reading", ""),
+    )

@@ -1,8 +1,9 @@
-"""The table of views is complete, and an inconsistent table is refused."""
+"""The table of views is complete and consistent."""
 
 from __future__ import annotations
 
 import base64
+import configparser
 import json
 import re
 import shlex
@@ -17,7 +18,7 @@ from support.view_parser import MalformedCfg, parse_cfg
 
 from nsys2prv.paraver.views.folder import write_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
-from nsys2prv.paraver.views.view_table import GROUPS, cfgs_folder, read_view_table
+from nsys2prv.paraver.views.view_table import GROUPS, KINDS, MESSAGES, ROWS, cfgs_folder, read_view_table
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.registry import CONSTANTS, EVENT_TYPES
 
@@ -86,28 +87,30 @@ def test_every_event_type_has_a_view() -> None:
     assert {one.label for one in EVENT_TYPES if one not in shown} - CALL_CHAINS == set()
 
 
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
-        ("[0-start-here/x]\ntitle = X\nneeds = NOTHING\ndescription = Text.", "NOTHING is not an event type"),
-        ("[0-start-here/x]\ntitle = X", "a title and a description"),
-        ("[0-start-here/x]\ntitle = X\ndescription = Text.\ndevices = no", "devices is no, and can only be yes"),
-        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nkind = picture", "kind"),
-        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nneed = KERNEL", "no other keys"),
-        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nrows = gpus", "no rows gpus"),
-        ("[elsewhere/x]\ntitle = X\ndescription = Text.", "groups"),
-        ("[0-start-here/x]\ntitle = X\ndescription = Text.\neach = KERNEL", "not among the needs"),
-        ("[0-start-here/x]\ntitle = {}\ndescription = Text.\nneeds = KERNEL\neach = KERNEL", "no words for KERNEL"),
-        (
-            "[0-start-here/x]\ntitle = X\ndescription = Text.\n[9-raw-attributes/x]\ntitle = Y\ndescription = Text.",
-            "x is the name of two views",
-        ),
-    ],
-)
-def test_an_inconsistent_table_is_refused(section: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "views.ini").write_text(f"[metrics]\n[values]\n{section}\n")
-    with pytest.raises(ValueError, match=sentence):
-        read_view_table(tmp_path / "views.ini")
+KEYS = {"title", "needs", "each", "rows", "rows_of", "devices", "kind", "template", "description", "reading"}
+
+
+def test_the_table_is_consistent() -> None:
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.read_string((cfgs_folder() / "views.ini").read_text(encoding="utf-8"))
+    words = {name.upper() for name in parser["series"]}
+    aliases = {MESSAGES, *TABLE.metrics, *TABLE.values}
+
+    assert {key for view in TABLE.views for key in parser[view.path]} <= KEYS
+    assert {parser[view.path].get("devices", "yes") for view in TABLE.views} == {"yes"}
+    # A view keeps its name when it moves to another group.
+    assert len({view.name for view in TABLE.views}) == len(TABLE.views)
+    assert {constant for constant, _ in TABLE.values.values()} <= CONSTANTS.keys()
+    for view in TABLE.views:
+        assert re.fullmatch(r"[a-z0-9_]+", view.name)
+        assert view.title, view.path
+        assert view.description, view.path
+        assert view.group in GROUPS, view.path
+        assert view.kind in KINDS, view.path
+        assert view.rows in {None, *ROWS}, view.path
+        assert {name for need in (*view.needs, *view.rows_of) for name in need} <= aliases | CONSTANTS.keys(), view.path
+        assert view.split_by is None or (view.split_by,) in view.needs, view.path
+        assert "{}" not in view.title or (view.split_by or "").upper() in words, view.path
 
 
 # -- the strict parser reads a view as Paraver does, and refuses what Paraver would drop -----------------

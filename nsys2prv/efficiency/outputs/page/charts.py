@@ -8,23 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.outputs.page.plot import (
-    CAUSES,
-    LINES,
-    QUARTERS,
-    SIZES,
-    WALL_PARTS,
-    BarRow,
-    Figure,
-    Legend,
-    Piece,
-    Plot,
-    PlotAxis,
-    coloured,
-    round_numbers,
-    time_axis,
-    unit,
-)
+from nsys2prv.efficiency.outputs.page import plot as plots
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Legend, Piece, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
 from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
@@ -47,11 +32,9 @@ _LEAST_DISTANCE = 0.01
 _DEVIATION = 1.4826
 """Of a normal distribution the standard deviation is this times the median deviation."""
 
-MOST_ROWS = 16
-"""Rows of one drawing."""
-_MOST_BELOW = 12
-_LEAST_SHARE = 0.001
-_LEAST_WIDTH = 0.15
+MOST_ROWS, _MOST_BELOW = 16, 12
+"""Rows of one drawing, and of what is below one of them."""
+_LEAST_SHARE, _LEAST_WIDTH = 0.001, 0.15
 _PALE = ("#bcd3f2", "#f8d9ae", "#b5e2d5", "#e3c7ec", "#f3c3c8", "#d9dfb2", "#b4dfe8", "#dccdc7")
 """Colours behind black text."""
 _BUSY_METRICS = (
@@ -71,7 +54,7 @@ def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
     is_log = bool(begin.min() > 0 and end.max() > _LOGARITHMIC_FROM * begin.min())
     mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), begin, side="right")
     colours = [_SECOND_BAR if modes.height > 1 and number > 1 else _BAR for number in mode]
-    axis = time_axis(float(begin.min()), float(end.max()), "duration", is_log=is_log)
+    axis = plots.time_axis(float(begin.min()), float(end.max()), "duration", is_log=is_log)
     plot = Plot(f"Histogram of durations of {short(kernel)}", axis, PlotAxis(0, float(count.max()), "executions"), 120)
     titles = [
         f"{time(low)} to {time(high)}: {number:,.0f} executions, {time(total)} together"
@@ -165,16 +148,16 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
         .sort("iteration", "task", "device")
     )
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), middle=length).sort("iteration")
-    ranks = [(name, of_rank, of_rank.select(length).item()) for name, _, of_rank in coloured(lengths, "task", "device")]
+    ranks = [(name, of_rank, of_rank.select(length).item()) for name, _, of_rank in plots.coloured(lengths, "task", "device")]
     medians = [median for *_, median in ranks]
     differing = outliers(medians)
     far = differing[:_OUTLIERS]
 
     shortest, longest = min(over["low"].drop_nulls()), max(over["high"].drop_nulls())
     first, last = float(over["iteration"][0]), float(over["iteration"][-1])
-    ticks = tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
+    ticks = tuple((number, f"{number:,.0f}") for number in plots.round_numbers(first, last, 6) if number == int(number))
     x = PlotAxis(first, max(last, first + 1), "iteration", named=ticks)
-    plot = Plot("Length of each iteration on each rank", x, time_axis(0, longest * 1.05, "length"), 180)
+    plot = Plot("Length of each iteration on each rank", x, plots.time_axis(0, longest * 1.05, "length"), 180)
     plot.band(over["iteration"], over["low"], over["high"], LINES[0])
     plot.line(over["iteration"], over["middle"], LINES[0], 2, "median and range over ranks")
     for place in far if len(ranks) > _MOST_LINES else range(len(ranks)):
@@ -188,11 +171,10 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
 
     usual = f"median of all {time(float(np.median(medians)))}, from {time(shortest)} to {time(longest)}"
     names = [f"{ranks[place][0].replace(', ', ' on ')}: median {time(medians[place])}" for place in far]
-    return Figure(plot, notes=[usual, *names, *_uncounted(differing, "ranks")])
+    return Figure(plot, notes=[usual, *names, *_unnamed(differing, "ranks")])
 
 
-def _uncounted(places: Sequence[int], what: str) -> list[str]:
-    """How many of the outliers are not named."""
+def _unnamed(places: Sequence[int], what: str) -> list[str]:
     return [f"and {len(places) - _OUTLIERS:,} more {what}"] if len(places) > _OUTLIERS else []
 
 
@@ -217,7 +199,7 @@ def devices(frames: Frames) -> Figure | None:
         for places_of_colour, colour in ((usual, _BAR), (far[_OUTLIERS:], _SECOND_BAR)):
             plot.points(places_of_colour, [shares[place] for place in places_of_colour], colour, width=4)
         plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
-    return Figure(plot, notes=[*(titles[place] for place in named), *_uncounted(far, "devices")])
+    return Figure(plot, notes=[*(titles[place] for place in named), *_unnamed(far, "devices")])
 
 
 def clocks(frames: Frames) -> Figure:
@@ -227,10 +209,10 @@ def clocks(frames: Frames) -> Figure:
     if not rows["error_ns"].count():
         return Figure(notes=notes)
     largest = max(rows["error_ns"].drop_nulls().abs()) or 1
-    x = PlotAxis(0, 1, "time, from the first collective to the last", named=QUARTERS)
-    plot = Plot("Remaining error of clocks over time", x, time_axis(-largest, largest, "remaining error"), 180)
+    x = PlotAxis(0, 1, "time, from the first collective to the last", named=plots.QUARTERS)
+    plot = Plot("Remaining error of clocks over time", x, plots.time_axis(-largest, largest, "remaining error"), 180)
     is_few = rows["host"].n_unique() <= len(LINES)
-    for host, colour, bins in coloured(rows, "host"):
+    for host, colour, bins in plots.coloured(rows, "host"):
         look = (colour, 2, host, 1) if is_few else (_BAR, 1, short(host), 0.35)
         plot.line((bins["bin"] + 0.5) / (max(rows["bin"]) + 1), bins["error_ns"], *look)
     return Figure(plot, notes=notes)
@@ -247,14 +229,14 @@ def bandwidth(frames: Frames) -> Figure | None:
     sizes, rates = rows["size_bytes"].cast(pl.Float64).to_numpy(), rows["bus_bandwidth"].to_numpy()
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-    units = [(2.0**power, *unit(2.0**power, SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
+    units = [(2.0**power, *plots.unit(2.0**power, plots.SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
     ticks = tuple((size_of_message, f"{size_of_message / divisor:,.6g} {name}") for size_of_message, divisor, name in units)
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = float(10.0 ** np.floor(np.log10(rates.min()))) if is_log else 0.0
     x = PlotAxis(low, high, "size of a message", is_log=True, named=ticks)
     y = PlotAxis(bottom, float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
     plot = Plot("NCCL bus bandwidth over message size", x, y, 200)
-    for operation, colour, of_operation in coloured(rows, "operation"):
+    for operation, colour, of_operation in plots.coloured(rows, "operation"):
         titles = [
             f"{operation}, {size(row['size_bytes'])}, {row['communicator']}: {rate(row['bus_bandwidth'])} on the bus, "
             f"{row['count']:,} kernels, mean {time(row['mean_ns'])}"
@@ -286,7 +268,7 @@ def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Legend,
 
 def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
     """What the wall time went to: the mean of all devices, and so many with least computing."""
-    parts, columns = frames["absent_time"], [column for column, *_ in WALL_PARTS]
+    parts, columns = frames["absent_time"], [column for column, *_ in plots.WALL_PARTS]
     if parts.is_empty():
         return None
     rows = parts.sort("compute_ns", "device").select("device", pl.col("elapsed_ns", *columns).cast(pl.Float64).fill_null(0))
@@ -294,24 +276,26 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         mean = rows.select(pl.lit(f"mean of {rows.height:,}").alias("device"), pl.exclude("device").mean())
         rows = pl.concat([mean, rows.head(most)])
     bars = [
-        _stacked(row["device"], row, row["elapsed_ns"], WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
+        _stacked(row["device"], row, row["elapsed_ns"], plots.WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, colours=[part for part in WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, colours=[part for part in plots.WALL_PARTS if parts[part[0]].sum()])
 
 
 def idle(frames: Frames) -> Figure | None:
     """Idle time of all devices together by length of gap and activity of the launching thread."""
-    columns = [column for column, *_ in CAUSES]
+    columns = [column for column, *_ in plots.CAUSES]
     classes = frames["gaps"].group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
     if not classes["total_ns"].sum():
         return None
     longest = max(classes["total_ns"])
     rows = [
-        _stacked(_class(row["from_ns"], row["to_ns"]), row, longest, CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps")
+        _stacked(
+            _class(row["from_ns"], row["to_ns"]), row, longest, plots.CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps"
+        )
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, colours=[cause for cause in CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, colours=[cause for cause in plots.CAUSES if classes[cause[0]].sum()])
 
 
 def _class(begin: int, end: int | None) -> str:
@@ -320,7 +304,7 @@ def _class(begin: int, end: int | None) -> str:
     >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
     ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
     """
-    low, high = (None if edge is None else f"{edge // unit(edge)[0]:,} {unit(edge)[1]}" for edge in (begin, end))
+    low, high = (None if edge is None else f"{edge // plots.unit(edge)[0]:,} {plots.unit(edge)[1]}" for edge in (begin, end))
     return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import cycle
 from typing import Any
 
@@ -12,38 +12,14 @@ from nsys2prv.efficiency.comparison_tables import GPU, TABLES
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
-from nsys2prv.efficiency.outputs.comparison_text import (
-    comparison_sentences,
-    named,
-    plural,
-    scaling_cells,
-    shown_wall_time,
-    signed_time,
-    size_cells,
-    time_of_changes,
-    time_span,
-    wall_time_title,
-)
-from nsys2prv.efficiency.outputs.page.plot import (
-    GREY,
-    LINES,
-    BarRow,
-    Figure,
-    Piece,
-    Plot,
-    PlotAxis,
-    coloured,
-    colours_of_parts,
-    time_axis,
-)
+from nsys2prv.efficiency.outputs import comparison_text as texts
+from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
 
-_CELLS = 20_000
-"""Cells of one table."""
-_MOST_ROWS = 10
-"""Rows of one drawing of changes."""
+_CELLS, _MOST_ROWS = 20_000, 10
+"""Cells of one table, and rows of one drawing of changes."""
 _LEAST_CHANGE = 0.005
 """Least change that has a row, of the largest."""
 _LESS, _MORE = "#12a37f", "#d1495b"
@@ -55,10 +31,7 @@ _KINDS = (
     ("MPI call", "MPI calls, per host thread"),
     ("OS call", "OS calls, per process"),
 )
-_FACTORS = (
-    ("scalability", "scalability of useful time"),
-    ("scaling_efficiency", "scaling efficiency"),
-)
+_FACTORS = (("scalability", "scalability of useful time"), ("scaling_efficiency", "scaling efficiency"))
 
 
 def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
@@ -69,14 +42,14 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
         for table in TABLES
         if frames[table.name].height
     }
-    title = " and ".join(map(named, head["runs"]))
+    title = " and ".join(map(texts.named, head["runs"]))
     iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
         **comparison_first_screen(head, frames),
         "head": head,
         "title": title,
         "has_gpus": runs["per"][0] == GPU,
-        "per": f"{time_span(runs)}, {time_of_changes(runs)}",
+        "per": f"{texts.time_span(runs)}, {texts.time_of_changes(runs)}",
         "changes": [_changed(run, frames["changes"]) for run in head["runs"][1:]],
         "iterations": iterations,
         "usual_iterations": usual_iterations,
@@ -99,56 +72,43 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str
     """What the template `comparison_first.html.j2` shows."""
     wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
     return {
-        "sentences": comparison_sentences(frames),
+        "sentences": texts.comparison_sentences(frames),
         "runs": head["runs"],
         "gate": gate_order(frames["gate"]),
         "wall": wall.rows,
         "wall_legend": wall.legend,
-        "wall_of": wall_time_title(frames["runs"]),
+        "wall_of": texts.wall_time_title(frames["runs"]),
         "not_compared": head["not_compared"],
         "causes": [
             {"run": run, "rows": _diverging(wall_time.filter(pl.col("run") == run["run"]), "title")} for run in head["runs"][1:]
         ],
-        "numbers": _numbers(frames["runs"]),
-        "tree": _tree(frames["metrics"], frames["runs"]["run"].to_list()),
+        "numbers": [
+            {"title": title.strip()[0].upper() + title.strip()[1:], "values": values}
+            for title, *values in (*texts.size_cells(frames["runs"]), *texts.scaling_cells(frames["runs"]))
+        ],
+        "tree": texts.tree_rows(frames["metrics"], frames["runs"]["run"].to_list()),
     }
 
 
-def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of the small table: a title and a text for each run."""
-    rows = ((title.strip(), values) for title, *values in (*size_cells(runs), *scaling_cells(runs)))
-    return [{"title": title[0].upper() + title[1:], "values": values} for title, values in rows]
-
-
-def _tree(metrics: pl.DataFrame, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the trees: a value and its change for each run."""
-    trees = []
-    for (metric, title, depth), rows in metrics.group_by("metric", "title", "level", maintain_order=True):
-        values = {run: (value, change) for run, value, change in rows.select("run", "value", "change").iter_rows()}
-        cells = [values.get(run, (None, None)) for run in runs]
-        trees.append({"metric": metric, "title": title, "level": depth, "cells": cells})
-    return trees
-
-
-def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> Figure:
+def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> plots.Figure:
     """A bar for each run, all on one scale."""
     parts = wall.unique("part", keep="first", maintain_order=True)
-    colours = dict(zip(parts["part"], colours_of_parts(parts.select("part", "group").rows()), strict=True))
+    colours = dict(zip(parts["part"], plots.colours_of_parts(parts.select("part", "group").rows()), strict=True))
     totals = dict(wall.group_by("run").agg(pl.col("value_ns").sum()).iter_rows())
     longest = max(totals.values(), default=0) or 1
-    shown = shown_wall_time(wall)
+    shown = texts.shown_wall_time(wall)
     rows = []
     for run in head["runs"]:
         pieces = []
         for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
-            pieces.append(Piece(row["value_ns"] / longest, colours[row["part"]], title))
-        rows.append(BarRow(named(run), tuple(pieces), time(totals.get(run["run"], 0))))
+            pieces.append(plots.Piece(row["value_ns"] / longest, colours[row["part"]], title))
+        rows.append(plots.BarRow(texts.named(run), tuple(pieces), time(totals.get(run["run"], 0))))
     entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
-    return Figure(rows=rows, colours=[(part, title, colours[part]) for part, title in entries])
+    return plots.Figure(rows=rows, colours=[(part, title, colours[part]) for part, title in entries])
 
 
-def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
+def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:
     """Differences as bars from the middle: to the left what takes less time, to the right what takes more."""
     size = pl.col("difference_ns").abs()
     widest = max(rows["difference_ns"].abs(), default=0) or 1
@@ -157,9 +117,9 @@ def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
     for row in rows.head(_MOST_ROWS).iter_rows(named=True):
         difference, half = row["difference_ns"], abs(row["difference_ns"]) / widest / 2
         before, after = time(row["value_ns"] - difference), time(row["value_ns"])
-        bar = Piece(half, _LESS if difference < 0 else _MORE, f"{row[name]}: {before} before, {after} after")
-        space = Piece(0.5 - half if difference < 0 else 0.5, "transparent", "")
-        bars.append(BarRow(row[name], (space, bar), signed_time(difference), f"{before} to {after}"))
+        bar = plots.Piece(half, _LESS if difference < 0 else _MORE, f"{row[name]}: {before} before, {after} after")
+        space = plots.Piece(0.5 - half if difference < 0 else 0.5, "transparent", "")
+        bars.append(plots.BarRow(row[name], (space, bar), texts.signed_time(difference), f"{before} to {after}"))
     return bars
 
 
@@ -170,25 +130,25 @@ def _changed(run: Mapping[str, Any], changes: pl.DataFrame) -> dict[str, Any]:
     return {"run": run, "kinds": [{"title": title, "rows": rows} for title, rows in kinds if rows]}
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[Figure | None, list[dict[str, Any]]]:
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[dict[str, Any]]]:
     """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
         return None, []
     longest = max(lengths["length_ns"].drop_nulls(), default=1)
-    axes = PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), time_axis(0, longest, "length")
-    plot = Plot("Length of each iteration of the runs", *axes, 200)
-    labels = {run["run"]: named(run) for run in head["runs"]}
+    axes = plots.PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), plots.time_axis(0, longest, "length")
+    plot = plots.Plot("Length of each iteration of the runs", *axes, 200)
+    labels = {run["run"]: texts.named(run) for run in head["runs"]}
     numbers = []
-    for run, colour, of_run in coloured(lengths, "run"):
+    for run, colour, of_run in plots.coloured(lengths, "run"):
         plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, labels[run])
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
             median, p95, longest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
             numbers.append({"run": labels[run], "count": usual.len(), "median": median, "p95": p95, "longest": longest})
-    return Figure(plot), numbers
+    return plots.Figure(plot), numbers
 
 
-def _scaling(runs: pl.DataFrame) -> list[Figure]:
+def _scaling(runs: pl.DataFrame) -> list[plots.Figure]:
     """Speedup and efficiencies over the number of devices, where the runs have several."""
     ordered = runs.filter(pl.col("size") > 0).sort("size", maintain_order=True)
     if ordered["size"].n_unique() < 2 or not runs["useful_scalability"].count():
@@ -201,19 +161,19 @@ def _scaling(runs: pl.DataFrame) -> list[Figure]:
     return [*drawn, _plot("Efficiencies", ordered, {**lines, "ideal": pl.Series([1.0] * ordered.height)})]
 
 
-def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> Figure:
+def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> plots.Figure:
     """Lines over the sizes of runs, which are in their order."""
     sizes, per = runs["size"], runs["per"][0]
     ticks = tuple((float(size), f"{size:,}") for size in sizes.unique(maintain_order=True))
     most = max((value for values in lines.values() for value in values.drop_nulls()), default=1.0)
-    x = PlotAxis(sizes[0], sizes[-1], plural(per), is_log=True, named=ticks)
-    y = PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
-    plot = Plot(f"{title} over the number of {plural(per)}", x, y, 220)
-    for (name, values), line in zip(lines.items(), cycle(LINES), strict=False):
-        colour = GREY if name == "ideal" else line
+    x = plots.PlotAxis(sizes[0], sizes[-1], texts.plural(per), is_log=True, named=ticks)
+    y = plots.PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
+    plot = plots.Plot(f"{title} over the number of {texts.plural(per)}", x, y, 220)
+    for (name, values), line in zip(lines.items(), cycle(plots.LINES), strict=False):
+        colour = plots.GREY if name == "ideal" else line
         plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
         shown = pl.DataFrame({"at": sizes, "value": values}).drop_nulls().head(0 if name == "ideal" else sizes.len())
-        titles = [f"{at:,} {per if at == 1 else plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
+        titles = [f"{at:,} {per if at == 1 else texts.plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
         if titles:
             plot.points(shown["at"], shown["value"], colour, titles)
-    return Figure(plot, title=title)
+    return plots.Figure(plot, title=title)

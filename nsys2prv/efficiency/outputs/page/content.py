@@ -18,24 +18,17 @@ from markupsafe import Markup
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
-from nsys2prv.efficiency.outputs.page import charts
+from nsys2prv.efficiency.outputs.page import charts, time_charts
 from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
-from nsys2prv.efficiency.outputs.page.time_charts import (
-    Activity,
-    TimeCharts,
-    closeup_figures,
-    closeup_links,
-    iteration_links,
-    mark,
-)
+from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
 
-LARGEST = 2_900_000
+LARGEST = 2_990_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
 DEVICES_IN_ONE_MAP = 64
 """With more devices there is a map by node first."""
@@ -46,7 +39,6 @@ _PLACE = ["worst_begin_ns", "worst_end_ns"]
 _MARKED = 5
 """Findings whose places the small map marks."""
 _MOST_HISTOGRAMS = 16
-"""Kernels with a histogram."""
 _MOST_BARS = 12
 """Devices with a bar each: those with least computing."""
 _LARGE_MAP = (16, 1.2, 480)
@@ -112,9 +104,8 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
-    template = environment().get_template("notebook.html.j2")
-    style = notebook_style("first_screen.css")
-    return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
+    shown = {**first_screen(head, frames, linked=False), "head": head, "title": head["title"]}
+    return environment().get_template("notebook.html.j2").render(shown, style=notebook_style("first_screen.css"))
 
 
 def small_activity(frames: Frames) -> Activity:
@@ -131,7 +122,7 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     plot.attributes["data-map"] = "small"
     if linked:
         marked = findings.head(_MARKED).drop_nulls(_PLACE)
-        mark(plot, marked.select("place", "title", *_PLACE).rows())
+        time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
     return plot.html()
 
 
@@ -146,7 +137,7 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
-    places = frames["findings"].sort("place").select("place", "worst_begin_ns", "worst_end_ns").drop_nulls()
+    places = frames["findings"].sort("place").select("place", *_PLACE).drop_nulls()
     data = {
         "maps": {drawn["id"]: drawn["packed"] for drawn in content["maps"]},
         "places": {place: span for place, *span in places.iter_rows()},
@@ -155,23 +146,25 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     }
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
-        of_sections = _of_sections(packed)
+        of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
+        for shown in packed.values():
+            of_sections.setdefault(shown.section, []).append(shown)
         groups = [
             {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
             for key, title, defined in SECTIONS
             if key in of_sections
         ]
-        shown = {**content, "head": head, "tables": of_sections, "groups": groups}
-        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
+        sections = {**content, "head": head, "tables": of_sections, "groups": groups}
+        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), sections, data, packed)
 
     least = _fitting(frames, 0)
-    without_tables = len(rendered(least).encode()) - sum(map(_size, least.values()))
+    without_tables = len(rendered(least).encode()) - _size(least)
     return rendered(_fitting(frames, LARGEST - without_tables))
 
 
-def _size(table: PageTable) -> int:
-    """Bytes that a table takes in the page, without its heading."""
-    return len(json_in_html(table.packed).encode())
+def _size(packed: Mapping[str, PageTable]) -> int:
+    """Bytes that tables take in the page, without their headings."""
+    return sum(len(json_in_html(table.packed).encode()) for table in packed.values())
 
 
 def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
@@ -182,23 +175,15 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
             frame, former = frames[table.name], packed.get(table.name)
             if table.page is None or frame.is_empty():
                 continue
-            most = min(cells, table.page.cells or cells)
+            # Each device has its row, whatever else there is.
+            most = _CELLS[0] if table.name == "devices" else min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
                 # What NCCL kernels count as is said above all tables.
                 unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
                 packed[table.name] = pack(table, frame, most, ("nccl",) if table.by_nccl_policy else unused)
-        if sum(map(_size, packed.values())) < room:
+        if _size(packed) < room:
             break
     return packed
-
-
-def _of_sections(packed: Mapping[str, PageTable]) -> dict[str, list[PageTable]]:
-    """Tables by the ids of their sections, in their order."""
-    of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
-    for shown in packed.values():
-        if shown.table.page is not None:
-            of_sections.setdefault(shown.table.page.section, []).append(shown)
-    return of_sections
 
 
 def definitions() -> tuple[Markup, list[str]]:
@@ -230,7 +215,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """Everything that the template shows except tables."""
     over_time = TimeCharts.of(frames)
     text_of_definitions, ids = definitions()
-    closeups, closeup_legend = closeup_figures(frames)
+    closeups, closeup_legend = time_charts.closeup_figures(frames)
     return {
         **first_screen(head, frames),
         "title": head["title"],
@@ -244,8 +229,8 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "idle": charts.idle(frames),
         "closeups": closeups,
         "closeup_legend": closeup_legend.legend,
-        "closeup_links": closeup_links(frames),
-        "iteration_chart": charts.iterations(frames, iteration_links(frames)),
+        "closeup_links": time_charts.closeup_links(frames),
+        "iteration_chart": charts.iterations(frames, time_charts.iteration_links(frames)),
         "device_chart": charts.devices(frames),
         "icicle": charts.icicle(frames["nvtx_tree"]),
         "bandwidth": charts.bandwidth(frames),
@@ -296,7 +281,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
 
 def _some(names: Sequence[str]) -> list[str]:
     more = len(names) - _MOST_NAMES
-    return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
+    return [*map(str, names[:_MOST_NAMES]), *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
@@ -339,11 +324,10 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
 
 def _histograms(frames: Frames) -> list[dict[str, Any]]:
     """The kernels with a histogram, each with its most important numbers."""
-    by_kernel = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
     shown = []
     for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
         bars, modes = (frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes"))
-        row = by_kernel[kernel]
+        row = frames["kernels"].row(by_predicate=pl.col("kernel") == kernel, named=True)
         total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
         median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
         facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
@@ -389,20 +373,12 @@ NAMES = tuple(_DRAWINGS)
 
 
 def drawing(name: str, frames: Frames) -> Drawing:
-    """A drawing of a run, by its name.
-
-    Raises
-    ------
-    UsageError
-        When there is no such drawing, or the run has nothing to draw in it.
-    """
+    """A drawing of a run, by its name; a UsageError where there is none of it, or nothing to draw in it."""
     if name not in _DRAWINGS:
         raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
     title, figure_of = _DRAWINGS[name]
     figure = figure_of(frames, TimeCharts.of(frames))
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
-    template = environment().get_template("drawing.html.j2")
-    style = notebook_style("first_screen.css", "rows.css")
-    html = template.render(title=title, drawn=figure.drawn, rows=figure.rows, legend=figure.legend, style=style)
-    return Drawing(name, title, html)
+    template, style = environment().get_template("drawing.html.j2"), notebook_style("first_screen.css", "rows.css")
+    return Drawing(name, title, template.render(title=title, figure=figure, style=style))

@@ -178,10 +178,10 @@ class Plot:
         point = f'<path class="line link" d="{place}"><title>{text(title)}</title></path>'
         self.shapes.append(f'<a href="#{escape(target)}" aria-label="{text(title)}">{point}</a>')
 
-    def rules(self, x: Iterable[float], kind: str) -> None:
-        """Vertical lines through the box, of a class of the style."""
+    def rules(self, x: Iterable[float]) -> None:
+        """Vertical lines through the box, where iterations begin."""
         if path := "".join(f"M{_n(place)} 0V{SIDE}" for place in self.x.at(x)):
-            self.shapes.append(f'<path class="line {kind}" d="{path}"/>')
+            self.shapes.append(f'<path class="line iteration" d="{path}"/>')
 
     def picture(self, pixels: NDArray[np.uint8]) -> None:
         """A picture that fills the box: rows x columns x RGBA, the first row at the top."""
@@ -205,11 +205,8 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
     """Rows x columns x RGBA as a PNG file."""
     height, width, _ = pixels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)),
-        (b"IDAT", zlib.compress(rows, 9)),
-        (b"IEND", b""),
-    )
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
     chunks = (struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
@@ -307,8 +304,9 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
 _PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
-_DIVIDED = {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
-"""Names of parts that divide one of them, as `verdict` names them, and their groups."""
+_GROUPS = {name: group for name, _, group in _PARTS}
+# Parts that divide one of them, as `verdict` names them.
+_GROUPS |= {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
 
 
 def _shades(colours: Sequence[str]) -> Iterator[str]:
@@ -327,17 +325,13 @@ def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
     parts_shown = list(shown)
     shades = {group: _shades(colours) for group, colours in _OF_GROUPS.items()}
-    listed = (*((name, group) for name, _, group in _PARTS), *_DIVIDED.items(), *parts_shown)
-    colours = {name: next(shades[group]) for name, group in dict(listed).items()}
+    colours = {name: next(shades[group]) for name, group in {**_GROUPS, **dict(parts_shown)}.items()}
     return [colours[name] for name, _ in parts_shown]
 
 
-WALL_PARTS = tuple(
-    (f"{name}_ns", title, colour)
-    for (name, title, _), colour in zip(_PARTS, colours_of_parts((name, group) for name, _, group in _PARTS), strict=True)
-)
+_COLOURS = dict(zip(_GROUPS, colours_of_parts(_GROUPS.items()), strict=True))
+WALL_PARTS = tuple((f"{name}_ns", title, _COLOURS[name]) for name, title, _ in _PARTS)
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
-
 _CAUSE_COLOURS = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
 CAUSES = tuple((column, title, colour) for (column, title), colour in zip(CAUSE_TITLES.items(), _CAUSE_COLOURS, strict=True))
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
@@ -345,8 +339,7 @@ CAUSES = tuple((column, title, colour) for (column, title), colour in zip(CAUSE_
 
 def coloured(frame: pl.DataFrame, *columns: str) -> Iterator[tuple[str, str, pl.DataFrame]]:
     """The rows of a frame by the names in some columns: name, colour, rows."""
-    parts_of_frame = frame.partition_by(columns, maintain_order=True, as_dict=True)
-    for (key, part), colour in zip(parts_of_frame.items(), itertools.cycle(LINES), strict=False):
+    for (key, part), colour in zip(frame.group_by(columns, maintain_order=True), itertools.cycle(LINES), strict=False):
         yield ", ".join(map(str, key)), colour, part
 
 

@@ -72,25 +72,20 @@ def notebook_style(*names: str) -> Markup:
 def rendered_page(
     template: str, styles: Sequence[str], content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable]
 ) -> str:
-    """A page as one HTML file, whose policy is that its own script runs, and no other.
-
-    Parameters
-    ----------
-    template, styles
-        Files of this folder.
-    content
-        What the template shows.
-    data, tables
-        What `page.js` reads; its tables.
-    """
+    """A page as one HTML file, whose policy is that its own script runs, and no other: a template and styles of this folder,
+    what the template shows, and the data and tables that `page.js` reads."""
     script = Markup(part("page.js"))
-    return environment().get_template(template).render(
-        **content,
-        island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=Markup("".join(map(part, styles))),
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            content,
+            island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            style=Markup("".join(map(part, styles))),
+        )
+    )
 
 
 def json_in_html(content: Any) -> Markup:
@@ -110,17 +105,16 @@ def json_in_html(content: Any) -> Markup:
 
 @dataclass(frozen=True)
 class PageTable:
-    """One table of the page: its declaration, how many rows are in the page, and how many there are.
+    """One table of the page: its declaration and section, how many rows are in the page and how many there are, and what
+    `page.js` reads.
 
-    Attributes
-    ----------
-    packed
-        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`,
-        its `form` ("text", "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are
-        places in `texts`. `sorted`: the column by which it is sorted and whether downwards, or null.
+    That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",
+    "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
+    `sorted`: the column by which it is sorted and whether downwards, or null.
     """
 
     table: Table
+    section: str
     rows: int
     all_rows: int
     packed: Mapping[str, Any]
@@ -128,8 +122,7 @@ class PageTable:
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
     """A table of the page without some columns, of at most so many cells: the last rows are left out."""
-    columns = [column for column in table.columns if column.name not in without]
-    place = table.page or OnPage("")
+    columns, place = [column for column in table.columns if column.name not in without], table.page or OnPage("")
     by = (place.worst_first, not place.lowest_first) if place.worst_first else None
     if by:
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
@@ -148,7 +141,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         }
         for column in columns
     ]
-    return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
+    return PageTable(table, place.section, shown.height, frame.height, {"columns": packed, "sorted": by})
 
 
 def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:

@@ -14,24 +14,9 @@ from numpy.typing import NDArray
 
 from nsys2prv.efficiency import closeups
 from nsys2prv.efficiency.metrics import DEVICE_TREE
+from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.charts import kinds_of_families
-from nsys2prv.efficiency.outputs.page.plot import (
-    ACTIVITIES,
-    GREY,
-    LINES,
-    QUARTERS,
-    SIDE,
-    SIZES,
-    Figure,
-    Legend,
-    Plot,
-    PlotAxis,
-    activities_of,
-    coloured,
-    text,
-    time_axis,
-    unit,
-)
+from nsys2prv.efficiency.outputs.page.plot import Figure, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.name_rules import unit_of_metric
@@ -49,7 +34,6 @@ _MOST_TIPS = 400
 _MOST_ITERATIONS = 200
 """With more there would be a mark at each pixel."""
 _MOST_SAMPLED = 24
-"""Sampled metrics with a chart."""
 _LEAST_VISIBLE = 0.25
 _LONGEST_LABEL = 22
 _MEMORY = {
@@ -80,8 +64,8 @@ class Activity:
         place = devices[by].replace_strict(names, range(names.len()), return_dtype=pl.Int64)
         row = activity["device"].replace_strict(devices["device"], place, return_dtype=pl.Int64).to_numpy()
         bin_number, lengths = activity["bin"].to_numpy(), np.maximum((bins["end_ns"] - bins["begin_ns"]).to_numpy(), 1)
-        times = activity.select(column for column, *_ in ACTIVITIES).to_numpy()
-        shares = np.zeros((names.len(), bins.height, len(ACTIVITIES)))
+        times = activity.select(column for column, *_ in plots.ACTIVITIES).to_numpy()
+        shares = np.zeros((names.len(), bins.height, len(plots.ACTIVITIES)))
         np.add.at(shares, (row, bin_number), times / lengths[bin_number, None])
         nodes = devices.with_row_index().unique("node", keep="first", maintain_order=True).select("index", "node").rows()
         edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
@@ -113,7 +97,7 @@ class Activity:
 
     def pixels(self) -> NDArray[np.uint8]:
         """Rows x bins x RGBA: the colour is a mixture of those of the activities, the paler the more idle time there is."""
-        colours = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for *_, colour in ACTIVITIES], dtype=np.float64)
+        colours = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for *_, colour in plots.ACTIVITIES])
         busy = self.shares.sum(axis=2)
         mixed = self.shares @ colours / np.maximum(busy, 1e-12)[:, :, None]
         alpha = np.where(busy > 0, 255 * (_LEAST_VISIBLE + (1 - _LEAST_VISIBLE) * np.minimum(busy, 1)), 0)
@@ -128,7 +112,7 @@ class TimeCharts:
         self._frames, self._bins = frames, frames["bins"]
         self._edges = np.append(self._bins["begin_ns"].to_numpy(), self._bins["end_ns"][-1])
         self._middles = (self._edges[:-1] + self._edges[1:]) / 2
-        self.axis = time_axis(float(self._edges[0]), float(self._edges[-1]), "time")
+        self.axis = plots.time_axis(float(self._edges[0]), float(self._edges[-1]), "time")
         begins = frames["iterations"]["begin_ns"]
         is_few = len(begins) <= _MOST_ITERATIONS
         self._iterations = [begin for begin in begins if is_few and self._edges[0] < begin < self._edges[-1]]
@@ -144,22 +128,22 @@ class TimeCharts:
     def activity(self) -> Figure:
         """Mean activity of devices."""
         shares = Activity.of(self._frames).shares.mean(axis=0)
-        plot = self._plot("Device activity over time", PlotAxis(0, 1.02, "share of devices", named=QUARTERS), 150)
+        plot = self._plot("Device activity over time", PlotAxis(0, 1.02, "share of devices", named=plots.QUARTERS), 150)
         tops = np.cumsum(shares, axis=1)
-        for low, high, (*_, colour) in zip((tops - shares).T, tops.T, ACTIVITIES, strict=True):
+        for low, high, (*_, colour) in zip((tops - shares).T, tops.T, plots.ACTIVITIES, strict=True):
             plot.steps(self._edges, low, high, colour)
-        plot.rules(self._iterations, "iteration")
-        self._tips(plot, [name for _, name, _ in ACTIVITIES], shares.tolist())
+        plot.rules(self._iterations)
+        self._tips(plot, [name for _, name, _ in plots.ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
-        return Figure(plot, colours=activities_of(self._frames["device_bins"]), title="Device activity", reading=reading)
+        return Figure(plot, colours=plots.activities_of(self._frames["device_bins"]), title="Device activity", reading=reading)
 
     def efficiencies(self) -> Figure:
         """The tree of the devices, a line per efficiency."""
-        plot = self._plot("Efficiencies over time", PlotAxis(0, 1.02, "efficiency", named=QUARTERS), 200)
-        for efficiency, colour in zip(DEVICE_TREE.of_parts, cycle(LINES), strict=False):
+        plot = self._plot("Efficiencies over time", PlotAxis(0, 1.02, "efficiency", named=plots.QUARTERS), 200)
+        for efficiency, colour in zip(DEVICE_TREE.of_parts, cycle(plots.LINES), strict=False):
             width = 1.2 if efficiency.parent else 2.5
             plot.line(self._middles, self._bins[efficiency.name], colour, width, efficiency.title)
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         rows = self._bins.select(efficiency.name for efficiency in DEVICE_TREE.of_parts).rows()
         self._tips(plot, [efficiency.title for efficiency in DEVICE_TREE.of_parts], rows)
         reading = (
@@ -176,7 +160,7 @@ class TimeCharts:
         named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in range(0, count, distance))
         plot = self._plot(title, PlotAxis(0, count, named=named), height)
         plot.picture(drawn.narrowed().pixels())
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         return plot
 
     def sampled(self) -> list[Figure]:
@@ -191,8 +175,8 @@ class TimeCharts:
             rows = over.filter(pl.col("metric") == metric)
             axis = _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0))
             plot = self._plot(f"{short(metric)} over time", axis, 110)
-            plot.band(rows["at"], rows["lowest"], rows["highest"], LINES[0])
-            plot.line(rows["at"], rows["mean"], LINES[0])
+            plot.band(rows["at"], rows["lowest"], rows["highest"], plots.LINES[0])
+            plot.line(rows["at"], rows["mean"], plots.LINES[0])
             figures.append(Figure(plot, title=metric))
         return figures
 
@@ -208,9 +192,8 @@ class TimeCharts:
             if of_kind.is_empty() or is_constant or of_kind["peak_bytes"][0] < least:
                 continue
             device, peak, at = of_kind.select("device", "peak_bytes", "peak_at_ns").row(0)
-            before = int(of_kind["before_bytes"].sum())
             allocated = "What was allocated before the recording is not known."
-            if before:
+            if before := int(of_kind["before_bytes"].sum()):
                 allocated = f"Of this at least {size(before)} were allocated before the recording."
             plot = self._memory(title, over, device, peak)
             plot.points([at], [peak], plot.colours[device], [f"{device}: {size(peak)} at {time(at)}"])
@@ -220,18 +203,18 @@ class TimeCharts:
 
     def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> Plot:
         """A line per device, or where there are many, their range and the device with the highest peak."""
-        divisor, name = unit(peak, SIZES)
+        divisor, name = plots.unit(peak, plots.SIZES)
         plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, name, divisor=divisor), 150)
-        if bins["device"].n_unique() > len(LINES):
+        if bins["device"].n_unique() > len(plots.LINES):
             over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
-            plot.steps(self._edges, over["low"].to_numpy(), over["high"].to_numpy(), GREY, 0.3)
-            plot.colours["from the lowest to the highest device"] = GREY
+            plot.steps(self._edges, over["low"].to_numpy(), over["high"].to_numpy(), plots.GREY, 0.3)
+            plot.colours["from the lowest to the highest device"] = plots.GREY
             bins = bins.filter(pl.col("device") == highest)
         # Start and end of each bin.
         steps = np.repeat(self._edges, 2)[1:-1]
-        for device, colour, of_device in coloured(bins, "device"):
+        for device, colour, of_device in plots.coloured(bins, "device"):
             plot.line(steps, of_device["peak_bytes"].to_numpy().repeat(2), colour, 2, device)
-        plot.rules(self._iterations, "iteration")
+        plot.rules(self._iterations)
         return plot
 
     def _tips(self, plot: Plot, names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
@@ -249,11 +232,11 @@ def mark(plot: Plot, places: Iterable[tuple[int, str, int, int]]) -> None:
     """Mark places of findings (number, title, begin and end) in a plot over time, links to them."""
     for number, title, begin, end in places:
         plot.role = "group"
-        x0, x1 = np.clip(plot.x.at([begin, end]), 0, SIDE)
+        x0, x1 = np.clip(plot.x.at([begin, end]), 0, plots.SIDE)
         plot.shapes.append(
-            f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
-            f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
-            f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
+            f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {plots.text(title)}">'
+            f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{plots.SIDE}">'
+            f"<title>{number}. {plots.text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
         )
 
 
@@ -268,8 +251,8 @@ def _metric_axis(metric: str, largest: float) -> PlotAxis:
 
 # -- close-ups ------------------------------------------------------------------------------------------------------------
 
-_OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, ACTIVITIES, strict=True)}
-_OF_FAMILIES = tuple(colour for colour in LINES if colour not in {colour for _, _, colour in ACTIVITIES[1:]})
+_OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, plots.ACTIVITIES, strict=True)}
+_OF_FAMILIES = tuple(colour for colour in plots.LINES if colour not in {colour for _, _, colour in plots.ACTIVITIES[1:]})
 """Colours of families of kernels; other activities have one each."""
 _LANE_HEIGHT, _FREE, _GAP = 15, 0.12, 0.5
 """Height of a lane, pixels; its share that is free; and the gap between devices as a share of it."""
@@ -290,24 +273,27 @@ def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
     return figures, Figure(colours=legend)
 
 
-def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, Legend]:
+def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, plots.Legend]:
     """Bars with their colour `fill`, and the legend: the kinds of kernels that take most time have one each."""
     kinds = kinds_of_families(bars["family"].drop_nulls().unique())
     kind = pl.col("family").replace_strict(kinds, default="without a name", return_dtype=pl.String)
     of_kernels = pl.col("activity") == closeups.ACTIVITIES[0]
     times = bars.filter(of_kernels).group_by(kind=kind).agg(pl.col("busy_ns").sum())
     colours = dict(zip(times.sort("busy_ns", "kind", descending=[True, False])["kind"], _OF_FAMILIES, strict=False))
-    fill = pl.when(of_kernels).then(kind.replace_strict(colours, default=GREY, return_dtype=pl.String))
+    fill = pl.when(of_kernels).then(kind.replace_strict(colours, default=plots.GREY, return_dtype=pl.String))
     bars = bars.with_columns(fill=fill.otherwise(pl.col("activity").replace_strict(_OF_ACTIVITY, return_dtype=pl.String)))
-    entries = [*(("", name, colour) for name, colour in colours.items()), ("", "other kernels", GREY), *ACTIVITIES[1:]]
+    entries = [
+        *(("", name, colour) for name, colour in colours.items()),
+        ("", "other kernels", plots.GREY),
+        *plots.ACTIVITIES[1:],
+    ]
     return bars, [entry for entry in entries if entry[2] in bars["fill"]]
 
 
 def _reading(row: Mapping[str, Any], bars: pl.DataFrame) -> str:
     length, begin = time(row["end_ns"] - row["begin_ns"]), time(row["begin_ns"])
     beside = bars["device"].n_unique() - 1
-    where = f"{row['device']} and {counted(beside, 'other device')}" if beside > 0 else row["device"]
-    part = f"{length} from {begin} on, on {where}"
+    part = f"{length} from {begin} on, on {row['device']}" + (f" and {counted(beside, 'other device')}" if beside > 0 else "")
     if row["what"] == closeups.FINDING:
         part += f"; the grey part, {time(row['place_end_ns'] - row['place_begin_ns'])}, is where it costs most"
     drawn = f"{row['operations']:,} activities"
@@ -345,15 +331,14 @@ def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, title: str) ->
     tops = {lane: place + _GAP * devices.index(lane[0]) for place, lane in enumerate(lanes)}
     height = tops[lanes[-1]] + 1
     middles = [np.mean([top for (of_device, _), top in tops.items() if of_device == device]) for device in devices]
-    named = tuple(
-        (height - 0.5 - middle, short(device, _LONGEST_LABEL)) for middle, device in zip(middles, devices, strict=True)
-    )
-    axis = time_axis(0, end - begin, "time from there")
+    names = (short(device, _LONGEST_LABEL) for device in devices)
+    named = tuple((height - 0.5 - middle, name) for middle, name in zip(middles, names, strict=True))
+    axis = plots.time_axis(0, end - begin, "time from there")
     plot = Plot(f"Close-up: {title}", axis, PlotAxis(0, height, named=named), round(_LANE_HEIGHT * height))
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
     if place != (0, end - begin):
         x0, x1 = axis.at(place)
-        plot.shapes.append(f'<rect class="near" x="{x0:.1f}" y="0" width="{max(x1 - x0, 1):.1f}" height="{SIDE}"/>')
+        plot.shapes.append(f'<rect class="near" x="{x0:.1f}" y="0" width="{max(x1 - x0, 1):.1f}" height="{plots.SIDE}"/>')
     low = [height - tops[lane] - 1 + _FREE / 2 for lane in bars.select("device", "activity").rows()]
     high = [bottom + 1 - _FREE for bottom in low]
     titles = [_bar_title(row) for row in bars.iter_rows(named=True)]
