@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import shutil
-import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
@@ -21,14 +15,12 @@ from nsys2prv import __version__
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.comparison_tables import TABLES
-from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page.content import SECTIONS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.table_registry import FIRST_TABLES
 from nsys2prv.errors import NotEfficiency
-from nsys2prv.vocabulary.terminal import grid
 
 
 @pytest.fixture
@@ -159,134 +151,3 @@ def test_a_file_that_lacks_what_all_had_is_damaged(result: EfficiencyResult, tmp
     (tmp_path / "lost.json").write_text(json.dumps(written))
     with pytest.raises(NotEfficiency, match="missing or damaged"):
         read_efficiency(tmp_path / "lost.json")
-
-
-# -- talp-pages of BSC reads the files of `efficiency --talp`, where it is installed --------------------
-
-
-@pytest.fixture
-def talp() -> str:
-    """The program of talp-pages, or the test is skipped."""
-    found = shutil.which("talp")
-    if found is None:
-        pytest.skip("talp-pages is not installed: .venv/bin/pip install talp-pages && make test")
-    return found
-
-
-def measured(folder: Path, name: str, useful: int, threads: int, *, with_mpi: bool, ranks: int = 2) -> EfficiencyResult:
-    """A run in which each rank computes so many of 1000 ns, and so many threads call CUDA."""
-    (folder / name).mkdir()
-    for rank in range(ranks):
-        report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank, with_mpi=with_mpi).gpu(rank)
-        report.api_call("cudaFree_v3020", 0, 10)
-        report.kernel("gemm", 100, 100 + useful, launch=(20, 30))
-        for thread in range(threads):
-            report.api_call("cudaDeviceSynchronize_v3020", 990, 1000, tid=2000 + thread)
-        report.write(folder / name / f"rank{rank}.sqlite")
-    return measure([folder / name])
-
-
-@pytest.mark.parametrize("with_mpi", [True, False], ids=["mpi", "no mpi"])
-def test_versions_of_a_program_are_one_series(tmp_path: Path, talp: str, with_mpi: bool) -> None:
-    files = tmp_path / "talp" / "program"
-    files.mkdir(parents=True)
-    efficiencies = (0.8, 0.6, 0.9)
-    for day, efficiency in enumerate(efficiencies, 1):
-        # A later version has more threads.
-        one = measured(tmp_path, f"version{day}", round(1000 * efficiency), day, with_mpi=with_mpi)
-        EfficiencyResult({**one.head, "began": f"2026-01-0{day}T12:00:00"}, one.tables).to_talp(files / f"version{day}.json")
-
-    done = subprocess.run(
-        [talp, "ci-report", "-i", tmp_path / "talp", "-o", tmp_path / "pages", "--no-badge"],
-        capture_output=True, text=True, timeout=600, cwd=tmp_path,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    assert "critical" not in done.stderr.lower()
-    (page,) = (tmp_path / "pages" / "program").glob("evolution_*.html")
-    series = drawn(page)
-    assert {tuple(one["x"]) for one in series} == {tuple(f"2026-01-0{day}T12:00:00.000000000" for day in (3, 2, 1))}
-    assert pytest.approx([0.9, 0.6, 0.8]) in [numbers(one["y"]) for one in series]
-
-
-def drawn(page: Path) -> list[dict[str, Any]]:
-    """The lines that a page of talp-pages draws with Plotly."""
-    _, _, arguments = page.read_text(encoding="utf-8").rpartition("Plotly.newPlot(")
-    lines: list[dict[str, Any]] = json.JSONDecoder().raw_decode(arguments[arguments.index("[") :])[0]
-    return lines
-
-
-def numbers(values: list[float] | dict[str, str]) -> list[float]:
-    """Numbers as Plotly writes them."""
-    if isinstance(values, list):
-        return values
-    return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).tolist()
-
-
-# -- results on terminals that are narrower than their tables --------------------------------------------
-
-
-NARROW = 80
-NUMBER = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? (?:%|[nµm]?s|[KMGT]i?B|[kMGT]?B/s)(?![\w.])")
-
-
-def without_gpus(folder: Path) -> EfficiencyResult:
-    reports = []
-    for rank in range(2):
-        report = ReportBuilder(host="a-host-with-a-long-name.example.org", pid=1000 + rank).mpi_rank(rank)
-        reports.append(report.mpi_collective("MPI_Barrier", 300_000, 400_000 + rank).write(folder / f"rank{rank}.sqlite"))
-    return measure(reports)
-
-
-def is_fit(text: Callable[..., str], width: int = NARROW) -> str:
-    """The text for a narrow terminal, after it is compared with the wide one."""
-    wide, narrow = text(), text(width=width)
-    assert max(map(len, wide.splitlines())) > width, "this would not show anything"
-    assert [line for line in narrow.splitlines() if len(line) > width] == []
-    assert set(NUMBER.findall(narrow)) <= set(NUMBER.findall(" ".join(wide.split()) + wide))
-    assert text(width=10_000) == wide
-    return narrow
-
-
-def test_the_efficiency_of_a_run_fits_into_eighty_columns(slow_gpu: EfficiencyResult) -> None:
-    narrow = is_fit(lambda width=None: slow_gpu.as_text(verbose=True, width=width))
-
-    for title in ("Parts of the run", "Kernel durations", "Stragglers in NCCL collectives", "How well clocks are known"):
-        assert f"\n{title}" in narrow
-    # Lines that follow begin where the first one has its text.
-    assert re.search(r"\n   1\.  +\d+\.\d %  +\S+ \S+  (?=(\S.*))\1\n {4,}\S", narrow)
-
-
-def test_why_an_efficiency_is_missing_is_told_in_a_phrase(tmp_path: Path) -> None:
-    report = ReportBuilder().gpu(0)
-    report.kernel("gemm", 2_000, 9_000, launch=(1_000, 1_500))
-    measured = measure([report.write(tmp_path / "run.sqlite")])
-
-    assert measured.tree.filter(metric="transfer_efficiency")["reason"].str.contains("all ranks").all()
-    for title in ("Transfer", "Serialization"):
-        assert re.search(rf"\n    [=x] {title} Efficiency +-   without a replay with an ideal network\n", measured.as_text())
-
-
-def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
-    measured = without_gpus(tmp_path)
-
-    narrow = is_fit(lambda width=None: measured.as_text(verbose=True, width=width))
-    assert re.search(r"\n  process +threads +of MPI +MPI +calls\n", narrow)
-
-
-def test_a_comparison_of_three_runs_fits_into_eighty_columns_and_keeps_what_is_compared(slow_gpu: EfficiencyResult) -> None:
-    runs = [slow_gpu, replace(slow_gpu), replace(slow_gpu)]
-    compared = compare(runs, CompareOptions(label=("before the change", "after the change", "with another network")))
-
-    narrow = is_fit(lambda width=None: compared.as_text(width=width))
-    assert re.search(r"\n  cause +A +B +C\n", narrow)
-    assert re.search(r"\n  cause +A +B +C  difference B  difference C\n", compared.as_text())
-
-
-def test_a_table_that_can_not_be_narrower_is_wider_than_the_terminal_and_whole() -> None:
-    cells = [["a kernel with a long name", "1,234,567.890 ms", "2,345,678.901 ms"]]
-
-    assert grid(["kernel", "total", "mean of all"], cells, frozenset({0}), 40) == [
-        "  kernel                   total       mean of all",
-        "  a ker...name  1,234,567.890 ms  2,345,678.901 ms",
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,23 @@ import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
-from nsys2prv.errors import NothingToTranslate, RunTooLarge, UsageError
-from nsys2prv.execution import memory
+from nsys2prv.errors import NothingToTranslate, UsageError
 
-US, MS = 1_000, 1_000_000
+US = 1_000
+MS = 1_000_000
 KERNELS = ("forward", "loss", "backward", "step")
 
 
 def trained(folder: Path, ranks: int = 2) -> list[Path]:
-    """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, at last a call of 2 ms."""
+    """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
+
+    GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
+    """
     folder.mkdir(exist_ok=True)
     paths = []
     for rank in range(ranks):
@@ -173,132 +174,3 @@ def test_a_what_if_measures_the_same_window(reports: list[Path]) -> None:
     assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
     assert steady["replayed_ns"] == steady["measured_ns"]
     assert found.critical_path["begin_ns"].min() == window["offset_ns"]
-
-
-# -- work that was launched and is not recorded: devices are not called idle because of it ---------------
-
-
-def checks(result: EfficiencyResult) -> dict[str, tuple[str, str | None]]:
-    return {kind: (found, reason) for kind, found, reason in result.finding_checks.drop("title").iter_rows()}
-
-
-def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> EfficiencyResult:
-    """A hundred launches, 10 ms apart, each of a kernel of 9 ms; only some kernels are recorded."""
-    report = ReportBuilder(rank=0).gpu(0)
-    report.copy(1 * MS, 2 * MS, 1 << 20, launch=(900 * US, 950 * US))
-    for step in range(100):
-        call = (step + 1) * 10 * MS
-        if step in recorded:
-            report.kernel("train(float*)", call + 10 * US, call + 9 * MS, launch=(call, call + 5 * US))
-        else:
-            report.api_call("cudaLaunchKernel_v7000", call, call + 5 * US)
-    for place in range(of_host):
-        report.api_call("cudaLaunchHostFunc_v10000", 1_012 * MS + place * US, 1_012 * MS + (place + 1) * US)
-    return measure([report.write(folder / "report.sqlite")], EfficiencyOptions())
-
-
-def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
-    result = run(tmp_path, range(50))
-    # What the last one launched may run after the end.
-    lost = "49 calls launch after the last work that is recorded"
-    assert f"{lost}: what they launched is lost" in result.head["warnings"]
-    assert checks(result)["shut-down"] == ("not decidable", lost)
-
-
-def test_what_runs_after_the_end_of_a_window_is_not_lost(tmp_path: Path) -> None:
-    # All is launched 300 ms ahead.
-    report = ReportBuilder(rank=0).gpu(0)
-    for step in range(100):
-        start = 400 * MS + step * 10 * MS
-        report.kernel("train(float*)", start, start + 9 * MS, launch=(start - 300 * MS, start - 300 * MS + 5 * US))
-    path = report.write(tmp_path / "report.sqlite")
-    result = measure([path], EfficiencyOptions(window=window_choice((500 * MS, 900 * MS))))
-    assert not any("lost" in text for text in result.head["warnings"])
-
-
-def test_a_recording_that_begins_late_is_no_start_up(tmp_path: Path) -> None:
-    result = run(tmp_path, range(60, 100))
-    lost = "60 calls launch before the first work that is recorded"
-    assert f"{lost}: what they launched is lost" in result.head["warnings"]
-    assert checks(result)["start-up"] == ("not decidable", lost)
-
-
-def test_a_hole_in_the_recording_is_no_idle_time(tmp_path: Path) -> None:
-    result = run(tmp_path, [*range(30), *range(70, 100)])
-    assert "40 calls launch beside work that is recorded: what they launched is lost" in result.head["warnings"]
-    for kind in ("idle-devices", "host-bound", "data-loading"):
-        assert checks(result)[kind] == ("not decidable", "40 calls launch work that is not recorded")
-
-
-def test_a_rank_without_kernels_is_no_imbalance(tmp_path: Path) -> None:
-    paths = []
-    for rank in range(2):
-        report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank).gpu(rank)
-        for step in range(50):
-            call = (step + 1) * 10 * MS
-            report.kernel("train(float*)", call + 10 * US, call + 9 * MS, launch=(call, call + 5 * US))
-            report.copy(call + 9 * MS, call + 9 * MS + 10 * US, 1 << 10, launch=(call + 6 * US, call + 8 * US))
-        if rank:
-            report.without("CUPTI_ACTIVITY_KIND_KERNEL")
-        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    found = checks(measure(paths, EfficiencyOptions()))
-    for kind in ("imbalance", "slow-device", "straggler", "idle-devices"):
-        assert found[kind] == ("not decidable", "50 calls launch work that is not recorded")
-
-
-def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> None:
-    result = run(tmp_path, range(0))
-    reason = "of most launches no work is recorded: 100 calls, 0 kernels and graphs"
-    assert result.findings.is_empty()
-    assert set(checks(result).values()) >= {("not decidable", reason)}
-    assert checks(result)["little-gpu-work"] == ("not decidable", reason)
-    assert f"{reason}; it is not known when devices are idle" in result.head["warnings"]
-
-
-def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
-    result = run(tmp_path, range(100), of_host=50)
-    assert not any("launch" in text for text in result.head["warnings"])
-    assert checks(result)["shut-down"] == ("not found", None)
-
-
-# -- A run that does not fit in the memory is refused before it is read, with a part of it that fits -----
-
-
-@pytest.fixture
-def sized_reports(tmp_path: Path) -> list[Path]:
-    """Four ranks with 100 kernels of a ms each, and as many calls."""
-    paths = []
-    for rank in range(4):
-        report = ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank).gpu(rank)
-        for number in range(100):
-            start = number * MS
-            report.kernel("k", start, start + MS, launch=(start - 1000, start - 500) if number else (0, 100))
-        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    return paths
-
-
-def read(sized_reports: list[Path], folder: Path, **options: str) -> None:
-    read_events(sized_reports, EfficiencyOptions(align="utc", **options), folder)  # type: ignore[arg-type]
-
-
-def test_a_run_that_does_not_fit_is_refused_with_what_would(
-    sized_reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # 450 bytes for each of 800 intervals are 360,000.
-    monkeypatch.setattr(memory, "left", lambda cap: 225_000)
-    with pytest.raises(RunTooLarge) as refused:
-        read(sized_reports, tmp_path / "all")
-    assert str(refused.value) == (
-        "to measure 800 intervals takes about 0 MB, and 0 MB are left; measure a part of the run (--time 0.025s:0.075s or "
-        "--ranks 0-1), or give more memory (--memory, or that of the job)"
-    )
-    assert refused.value.exit_code == 11
-    read(sized_reports, tmp_path / "time", time="0.025s:0.075s")
-    read(sized_reports, tmp_path / "ranks", ranks="0-1")
-    monkeypatch.setattr(memory, "left", lambda cap: 360_000)
-    read(sized_reports, tmp_path / "fits")
-
-
-def test_a_cap_leaves_what_is_not_taken() -> None:
-    assert 0.9e12 < memory.left(10**12) <= 10**12
-    assert memory.left(0) == 0

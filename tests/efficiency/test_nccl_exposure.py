@@ -1,0 +1,128 @@
+"""NCCL kernels that are exposed, and those that block: small runs with known times, and simulated clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.nccl_regions import COMMUNICATOR, Nccl
+from support.report_builder import ReportBuilder
+from support.simulated_run.cluster import DATA, TENSOR, Cluster
+from support.simulated_run.truth import simulate
+from support.simulated_run.write import write_reports
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
+UTC = EfficiencyOptions(align="utc", progress=False)
+WAIT_CALL, RECORD_CALL = "cudaStreamWaitEvent_v3020", "cudaEventRecord_v3020"
+
+
+def exposure(*reports: ReportBuilder, folder: Path) -> dict[str, dict[str, Any]]:
+    """Rows of the table by operation."""
+    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
+    found = measure(paths, UTC).tables["nccl_exposure"]
+    return {row["operation"]: row for row in found.iter_rows(named=True)}
+
+
+def beside_a_collective(launch: int, *, waits: bool = True, computes_until: int = 0) -> ReportBuilder:
+    """A collective from 150 to 400 beside kernels; the last one is launched at `launch` and waits for it by an event."""
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 5))
+    report.kernel(ALL_REDUCE, 150, 400, stream=20, launch=(10, 15))
+    if computes_until:
+        report.kernel("beside", 160, computes_until, stream=9, launch=(16, 18))
+    if waits:
+        record = report.api_call(RECORD_CALL, 20, 22)
+        report.event_record(3, correlation=record, stream=20, sync=8)
+        wait = report.api_call(WAIT_CALL, 24, 26)
+        report.synchronization(24, 26, kind=2, correlation=wait, stream=7, event=3, sync=8)
+    report.kernel("last", 420, 500, launch=(launch, launch + 5))
+    return report
+
+
+@pytest.mark.parametrize(
+    ("report", "times"),
+    [
+        # It is exposed from 200 on, and the last kernel waits for it.
+        (beside_a_collective(40), {"exposed_ns": 200, "overlapped_ns": 50, "blocking_ns": 200, "not_blocking_ns": 0}),
+        # Until 390 there is nothing that could wait.
+        (beside_a_collective(390), {"exposed_ns": 200, "blocking_ns": 10, "not_blocking_ns": 190}),
+        # Nothing waits for it at all.
+        (beside_a_collective(40, waits=False), {"exposed_ns": 200, "blocking_ns": 0, "not_blocking_ns": 200}),
+        # It is hidden until 380, and the last kernel could run from 200 on.
+        (
+            beside_a_collective(40, computes_until=380),
+            {"exposed_ns": 20, "overlapped_ns": 230, "blocking_ns": 20, "overlapped_blocking_ns": 180},
+        ),
+        (
+            beside_a_collective(40, waits=False, computes_until=380),
+            {"exposed_ns": 20, "not_blocking_ns": 20, "overlapped_blocking_ns": 0},
+        ),
+    ],
+)
+def test_exposed_and_blocking_are_two_things(report: ReportBuilder, times: dict[str, int], tmp_path: Path) -> None:
+    row = exposure(report, folder=tmp_path)["AllReduce"]
+    assert {name: row[name] for name in times} == times
+    assert (row["count"], row["total_ns"]) == (1, 250)
+
+
+def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel(ALL_GATHER, 100, 200, launch=(0, 5))
+    report.kernel("beside", 90, 170, stream=9, launch=(6, 8))
+    report.kernel("next", 210, 300, launch=(120, 125))
+    row = exposure(report, folder=tmp_path)["AllGather"]
+    assert (row["exposed_ns"], row["blocking_ns"], row["overlapped_blocking_ns"]) == (30, 30, 50)
+
+
+def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
+    report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank, host=host).gpu(rank)
+    nccl = Nccl(report, binary=True)
+    nccl.call("ncclCommInitRank", 0, 10, COMMUNICATOR, ranks, rank, 0)
+    nccl.call("ncclAllReduce", 20, 40, COMMUNICATOR, 4096, 0)
+    report.kernel(ALL_REDUCE, 100, 200, launch=(25, 30))
+    return report
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "placement", "nodes"),
+    [
+        (("node01", "node01"), 2, "inside a node", 1),
+        (("node01", "node02"), 2, "over nodes", 2),
+        # The third rank may be anywhere.
+        (("node01", "node01"), 3, None, 1),
+        (("node01", "node02"), 3, "over nodes", 2),
+    ],
+)
+def test_collectives_inside_a_node_and_over_nodes_are_apart(
+    hosts: tuple[str, str], ranks: int, placement: str | None, nodes: int, tmp_path: Path
+) -> None:
+    row = exposure(*(reducing(rank, host, ranks) for rank, host in enumerate(hosts)), folder=tmp_path)["AllReduce"]
+    assert row["communicator"] is not None
+    assert (row["members"], row["nodes"], row["ranks"], row["placement"]) == (2, nodes, ranks, placement)
+    assert (row["count"], row["bytes"]) == (2, 2 * 4096)
+
+
+def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
+    row = exposure(beside_a_collective(40), folder=tmp_path)["AllReduce"]
+    assert (row["communicator"], row["placement"], row["ranks"], row["bytes"]) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
+    reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=2, iterations=2)), tmp_path)
+    found = measure(reports, UTC).tables
+
+    table, absent, devices = (found[name] for name in ("nccl_exposure", "absent_time", "devices"))
+    waits = absent.select(pl.sum_horizontal("late_rank_ns", "transfer_ns", "communication_ns")).to_series()
+    assert table["blocking_ns"].sum() == waits.sum() > 0
+    assert table["total_ns"].sum() == found["nccl"]["total_ns"].sum()
+    # Collectives of a device are one after the other here.
+    assert table["exposed_ns"].sum() == devices["nccl_alone_ns"].sum()
+    assert table["overlapped_ns"].sum() == devices["nccl_covered_ns"].sum()
+    assert (table["overlapped_blocking_ns"] <= table["overlapped_ns"]).all()
