@@ -80,6 +80,7 @@ SOURCES: tuple[Source, ...] = (
     context_switches.SWITCHES_UP_TO_3_0,
     network.ADAPTERS,
     network.SWITCHES,
+    network.ETHERNET_SWITCHES,
     network.CONGESTION,
     *cpu_counters.SOURCES,
     plugins.EVENTS,

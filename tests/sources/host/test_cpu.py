@@ -285,6 +285,15 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     assert 30000003 not in trace.labels.types
 
 
+def test_a_stack_without_cycles_is_no_sample(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
+    report.cpu_sample(10, [("work", "app")]).cpu_sample(20, [("futex", "libc.so")], cycles=0).cpu_sample(30, cycles=0, tid=7)
+    summary = translate_reports(tmp_path, report)
+    assert open_whole(summary.prv).events([cpu_samples.CPU_SAMPLE])["time"].to_list() == [10]
+    (samples,) = table_summary(summary, "COMPOSITE_EVENTS")["sources"]
+    assert (samples["rows"], samples["written"], list(samples["left_out"].values())) == (3, 1, [2])
+
+
 def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
     report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(call_chains.MOST_FRAMES + 5)])
