@@ -147,20 +147,14 @@ def _congestion(report: Report) -> pl.LazyFrame:
         )
     )
     common = ("component", "start", "end")
-    mark = reported.select(
-        *common, "label", type=pl.lit(IB_CONGESTION, pl.Int64), value=pl.lit(None, pl.Int64), **{CONTINUATION: pl.lit(False)}
-    )
+    mark = reported.select(*common, "label", type=pl.lit(IB_CONGESTION, pl.Int64))
     facts = [
         reported.filter(pl.col(column).is_not_null()).select(
-            *common,
-            label=pl.lit(None, pl.String),
-            type=pl.lit(number, pl.Int64),
-            value=pl.col(column),
-            **{CONTINUATION: pl.lit(True)},
+            *common, type=pl.lit(number, pl.Int64), value=column, **{CONTINUATION: pl.lit(True)}
         )
         for number, column in _OF_A_PACKET.items()
     ]
-    return pl.concat([mark, *facts])
+    return pl.concat([mark, *facts], how="diagonal")
 
 
 ADAPTERS = _samples(

@@ -26,8 +26,6 @@ def _source(table: str, since: str) -> Source:
             *common,
             label=labelled("tag", enum_labels(report, "ENUM_GPU_CTX_SWITCH"), "switch"),
             type=pl.lit(GPU_CONTEXT_SWITCH, pl.Int64),
-            value=pl.lit(None, pl.Int64),
-            **{CONTINUATION: pl.lit(False)},
         )
         begins = pl.col("tag") != _SAVE_END
         pid = pid_of(pl.col("globalPid"))
@@ -39,7 +37,7 @@ def _source(table: str, since: str) -> Source:
             value=pl.when(~begins).then(pl.lit(0, pl.Int64)),
             **{CONTINUATION: pl.lit(True)},
         )
-        return pl.concat([marks, runs])
+        return pl.concat([marks, runs], how="diagonal")
 
     source = Source(
         name="gpu-contexts",
