@@ -18,6 +18,7 @@ from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
+from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
@@ -463,14 +464,23 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
     assert (found.height, found["type"].n_unique()) == (18, 18)
 
 
-def test_calls_of_math_libraries(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000)
-    for table, name, start in (("CUBLAS_EVENTS", "cublasSgemm_v2", 0), ("CUDNN_EVENTS", "cudnnConvolutionForward", 50)):
+def test_calls_of_math_libraries_the_system_and_cuda_are_intervals(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000, schema="3.30.1")
+    names = {
+        "CUBLAS_EVENTS": "cublasSgemm_v2", "CUDNN_EVENTS": "cudnnConvolutionForward", "SYSCALL": "futex",
+        "CUPTI_ACTIVITY_KIND_JIT": "cuModuleLoadData", "CUDA_HOST_CALLBACK": "schedule(void*)",
+    }  # fmt: skip
+    for start, (table, name) in zip(range(0, 250, 50), names.items(), strict=True):
         report.row(table, start=start, end=start + 30, eventClass=1, globalTid=report.global_tid(), nameId=report.string(name))
-    trace = open_whole(translate_reports(tmp_path, report).prv)
+    summary = translate_reports(tmp_path, report)
+    trace = open_whole(summary.prv)
+    assert {table["table"] for table in summary.content["reports"][0]["tables"] if table["left_out"]} == set()
     found = trace.intervals().sort("begin")
     reported = [
         (kind, begin, end, label_of(trace, kind, value))
         for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
     ]
-    assert reported == [(67000000, 0, 30, "cublasSgemm_v2"), (67000001, 50, 80, "cudnnConvolutionForward")]
+    kinds = (67000000, 67000001, library_calls.SYSTEM_CALL, api_calls.JIT_COMPILATION, api_calls.HOST_FUNCTION)
+    assert reported == [
+        (kind, start, start + 30, name) for start, kind, name in zip(range(0, 250, 50), kinds, names.values(), strict=True)
+    ]
