@@ -11,8 +11,9 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed
 from nsys2prv.efficiency.measured_run import KERNEL
@@ -161,10 +162,10 @@ class _Differing(FindingRule):
         clock = f"; its clock is {values['clock']:.2f} times theirs" if values["clock"] is not None else ""
         return self.finding(losses, (), excess, **values, further=also + clock, times=f"{values['ratio']:.2f}")
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Kernels of these devices take as long as at the median of the others."""
         kernels = finding.losses.of_devices(_comparable_kernels(evidence))
-        return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
+        return scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio")))
 
 
 class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
@@ -360,7 +361,8 @@ class _KernelRule(EventRule, texts="kernel-rule"):
 
     needs = (rule.ANY_WORK,)
 
-    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        events = losses.of_devices(self.events(evidence))
         sums = pl.col("cost").sum(), _LENGTH.sum().alias("length")
         sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
         by_kernel = events.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)

@@ -188,6 +188,8 @@ class Finding:
         Kind of another finding that causes this one: it vanishes with that.
     is_bound
         Whether no more time can be saved than these times say; else what others wait for it was not recorded.
+    at_most
+        Whether a replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
     """
 
     text: str
@@ -196,6 +198,7 @@ class Finding:
     wall: int | None = None
     follows: str | None = None
     is_bound: bool = True
+    at_most: bool = False
 
     @property
     def saved(self) -> int:

@@ -10,8 +10,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
 from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
@@ -83,12 +84,12 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         return evidence.gaps.of(finding.losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
         gaps = self.host_times(finding, evidence)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
-        return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
+        return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps)
 
 
 class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):

@@ -11,8 +11,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -114,7 +115,7 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
     least = least_share(0.02, "less is not worth a prefetch")
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """No launch ends these gaps: the graph does not know them."""
         return None
 
@@ -179,7 +180,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
-        return self.finding(
+        finding = self.finding(
             losses,
             wall=saved,
             copies=losses.occurrences,
@@ -191,17 +192,18 @@ class _LargeCopies(FindingRule, texts="large-copies"):
             factor=factor,
             further=hidden + pinned,
         )
+        return replace(finding, at_most=factor is None)
 
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding; None: it is not known."""
         return None
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
         factor = self.factor(evidence)
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
         copies = copies.select("begin", "end", group="row")
-        return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
+        return faster_copies(built, copies, min(factor or 0.0, 1.0))
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
@@ -248,10 +250,10 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
-        return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
+        return without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end)
 
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):

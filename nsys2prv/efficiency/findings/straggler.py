@@ -15,8 +15,9 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import no_late_ranks
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.vocabulary.wording import short, time
@@ -169,10 +170,10 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         follows = (kind for kind, of in findings.items() if of and first["device"] in of.losses.indices)
         return replace(finding, follows=next(follows, None))
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
         chain, _ = self.chain(_waits(evidence.run.measured(Nccl).waits.filter("complete")), evidence)
         tasks = evidence.tasks_of([rank["device"] for rank in chain])
-        return Without(no_late_ranks(built, [], tasks=tasks))
+        return no_late_ranks(built, [], tasks=tasks)
