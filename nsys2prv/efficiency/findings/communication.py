@@ -93,15 +93,10 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
 
 
 class _OfCollectives(EventRule):
-    """A rule about NCCL kernels whose loss is known by communicator and operation.
-
-    Attributes
-    ----------
-    lost
-        What the numbers of communicators and operations say.
-    """
+    """A rule about NCCL kernels whose loss is known by communicator and operation."""
 
     lost: str
+    """What the numbers of communicators and operations say."""
     needs = (rule.CUDA_CALLS, rule.NCCL_KERNELS)
     fewest: Threshold | None = Threshold(
         "fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", ""

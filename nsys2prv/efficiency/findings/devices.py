@@ -39,15 +39,11 @@ _MOST_DEVICES = 50
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
-    first.
-
-    Returns
-    -------
-    Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others), `excess`
-    (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its kernels),
-    `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing` (part of the
-    other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel with the
-    largest excess.
+    first. Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others),
+    `excess` (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its
+    kernels), `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing`
+    (part of the other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel
+    with the largest excess.
     """
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
@@ -83,12 +79,8 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
-    """Kernels that most devices execute equally often, by device.
-
-    Returns
-    -------
-    Columns `device`, `number`, `value`, `count`, `total` (ns), `usual` (ns of as many at the median of the other devices),
-    `ratio` (total / usual), and others.
+    """Kernels that most devices execute equally often, by device. Columns `device`, `number`, `value`, `count`, `total` (ns),
+    `usual` (ns of as many at the median of the other devices), `ratio` (total / usual), and others.
     """
     kernels = evidence.run.measured(Kernels).by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     executing, usual_count = pl.len().over(_KERNEL), pl.col("count").median().over(_KERNEL)
@@ -122,15 +114,10 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
 
 
 class _Differing(FindingRule):
-    """A rule about devices whose kernels take longer: the one with the largest excess counts.
-
-    Attributes
-    ----------
-    is_slow
-        Whether the device makes its kernels longer, and not their work.
-    """
+    """A rule about devices whose kernels take longer: the one with the largest excess counts."""
 
     is_slow: bool
+    """Whether the device makes its kernels longer, and not their work."""
 
     def judge(self, evidence: Evidence) -> Finding | None:
         devices = _differing(evidence).filter(pl.col("is_slow") == self.is_slow)
@@ -144,23 +131,26 @@ class _Differing(FindingRule):
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
         losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
-        values: dict[str, float | str | None] = {
-            "number": devices.height,
-            "name": evidence.name(worst["device"]),
-            "ratio": worst["total"] / worst["usual"],
-            "compared": worst["total"],
-            "usual": worst["usual"],
-            "slower": worst["slower"] / worst["total"],
-            "kernels": worst["alike_kernels"],
-            "kernel": short(evidence.kernel_name(worst["number"], worst["value"])),
-            "of_kernel": f"{worst['ratio']:.2f}",
-            "alike": worst["alike"] / worst["total"],
-            "agreeing": worst["agreeing"],
-            "clock": _clock_ratio(evidence, worst["device"]),
-        }
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
-        clock = f"; its clock is {values['clock']:.2f} times theirs" if values["clock"] is not None else ""
-        return self.finding(losses, (), excess, **values, further=also + clock, times=f"{values['ratio']:.2f}")
+        ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
+        return self.finding(
+            losses,
+            wall=excess,
+            number=devices.height,
+            name=evidence.name(worst["device"]),
+            ratio=ratio,
+            times=f"{ratio:.2f}",
+            compared=worst["total"],
+            usual=worst["usual"],
+            slower=worst["slower"] / worst["total"],
+            kernels=worst["alike_kernels"],
+            kernel=short(evidence.kernel_name(worst["number"], worst["value"])),
+            of_kernel=f"{worst['ratio']:.2f}",
+            alike=worst["alike"] / worst["total"],
+            agreeing=worst["agreeing"],
+            clock=clock,
+            further=also + (f"; its clock is {clock:.2f} times theirs" if clock is not None else ""),
+        )
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Kernels of these devices take as long as at the median of the others."""

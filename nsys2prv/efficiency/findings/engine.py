@@ -164,13 +164,7 @@ def gaps_by_rule(run: MeasuredRun) -> GapCauses:
 
 
 def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
-    """The tables of findings, those first that cost the run most.
-
-    Parameters
-    ----------
-    tables
-        Of the results.
-    """
+    """The tables of findings, those first that cost the run most, from the tables of the results."""
     rules = RULES if run.events.rows.devices else (*RULES, *HOST_RULES)
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}

@@ -49,7 +49,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
-        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.kinds))
+        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.causes))
         explained = [(place, device) for place, finding in findings if finding for device in finding.losses.indices]
         keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
         return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
@@ -126,15 +126,10 @@ _OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every r
 
 
 class StateRule(FindingRule, texts="state-rule"):
-    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
-
-    Attributes
-    ----------
-    states
-        Places in `host_states.STATES`.
-    """
+    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it."""
 
     states: Sequence[int]
+    """Places in `host_states.STATES`."""
     shortest: Threshold | None = None
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
@@ -187,13 +182,12 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
         waits = sum_of_states(WAITING).sum().alias("waits")
         for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
-            kind = evidence.gaps.kinds[cause] if cause >= 0 else self.kind
+            kind = list(evidence.gaps.causes)[cause] if cause >= 0 else self.kind
             if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
                 return Losses()
         return super().costly(losses, evidence)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        finding = self.finding(losses, **self.values(losses, evidence))
         pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
         length = pl.col("length")
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
@@ -204,9 +198,10 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
             for title, total, half in kinds
         )
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        also = [Number(title, total, "ns") for title, total, _ in kinds]
+        finding = self.finding(losses, also, **self.values(losses, evidence))
         text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
-        numbers = [*finding.numbers, *(Number(title, total, "ns") for title, total, _ in kinds)]
-        return Finding(text, losses, numbers)
+        return replace(finding, text=text)
 
 
 class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):

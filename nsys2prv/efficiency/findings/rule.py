@@ -55,16 +55,7 @@ class Need:
 
 
 class Evidence:
-    """What rules judge: a run, its tables, and what was measured of it.
-
-    Parameters
-    ----------
-    run
-        That is measured.
-    tables
-        Tables of the results, with the types of their columns.
-    rules
-        All rules that judge it.
+    """What rules judge: a run, the tables of its results, and what was measured of it.
 
     Attributes
     ----------
@@ -335,14 +326,10 @@ class FindingRule:
         Share of the active time of a device that it loses at least, and the fewest occurrences on it.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
-    gap_cause
-        The gaps that it counts.
-    unseen
-        What it can't see by its nature, for people who find nothing.
-    at_most
-        As of `Finding.at_most`.
-    of_processes
-        It is for runs without GPUs.
+    gap_cause, unseen
+        The gaps that it counts; and what it can't see by its nature, for people who find nothing.
+    of_processes, at_most
+        It is for runs without GPUs; and its findings are `Finding.at_most`.
     """
 
     kind: str
@@ -453,6 +440,7 @@ class GapRule(FindingRule, texts="gap-rule"):
     """
 
     needs = (CUDA_CALLS,)
+    gap_cause: GapCause
     worst: Worst = "part"
     of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
@@ -464,7 +452,7 @@ class GapRule(FindingRule, texts="gap-rule"):
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """The text with number, mean and longest of the gaps, with sums of its cause, and with `values`."""
         gaps = {"gaps": losses.occurrences, "mean": losses.cost / losses.occurrences}
-        sums = {name: losses.total(name) for name in self.gap_cause.sums} if self.gap_cause else {}
+        sums = {name: losses.total(name) for name in self.gap_cause.sums}
         shares = {name: total / losses.cost for name, total in sums.items() if self.numbers.get(name, ("", ""))[1] == SHARE}
         values = {**gaps, "longest": max(loss.longest for loss in losses), **sums, **shares, **self.values(losses, evidence)}
         return self.finding(losses, (), None, **values)
@@ -474,5 +462,6 @@ class GapRule(FindingRule, texts="gap-rule"):
         return evidence.gaps.of(finding.losses.indices, self.kind) if self.of_host else None
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
-        """Without the gaps of the devices of the finding."""
-        return self.removed(built, evidence.gaps.of(finding.losses.indices, self.kind))
+        """Without the gaps of the devices of the finding. The graph does not know those that no launch ends."""
+        gaps = evidence.gaps.of(finding.losses.indices, self.kind)
+        return self.removed(built, gaps) if self.gap_cause.needs_launch else None

@@ -116,9 +116,10 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         "else nothing explains it alone",
     )  # fmt: skip
 
-    def chain(self, waits: pl.DataFrame, evidence: Evidence) -> tuple[list[Late], _Cause | None]:
+    def chain(self, evidence: Evidence) -> tuple[list[Late], _Cause | None, pl.DataFrame]:
         """The late rank that costs most with those that make it late, the last of them first, and the cause of that one (None:
-        nothing explains it); no ranks: there is none."""
+        nothing explains it); no ranks: there is none. And rows of `_waits`."""
+        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
         ranks = _late(waits)
         stragglers = [
             rank
@@ -131,16 +132,15 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
             late = chain[-1]
             cause = max(_causes(late, waits, evidence), key=lambda cause: cause.longer)
             if cause.longer < self.cause_part.value * late["lost"]:
-                return chain, None
+                return chain, None, waits
             awaited = _awaited(late, waits, ranks, chain) if cause.kinds == _ELSEWHERE else None
             if awaited is None:
-                return chain, cause
+                return chain, cause, waits
             chain.append(awaited)
-        return chain, None
+        return chain, None, waits
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
-        chain, cause = self.chain(waits, evidence)
+        chain, cause, waits = self.chain(evidence)
         if not chain:
             return None
         worst, first = chain[0], chain[-1]
@@ -174,6 +174,5 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
-        chain, _ = self.chain(_waits(evidence.run.measured(Nccl).waits.filter("complete")), evidence)
-        tasks = evidence.tasks_of([rank["device"] for rank in chain])
+        tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
         return no_late_ranks(built, [], tasks=tasks)
