@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -350,6 +348,8 @@ class _KernelRule(EventRule, texts="kernel-rule"):
     """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
+    names_sizes = False
+    """Whether the text says with how many blocks and threads the kernel is launched that loses most."""
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         events = losses.of_devices(self.events(evidence))
@@ -357,6 +357,7 @@ class _KernelRule(EventRule, texts="kernel-rule"):
         sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
         by_kernel = events.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
         first = by_kernel.sort("cost", *_KERNEL, descending=[True, False, False]).row(0, named=True)
+        blocks, threads = (counted(int(first[f"{name}s"] or 0), name) for name in ("block", "thread"))
         return self.finding(
             losses,
             count=losses.occurrences,
@@ -367,12 +368,8 @@ class _KernelRule(EventRule, texts="kernel-rule"):
             lost=time(losses.cost),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
-            sizes=self.sizes(first),
+            sizes=f" with {blocks} of {threads}" if self.names_sizes else "",
         )
-
-    def sizes(self, _kernel: Mapping[str, Any]) -> str:
-        """How the kernel that loses most is launched, where that is what is wrong."""
-        return ""
 
 
 class LayoutChanges(_KernelRule, kind="layout-changes"):
@@ -418,6 +415,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
     least = least_share(0.05, "less is not worth another kernel")
+    names_sizes = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         run, sizes = evidence.run, evidence.run.events.gpu_sizes
@@ -430,10 +428,6 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
         alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
-
-    def sizes(self, kernel: Mapping[str, Any]) -> str:
-        blocks, threads = int(kernel["blocks"]), int(kernel["threads"])
-        return f" with {counted(blocks, 'block')} of {counted(threads, 'thread')}"
 
 
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):

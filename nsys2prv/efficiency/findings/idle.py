@@ -39,11 +39,6 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
-    """Host threads that call CUDA or MPI, from the start to a time."""
-    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
-
-
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
@@ -92,7 +87,14 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps)
 
 
-class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
+class _OfAllHosts(FindingRule):
+    """A rule about a time from the start in which devices do little, whatever hosts do."""
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses[0].end)
+
+
+class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
@@ -116,9 +118,6 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
         activities, doing = _activities(times, sum(times.values()))
         also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
         return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
-
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return _callers(evidence, finding.losses[0].end)
 
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
@@ -219,7 +218,7 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
         return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
-class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
+class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -247,6 +246,3 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             computing=int(table["kernels_ns"].to_numpy().max()),
             active=evidence.active_time,
         )
-
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return _callers(evidence, evidence.length)
