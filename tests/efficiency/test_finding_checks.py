@@ -13,6 +13,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed, with_top
+from nsys2prv.efficiency.findings.rule import FindingRule
 from nsys2prv.efficiency.measure import measure
 
 US, MS = 1_000, 1_000_000
@@ -370,6 +371,13 @@ def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first
     assert_frame_equal(together, expected)
     assert_frame_equal(summed(blocks, ("device",), ("count", "cost")), expected)
     assert summed([], ("device",), ("count", "cost")).schema == expected.schema
+
+
+def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:
+    class OfAnyRun(FindingRule):
+        pass
+
+    assert (OfAnyRun().needs, OfAnyRun().of_processes, OfAnyRun().at_most) == ((), False, False)
 
 
 def loss(device: int, costs: dict[int, int]) -> Loss:

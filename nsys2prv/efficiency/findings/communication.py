@@ -13,8 +13,9 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
@@ -39,6 +40,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     )  # fmt: skip
     fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     least = least_share(0.05, "less is the normal end of a step")
+    at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of NCCL kernels without their `waits` for the last rank; with the sums `length`, their duration, `of_last`, what of
@@ -85,21 +87,16 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         )
         return replace(finding, follows=None if is_cause else "straggler")
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Collectives take no time once all ranks are there."""
-        return Without(without_transfers(built, finding.losses.indices), at_most=True)
+        return without_transfers(built, finding.losses.indices)
 
 
 class _OfCollectives(EventRule):
-    """A rule about NCCL kernels whose loss is known by communicator and operation.
-
-    Attributes
-    ----------
-    lost
-        What the numbers of communicators and operations say.
-    """
+    """A rule about NCCL kernels whose loss is known by communicator and operation."""
 
     lost: str
+    """What the numbers of communicators and operations say."""
     needs = (rule.CUDA_CALLS, rule.NCCL_KERNELS)
     fewest: Threshold | None = Threshold(
         "fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", ""
@@ -107,8 +104,9 @@ class _OfCollectives(EventRule):
     recurring = True
     sums = ("exposed",)
 
-    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """Those inside a node and over nodes are apart."""
+        events = losses.of_devices(self.events(evidence))
         costs = events.group_by(_COLLECTIVES).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
         top = costs.sort("cost", *_COLLECTIVES, descending=[True, *(False for _ in _COLLECTIVES)], nulls_last=True)
         named = [
@@ -151,26 +149,27 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     def counts(self, loss: Loss, evidence: Evidence) -> bool:
         return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time while devices are starved."""
         starved = evidence.run.measured(AbsentTime).starved_beside_nccl
-        return None if starved is None else Without(without_gaps(built, finding.losses.of_devices(starved)))
+        return None if starved is None else without_gaps(built, finding.losses.of_devices(starved))
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
     fewest = _OfCollectives.fewest
     least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
     lost = "hidden, and waited for"
+    at_most = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels that are waited for while others hide them; the `cost` is how long."""
         kernels = evidence.run.measured(NcclExposure).kernels
         return kernels.with_columns(cost="hidden_wait").filter(pl.col("cost") > 0) if kernels.height else kernels
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """These collectives take no time once all ranks are there."""
         kernels = finding.losses.of_devices(self.events(evidence)).select("end", begin="start", group="row")
-        return Without(without_collectives(built, kernels), at_most=True)
+        return without_collectives(built, kernels)
 
 
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
@@ -286,7 +285,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             executions=f"{first['executions']:,}",
         )
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
         slowed = evidence.run.measured(NcclContention).slowed.select(pl.col("value").cast(pl.Int64)).unique()
         lost = pl.DataFrame([(loss.index, loss.cost) for loss in finding.losses], schema=["device", "lost"], orient="row")
@@ -298,4 +297,4 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             .join(lost, on="device", how="inner")
         )
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
-        return Without(scaled_kernels(built, kernels.with_columns(factor=factor)))
+        return scaled_kernels(built, kernels.with_columns(factor=factor))

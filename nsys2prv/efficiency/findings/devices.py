@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed
 from nsys2prv.efficiency.measured_run import KERNEL
@@ -38,15 +37,11 @@ _MOST_DEVICES = 50
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
-    first.
-
-    Returns
-    -------
-    Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others), `excess`
-    (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its kernels),
-    `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing` (part of the
-    other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel with the
-    largest excess.
+    first. Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others),
+    `excess` (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its
+    kernels), `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing`
+    (part of the other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel
+    with the largest excess.
     """
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
@@ -82,12 +77,8 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
-    """Kernels that most devices execute equally often, by device.
-
-    Returns
-    -------
-    Columns `device`, `number`, `value`, `count`, `total` (ns), `usual` (ns of as many at the median of the other devices),
-    `ratio` (total / usual), and others.
+    """Kernels that most devices execute equally often, by device. Columns `device`, `number`, `value`, `count`, `total` (ns),
+    `usual` (ns of as many at the median of the other devices), `ratio` (total / usual), and others.
     """
     kernels = evidence.run.measured(Kernels).by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     executing, usual_count = pl.len().over(_KERNEL), pl.col("count").median().over(_KERNEL)
@@ -121,15 +112,10 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
 
 
 class _Differing(FindingRule):
-    """A rule about devices whose kernels take longer: the one with the largest excess counts.
-
-    Attributes
-    ----------
-    is_slow
-        Whether the device makes its kernels longer, and not their work.
-    """
+    """A rule about devices whose kernels take longer: the one with the largest excess counts."""
 
     is_slow: bool
+    """Whether the device makes its kernels longer, and not their work."""
 
     def judge(self, evidence: Evidence) -> Finding | None:
         devices = _differing(evidence).filter(pl.col("is_slow") == self.is_slow)
@@ -143,28 +129,31 @@ class _Differing(FindingRule):
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
         losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
-        values: dict[str, float | str | None] = {
-            "number": devices.height,
-            "name": evidence.name(worst["device"]),
-            "ratio": worst["total"] / worst["usual"],
-            "compared": worst["total"],
-            "usual": worst["usual"],
-            "slower": worst["slower"] / worst["total"],
-            "kernels": worst["alike_kernels"],
-            "kernel": short(evidence.kernel_name(worst["number"], worst["value"])),
-            "of_kernel": f"{worst['ratio']:.2f}",
-            "alike": worst["alike"] / worst["total"],
-            "agreeing": worst["agreeing"],
-            "clock": _clock_ratio(evidence, worst["device"]),
-        }
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
-        clock = f"; its clock is {values['clock']:.2f} times theirs" if values["clock"] is not None else ""
-        return self.finding(losses, (), excess, **values, further=also + clock, times=f"{values['ratio']:.2f}")
+        ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
+        return self.finding(
+            losses,
+            wall=excess,
+            number=devices.height,
+            name=evidence.name(worst["device"]),
+            ratio=ratio,
+            times=f"{ratio:.2f}",
+            compared=worst["total"],
+            usual=worst["usual"],
+            slower=worst["slower"] / worst["total"],
+            kernels=worst["alike_kernels"],
+            kernel=short(evidence.kernel_name(worst["number"], worst["value"])),
+            of_kernel=f"{worst['ratio']:.2f}",
+            alike=worst["alike"] / worst["total"],
+            agreeing=worst["agreeing"],
+            clock=clock,
+            further=also + (f"; its clock is {clock:.2f} times theirs" if clock is not None else ""),
+        )
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Kernels of these devices take as long as at the median of the others."""
         kernels = finding.losses.of_devices(_comparable_kernels(evidence))
-        return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
+        return scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio")))
 
 
 class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
@@ -359,12 +348,16 @@ class _KernelRule(EventRule, texts="kernel-rule"):
     """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
+    names_sizes = False
+    """Whether the text says with how many blocks and threads the kernel is launched that loses most."""
 
-    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        events = losses.of_devices(self.events(evidence))
         sums = pl.col("cost").sum(), _LENGTH.sum().alias("length")
         sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
         by_kernel = events.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
         first = by_kernel.sort("cost", *_KERNEL, descending=[True, False, False]).row(0, named=True)
+        blocks, threads = (counted(int(first[f"{name}s"] or 0), name) for name in ("block", "thread"))
         return self.finding(
             losses,
             count=losses.occurrences,
@@ -375,12 +368,8 @@ class _KernelRule(EventRule, texts="kernel-rule"):
             lost=time(losses.cost),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
-            sizes=self.sizes(first),
+            sizes=f" with {blocks} of {threads}" if self.names_sizes else "",
         )
-
-    def sizes(self, _kernel: Mapping[str, Any]) -> str:
-        """How the kernel that loses most is launched, where that is what is wrong."""
-        return ""
 
 
 class LayoutChanges(_KernelRule, kind="layout-changes"):
@@ -426,6 +415,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
     least = least_share(0.05, "less is not worth another kernel")
+    names_sizes = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         run, sizes = evidence.run, evidence.run.events.gpu_sizes
@@ -438,10 +428,6 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
         alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
-
-    def sizes(self, kernel: Mapping[str, Any]) -> str:
-        blocks, threads = int(kernel["blocks"]), int(kernel["threads"])
-        return f" with {counted(blocks, 'block')} of {counted(threads, 'thread')}"
 
 
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):

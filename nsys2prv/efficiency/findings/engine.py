@@ -164,13 +164,7 @@ def gaps_by_rule(run: MeasuredRun) -> GapCauses:
 
 
 def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
-    """The tables of findings, those first that cost the run most.
-
-    Parameters
-    ----------
-    tables
-        Of the results.
-    """
+    """The tables of findings, those first that cost the run most, from the tables of the results."""
     rules = RULES if run.events.rows.devices else (*RULES, *HOST_RULES)
     evidence = Evidence(run, tables, rules)
     findings = {rule: finding for rule in rules if (finding := evidence.finding(rule.kind)) is not None}
@@ -274,21 +268,21 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     if graph is None or not _is_explained(evidence, graph):
         return saved
     costly = {rule: finding for rule, finding in findings.items() if saved[rule].ns >= least}
-    changes = {
-        rule: rule.without(finding, evidence, graph.built) if finding.losses.occurrences <= _MOST_OCCURRENCES else None
+    steps = {
+        rule: step
         for rule, finding in costly.items()
+        if finding.losses.occurrences <= _MOST_OCCURRENCES and (step := rule.without(finding, evidence, graph.built))
     }
-    steps = {rule: change.step for rule, change in changes.items() if change is not None}
     # What is less is not replayed.
     gains = dict(zip(steps, graph.gains(list(steps.values()), least), strict=True))
     for rule, finding in costly.items():
-        change, of_devices = changes[rule], saved[rule]
+        of_devices = saved[rule]
         if of_devices.how == DEVICE_ESTIMATE:
             continue
-        if change is None:
+        if rule not in gains:
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
-            is_bound = change.at_most or len(graph.built.open_ends) > 0
+            is_bound = finding.at_most or len(graph.built.open_ends) > 0
             of_graph = _gained(gains[rule], is_bound=is_bound)
             if not is_bound and gains[rule].is_replayed and gains[rule].saved > of_devices.ns:
                 # A host that does not wait is early afterwards, too: what devices lose is no bound.

@@ -100,8 +100,30 @@ class Losses(tuple[Loss, ...]):
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
         or of `summed`."""
         placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
-        losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost", *sums)), sums, worst=worst)
-        return losses.within(occurrences)
+        by_part = summed([placed], ("device", "part"), ("count", "cost", *sums))
+        return cls.of_parts(run, by_part, sums, worst).within(occurrences)
+
+    @classmethod
+    def of_parts(cls, run: MeasuredRun, by_part: pl.DataFrame, sums: Sequence[str] = (), worst: Worst = "part") -> Losses:
+        """What was lost on each device, from rows of `summed` by `device` and `part` that sum `count`, `cost` and `sums`."""
+        place, earliest = ("", "part") if worst == "part" else ("top_", "top_begin")
+        ordered = by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
+        totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max()
+
+        def loss(rows: pl.DataFrame) -> Loss:
+            top, total = rows.row(0, named=True), rows.select(totals).row(0, named=True)
+            return Loss(
+                top["device"],
+                **{name: total[name] for name in ("count", "cost", "begin", "end")},
+                worst=(top[f"{place}begin"], top[f"{place}end"]),
+                rows=rows_of_top(run, top),
+                parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
+                costs=dict(rows.select("part", "cost").iter_rows()),
+                longest=rows.select(pl.col("top_cost").max()).item(),
+                sums=total,
+            )
+
+        return cls(map(loss, ordered.partition_by("device", maintain_order=True)))
 
     @classmethod
     def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
@@ -188,6 +210,8 @@ class Finding:
         Kind of another finding that causes this one: it vanishes with that.
     is_bound
         Whether no more time can be saved than these times say; else what others wait for it was not recorded.
+    at_most
+        Whether a replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
     """
 
     text: str
@@ -196,6 +220,7 @@ class Finding:
     wall: int | None = None
     follows: str | None = None
     is_bound: bool = True
+    at_most: bool = False
 
     @property
     def saved(self) -> int:
@@ -230,20 +255,9 @@ def part_of(begin: pl.Expr, length: int) -> pl.Expr:
 
 
 def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
-    """Occurrences cut into pieces, one for each part of the run that they reach over.
-
-    Parameters
-    ----------
-    occurrences
-        Columns of `with_top`.
-    sums
-        Columns that count for the first piece alone; the cost is shared out by time.
-    length
-        Of the run, ns.
-
-    Returns
-    -------
-    The columns that `summed` needs, with `part`. Few are longer than a part: there are few pieces.
+    """Occurrences (columns of `with_top`) cut into pieces, one for each `part` of the run (`length`, ns) that they reach over,
+    as `summed` needs them. Columns of `sums` count for the first piece alone; the cost is shared out by time. Few are longer
+    than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
@@ -269,18 +283,9 @@ def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
 
 
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
-    """Occurrences by key: sums, the first begin and last end, and the most costly occurrence.
-
-    Parameters
-    ----------
-    occurrences
-        In blocks, of `with_top` or as this returns them: columns of the key and the sums, `begin`, `end`, `cost` (ns), `row`
-        (of the trace) and `thread` (a place in `MeasuredRun.callers`). All are whole numbers.
-
-    Returns
-    -------
-    Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread; sorted
-    by the key.
+    """Occurrences by key: the key, sums, the first `begin` and last `end`, and of the most costly occurrence `top_` cost,
+    begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the key. They come in blocks,
+    of `with_top` or as this returns them. All are whole numbers.
     """
     columns = [*key, *sums, "begin", "end", *_TOP]
     blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
@@ -289,42 +294,6 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     top = pl.col(_TOP).get(pl.col("top_cost").arg_max())
     ordered = pl.concat(blocks).sort("top_begin", maintain_order=True)
     return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), top).sort(key)
-
-
-def losses_by_device(
-    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part"
-) -> Losses:
-    """What was lost on each device.
-
-    Parameters
-    ----------
-    sums_of_parts
-        Rows of `summed` with `device` and `part` in the key, and `count` and `cost` among the sums.
-    sums
-        Further sums.
-    worst
-        Where to look.
-    """
-    top_of = "" if worst == "part" else "top_"
-    totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max()
-
-    def loss(device: int, rows: pl.DataFrame) -> Loss:
-        order = f"{top_of}cost", "part" if worst == "part" else "top_begin"
-        top = rows.sort(*order, descending=[True, False]).row(0, named=True)
-        summed_up = rows.select(totals).row(0, named=True)
-        return Loss(
-            device,
-            **{name: summed_up[name] for name in ("count", "cost", "begin", "end")},
-            worst=(top[f"{top_of}begin"], top[f"{top_of}end"]),
-            rows=rows_of_top(run, top),
-            parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
-            costs=dict(rows.select("part", "cost").iter_rows()),
-            longest=rows.select(pl.col("top_cost").max()).item(),
-            sums=summed_up,
-        )
-
-    by_device = sums_of_parts.partition_by("device", as_dict=True, maintain_order=True)
-    return Losses(loss(int(device), rows) for (device,), rows in by_device.items())
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -79,7 +79,7 @@ class GapCauses(Measurement):
     causes
         By the kind of the rule, in the order in which they are tried.
     all_gaps
-        All gaps but those at the end: sums (`finding.summed`) by `cause` (a place in `kinds`, or NO_CAUSE, UNKNOWN_LAUNCH,
+        All gaps but those at the end: sums (`finding.summed`) by `cause` (a place in `causes`, or NO_CAUSE, UNKNOWN_LAUNCH,
         AT_START), `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
     sums
         Of the gaps of each rule by device and part of the run.
@@ -122,11 +122,6 @@ class GapCauses(Measurement):
         }
 
     @property
-    def kinds(self) -> Sequence[str]:
-        """Rules that count gaps, by their numbers in the column `cause`."""
-        return tuple(self.causes)
-
-    @property
     def after_start(self) -> pl.DataFrame:
         """Those of `all_gaps` that are after the first activity of their device."""
         return self.all_gaps.filter(pl.col("cause") != AT_START)
@@ -135,33 +130,29 @@ class GapCauses(Measurement):
         """Of each cause of gaps after the start: the kind of its rule (None: there is none), and the time by device, ns."""
         by_device = self.after_start.group_by("cause", "device").agg(pl.col("cost").sum()).sort("cause", "device")
         for (cause,), rows in by_device.partition_by("cause", as_dict=True, maintain_order=True).items():
-            kind = self.kinds[cause] if cause >= 0 else None
+            kind = tuple(self.causes)[cause] if cause >= 0 else None
             yield kind, dict(rows.select("device", "cost").iter_rows())
 
     def losses(self, kind: str, *, worst: Worst = "part") -> Losses:
         """What the gaps of a rule cost on each device."""
-        return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
+        return Losses.of_parts(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst)
 
     def of(self, devices: Sequence[int], kind: str | None = None) -> pl.DataFrame:
         """Gaps on some devices after their first activity, of a rule (None: of any cause): columns of `gaps`."""
-        is_of_rule = pl.lit(True) if kind is None else pl.col("cause") == self.kinds.index(kind)
+        is_of_rule = pl.lit(True) if kind is None else pl.col("cause") == list(self.causes).index(kind)
         return self.gaps.filter(pl.col("device").is_in(devices) & is_of_rule).cast(pl.Int64)
 
 
 def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
-    """Gaps of all devices by cause.
-
-    Parameters
-    ----------
-    causes
-        By the kind of the rule, in the order in which they are tried.
-    """
+    """Gaps of all devices by cause: `causes` by the kind of their rules, in the order in which they are tried."""
     length, by_part = run.events.length, ("device", "part")
     count_all, count_of = ("count", *CAUSE_COLUMNS), {kind: ("count", *cause.sums) for kind, cause in causes.items()}
     gaps, all_gaps, by_class, longest = [pl.DataFrame(schema=_GAP)], [], [], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
     for block in idle_gaps(run):
-        by_class.append(_by_class(block))
+        length_class = pl.Series(np.searchsorted(CLASSES_NS, block["length"].to_numpy(), side="right") - 1)
+        counts = pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()
+        by_class.append(block.group_by("device", length_class=length_class).agg(counts))
         longest.append(longest_of(block, MOST_LONGEST))
         placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
         occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
@@ -184,12 +175,6 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
         pl.concat(gaps),
     )
-
-
-def _by_class(gaps: pl.DataFrame) -> pl.DataFrame:
-    length_class = pl.Series(np.searchsorted(CLASSES_NS, gaps["length"].to_numpy(), side="right") - 1)
-    counts = pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()
-    return gaps.group_by("device", length_class=length_class).agg(counts)
 
 
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:

@@ -14,8 +14,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -71,9 +72,9 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         waiting = losses.total("waiting") / losses.cost
         return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""
-        return Without(loading_times(built, 0, evidence.tasks_of(finding.losses.indices)))
+        return loading_times(built, 0, evidence.tasks_of(finding.losses.indices))
 
 
 class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
@@ -108,8 +109,14 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        finding = super().describe(losses, evidence)
-        longer, device, kind = self.late_device(losses, evidence)
+        finding, indices = super().describe(losses, evidence), losses.indices
+        # Others wait for the device with the largest excess of gaps of another cause over the median of those that wait.
+        excess: list[tuple[int, int, str | None]] = []
+        for kind, lost in evidence.gaps.lost_by_cause():
+            if kind != self.kind:
+                usual = round(statistics.median(lost.get(device, 0) for device in indices))
+                excess += [(longer - usual, device, kind) for device, longer in lost.items() if device not in indices]
+        longer, device, kind = max(excess, key=lambda late: late[:2], default=(0, 0, None))
         if longer < self.late_part.value * max(loss.cost for loss in losses):
             return finding
         cause = f"of the kind {kind}" if kind is not None else "of unknown cause"
@@ -120,27 +127,13 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         calls = evidence.tables["mpi_calls"]
         return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
-    def late_device(self, waiting: Losses, evidence: Evidence) -> tuple[int, int, str | None]:
-        """The device for which the others wait: it has the largest excess of gaps of another cause over the median of those
-        that wait. The excess, ns, its index, and the rule of these gaps."""
-        indices = waiting.indices
-        late: list[tuple[int, int, str | None]] = []
-        for kind, lost in evidence.gaps.lost_by_cause():
-            if kind != self.kind:
-                usual = round(statistics.median(lost.get(device, 0) for device in indices))
-                late += [(longer - usual, device, kind) for device, longer in lost.items() if device not in indices]
-        return max(late, key=lambda excess: excess[:2], default=(0, 0, None))
-
 
 # -- runs without a GPU ---------------------------------------------------------------------------
 
 
 def _process_times(evidence: Evidence) -> pl.DataFrame:
-    """Times of processes, ns.
-
-    Columns `task`, `start_up` and `shut_down` (in calls that start and end MPI), `begin` and `end` of the work between them, of
-    that `mpi`, the time of the thread that is in MPI longest, and `outside`, the rest.
-    """
+    """Times of processes, ns: `task`, `start_up` and `shut_down` (in calls that start and end MPI), `begin` and `end` of the
+    work between them, of that `mpi`, the time of the thread that is in MPI longest, and `outside`, the rest."""
     task = pl.Series(evidence.rows.task[evidence.run.callers])
     in_mpi = evidence.tables["threads"].with_columns(task=task).group_by("task").agg(mpi=pl.col("mpi_ns").max().cast(pl.Int64))
     length, is_start = pl.col("end") - pl.col("start"), pl.col("is_start_up")
@@ -189,10 +182,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
         return self.finding(losses, start=start, stop=stop, longest=longest, share=percent(longest / evidence.length))
 
 
-_UNEQUAL = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES)
-
-
-class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_UNEQUAL, of_processes=True):
+class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES), of_processes=True):
     least = Threshold(
         "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
     )
@@ -271,14 +261,8 @@ _OF_MPI = r"(?i)(?:^|/)lib(?:mpi|pmpi|mpich|open-pal|open-rte|ucp|uct|ucs|ucm|ps
 
 
 def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -> Finding:
-    """A finding with the functions that were sampled most in some times of host threads, and with the shortest NVTX ranges
-    that hold most of them.
-
-    Parameters
-    ----------
-    times
-        `row` of the thread (-1: not known), `begin`, `end` (ns); None: they are not known.
-    """
+    """A finding with the functions that were sampled most in some times of host threads (`row` of the thread, -1: not known;
+    `begin` and `end`, ns; None: they are not known), and with the shortest NVTX ranges that hold most of them."""
     if times is None or (times := times.filter(pl.col("row") >= 0).sort("row", "begin")).is_empty():
         return finding
     text, functions, ranges = finding.text, _most_sampled(run, times), _range_of(run, times)

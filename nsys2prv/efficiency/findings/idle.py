@@ -10,8 +10,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
 from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
@@ -38,17 +39,12 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
 
-def _callers(evidence: Evidence, end: int) -> pl.DataFrame:
-    """Host threads that call CUDA or MPI, from the start to a time."""
-    return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=end)
-
-
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
-        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.kinds))
+        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.causes))
         explained = [(place, device) for place, finding in findings if finding for device in finding.losses.indices]
         keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
         return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
@@ -83,15 +79,22 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         return evidence.gaps.of(finding.losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
         gaps = self.host_times(finding, evidence)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
-        return None if unknown > _UNKNOWN_PART * idle else Without(without_gaps(built, gaps))
+        return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps)
 
 
-class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
+class _OfAllHosts(FindingRule):
+    """A rule about a time from the start in which devices do little, whatever hosts do."""
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses[0].end)
+
+
+class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
         "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
     )
@@ -116,24 +119,16 @@ class StartUp(FindingRule, kind="start-up", needs=(rule.FIRST_WORK,)):
         also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
         return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
 
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return _callers(evidence, finding.losses[0].end)
-
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
 _OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
 
 
 class StateRule(FindingRule, texts="state-rule"):
-    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it.
-
-    Attributes
-    ----------
-    states
-        Places in `host_states.STATES`.
-    """
+    """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it."""
 
     states: Sequence[int]
+    """Places in `host_states.STATES`."""
     shortest: Threshold | None = None
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
@@ -186,13 +181,12 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
         waits = sum_of_states(WAITING).sum().alias("waits")
         for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
-            kind = evidence.gaps.kinds[cause] if cause >= 0 else self.kind
+            kind = list(evidence.gaps.causes)[cause] if cause >= 0 else self.kind
             if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
                 return Losses()
         return super().costly(losses, evidence)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        finding = self.finding(losses, **self.values(losses, evidence))
         pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
         length = pl.col("length")
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
@@ -203,9 +197,10 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
             for title, total, half in kinds
         )
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        also = [Number(title, total, "ns") for title, total, _ in kinds]
+        finding = self.finding(losses, also, **self.values(losses, evidence))
         text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
-        numbers = [*finding.numbers, *(Number(title, total, "ns") for title, total, _ in kinds)]
-        return Finding(text, losses, numbers)
+        return replace(finding, text=text)
 
 
 class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
@@ -223,7 +218,7 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
         return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
-class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
+class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",
@@ -251,6 +246,3 @@ class LittleGpuWork(FindingRule, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             computing=int(table["kernels_ns"].to_numpy().max()),
             active=evidence.active_time,
         )
-
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return _callers(evidence, evidence.length)

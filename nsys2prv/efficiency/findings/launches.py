@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.run_events import STREAM, RunRows
 from nsys2prv.vocabulary import event_types, row_names
 
 # -- gaps before kernels --------------------------------------------------------------------------
@@ -35,7 +34,17 @@ _IS_LAUNCHING = (
 """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
 
 
-class LaunchBound(GapRule, kind="launch-bound"):
+class _ShortWork(GapRule):
+    """A rule about gaps that are long against the work behind them."""
+
+    def counts(self, loss: Loss, evidence: Evidence) -> bool:
+        return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        return {"work": losses.total("next_length") / losses.occurrences}
+
+
+class LaunchBound(_ShortWork, kind="launch-bound"):
     longest = Threshold("longest gap that counts", 100_000, "a launch takes 2 to 20 µs, with Python around it up to 100", "ns")
     ahead, latency, launching = _AHEAD, _LATENCY, _LAUNCHING
     fewest = Threshold("fewest such gaps on a device", 100, "the first launch after any wait leaves such a gap too", "")
@@ -46,20 +55,14 @@ class LaunchBound(GapRule, kind="launch-bound"):
         sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
     )
 
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
-
-    def values(self, losses: Losses, evidence: Evidence) -> Values:
-        return {"kernel": losses.total("next_length") / losses.occurrences}
-
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
         in_gaps = without_gaps(built, evidence.gaps.of(finding.losses.indices, self.kind))
         in_launches = without_launches(built, evidence.gaps.of(finding.losses.indices))
-        return Without(lambda window, weight: in_launches(window, in_gaps(window, weight)))
+        return lambda window, weight: in_launches(window, in_gaps(window, weight))
 
 
-class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS)):
+class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS)):
     longest = Threshold("longest gap that counts", 200_000, "the launch of a graph takes 5 to 100 µs", "ns")
     between = Threshold(
         "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
@@ -74,12 +77,6 @@ class SmallGraphs(GapRule, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHO
         (pl.col("number") == event_types.GRAPH_EXECUTION) & (is_late | is_between),
         sums={"next_length": pl.col("next_length"), "late": is_late.cast(pl.Int64)},
     )
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
-
-    def values(self, losses: Losses, evidence: Evidence) -> Values:
-        return {"graph": losses.total("next_length") / losses.occurrences}
 
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
@@ -146,29 +143,15 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         spent = self.blocked(evidence).cost
         return self.finding(losses, also, calls=losses.occurrences, spent=spent, pending=f"{pending:,.0f}")
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Queues have places enough."""
-        return Without(without_launch_queue)
+        return without_launch_queue
 
 
 # -- streams that wait for the default stream -----------------------------------------------------
 
 DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
-
-
-def _default_streams(rows: RunRows) -> npt.NDArray[np.bool_]:
-    """Which rows are default streams."""
-    streams = [row_names.parse_stream_name(name) for name in rows.names]
-    return np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
-
-
-def _suitable_devices(rows: RunRows) -> list[int]:
-    """Devices of one process with work on the default stream and on others."""
-    is_stream, is_default = rows.of_kind(STREAM), _default_streams(rows)
-    with_default, with_streams = (set(rows.device[is_stream & which].tolist()) for which in (is_default, ~is_default))
-    of_one_task = {device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1}
-    return sorted(with_default & with_streams & of_one_task)
 
 
 class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
@@ -194,8 +177,12 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         # NO_LAUNCH is the last one.
         launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
         operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
-        operations = operations.filter(pl.col("device").is_in(_suitable_devices(rows)))
-        operations = operations.with_columns(is_default=pl.Series(_default_streams(rows)[operations["row"].to_numpy()]))
+        streams = [row_names.parse_stream_name(name) for name in rows.names]
+        is_default = pl.Series([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=pl.Boolean)
+        of_one_task = [device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1]
+        operations = operations.filter(pl.col("device").is_in(of_one_task))
+        operations = operations.with_columns(is_default=pl.lit(is_default).gather("row"))
+        operations = operations.filter(pl.col("is_default").any().over("device"))
         on_default = pl.when("is_default").then("end").otherwise(0)
         former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
         operations = operations.sort("device", "start", "end", "row").with_columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -11,8 +12,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -114,10 +116,6 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
     least = least_share(0.02, "less is not worth a prefetch")
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
-        """No launch ends these gaps: the graph does not know them."""
-        return None
-
 
 class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
@@ -152,18 +150,11 @@ _IS_LARGE = pl.col("size") >= _SMALLEST.value
 
 
 class _LargeCopies(FindingRule, texts="large-copies"):
-    """A rule about large copies that cost enough again and again, or for long.
-
-    Attributes
-    ----------
-    copies
-        Which they are.
-    can_be_faster
-        Whether the memory makes them slow.
-    """
+    """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
     copies: pl.Expr
     can_be_faster = True
+    """Whether the memory makes them slow."""
     recurring = or_large = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -179,7 +170,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
-        return self.finding(
+        finding = self.finding(
             losses,
             wall=saved,
             copies=losses.occurrences,
@@ -191,31 +182,29 @@ class _LargeCopies(FindingRule, texts="large-copies"):
             factor=factor,
             further=hidden + pinned,
         )
+        return replace(finding, at_most=factor is None)
 
     def factor(self, evidence: Evidence) -> float | None:
-        """How many times as long copies take without the finding; None: it is not known."""
-        return None
+        """How many times as long copies take without the finding: time per byte of pinned copies against that of pageable ones;
+        None: there are no pinned ones, or the memory does not make these slow."""
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
+        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
+        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
+        pageable, pinned = by_memory.get(True), by_memory.get(False)
+        return pinned / pageable if self.can_be_faster and pageable and pinned is not None else None
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
         factor = self.factor(evidence)
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
         copies = copies.select("begin", "end", group="row")
-        return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
+        return faster_copies(built, copies, min(factor or 0.0, 1.0))
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
-
-    def factor(self, evidence: Evidence) -> float | None:
-        """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
-        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
-        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
-        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
-        pageable, pinned = by_memory.get(True), by_memory.get(False)
-        return pinned / pageable if pageable and pinned is not None else None
 
 
 class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
@@ -248,10 +237,10 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
-        return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end))
+        return without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end)
 
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
@@ -261,16 +250,12 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
     )
     least = least_share(0.02, "less is not worth a prefetch")
 
-    def losses(self, evidence: Evidence) -> Losses:
-        return self.migrations(OF_UNIFIED_MEMORY, evidence)
-
-    def migrations(self, kinds: tuple[int, ...], evidence: Evidence) -> Losses:
+    def losses(self, evidence: Evidence, kinds: Sequence[int] = OF_UNIFIED_MEMORY) -> Losses:
         """Migrations of some kinds: kernels wait for pages that are not there."""
-        copies = evidence.run.measured(DeviceCopies)
-        return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
+        return evidence.run.measured(DeviceCopies).losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        of_kinds = (self.migrations((kind,), evidence) for kind in OF_UNIFIED_MEMORY)
+        of_kinds = (self.losses(evidence, [kind]) for kind in OF_UNIFIED_MEMORY)
         there, back = (of_kind.where(lambda loss: loss.index in losses.indices) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)

@@ -54,28 +54,8 @@ class Need:
     missing: Callable[[Evidence], str | None] = lambda _: None
 
 
-@dataclass(frozen=True)
-class Without:
-    """The change of the graph of a run that takes a finding away.
-
-    `at_most`: in truth less can be won, because nothing of it is left in the changed run.
-    """
-
-    step: Step
-    at_most: bool = False
-
-
 class Evidence:
-    """What rules judge: a run, its tables, and what was measured of it.
-
-    Parameters
-    ----------
-    run
-        That is measured.
-    tables
-        Tables of the results, with the types of their columns.
-    rules
-        All rules that judge it.
+    """What rules judge: a run, the tables of its results, and what was measured of it.
 
     Attributes
     ----------
@@ -346,12 +326,10 @@ class FindingRule:
         Share of the active time of a device that it loses at least, and the fewest occurrences on it.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
-    gap_cause
-        The gaps that it counts.
-    unseen
-        What it can't see by its nature, for people who find nothing.
-    of_processes
-        It is for runs without GPUs.
+    gap_cause, unseen
+        The gaps that it counts; and what it can't see by its nature, for people who find nothing.
+    of_processes, at_most
+        It is for runs without GPUs; and its findings are `Finding.at_most`.
     """
 
     kind: str
@@ -360,7 +338,7 @@ class FindingRule:
     text: str
     what: str = ""
     numbers: Mapping[str, tuple[str, str]]
-    needs: Sequence[Need]
+    needs: Sequence[Need] = ()
     cost: str = "sum of the gaps, without the time in allocation calls"
     view: str
     advice: str
@@ -370,6 +348,7 @@ class FindingRule:
     or_large: bool = False
     gap_cause: GapCause | None = None
     unseen: str | None = None
+    at_most: bool = False
     of_processes: bool = False
 
     def __init_subclass__(cls, texts: str = "", **attributes: Any) -> None:
@@ -422,14 +401,14 @@ class FindingRule:
             if (value := values.get(name)) is not None and not isinstance(value, str)
         }
         text = self.text.format(devices=losses, **{"what": self.what, **values, **numbers})
-        return Finding(text, losses, [*numbers.values(), *also], wall)
+        return Finding(text, losses, [*numbers.values(), *also], wall, at_most=self.at_most)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
-        """What the graph of the run is without the finding, for the time by which the run would be shorter; None: that is not
-        known, and the critical path bounds it."""
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+        """The change of the graph of the run that takes the finding away, for the time by which the run would be shorter; None:
+        that is not known, and the critical path bounds it."""
 
 
 class EventRule(FindingRule):
@@ -442,14 +421,8 @@ class EventRule(FindingRule):
         """Events: columns as of `Losses.of_events`."""
         raise NotImplementedError
 
-    def judge(self, evidence: Evidence) -> Finding | None:
-        events = self.events(evidence)
-        losses = self.costly(Losses.of_events(evidence.run, events, self.sums), evidence)
-        return self.told(losses, losses.of_devices(events), evidence) if losses else None
-
-    def told(self, losses: Losses, events: pl.DataFrame, evidence: Evidence) -> Finding:
-        """The finding of devices whose losses count, from their events."""
-        raise NotImplementedError
+    def losses(self, evidence: Evidence) -> Losses:
+        return Losses.of_events(evidence.run, self.events(evidence), self.sums)
 
 
 class GapRule(FindingRule, texts="gap-rule"):
@@ -467,6 +440,7 @@ class GapRule(FindingRule, texts="gap-rule"):
     """
 
     needs = (CUDA_CALLS,)
+    gap_cause: GapCause
     worst: Worst = "part"
     of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
@@ -478,7 +452,7 @@ class GapRule(FindingRule, texts="gap-rule"):
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """The text with number, mean and longest of the gaps, with sums of its cause, and with `values`."""
         gaps = {"gaps": losses.occurrences, "mean": losses.cost / losses.occurrences}
-        sums = {name: losses.total(name) for name in self.gap_cause.sums} if self.gap_cause else {}
+        sums = {name: losses.total(name) for name in self.gap_cause.sums}
         shares = {name: total / losses.cost for name, total in sums.items() if self.numbers.get(name, ("", ""))[1] == SHARE}
         values = {**gaps, "longest": max(loss.longest for loss in losses), **sums, **shares, **self.values(losses, evidence)}
         return self.finding(losses, (), None, **values)
@@ -487,6 +461,7 @@ class GapRule(FindingRule, texts="gap-rule"):
         """Its gaps, where the launching thread works for the program."""
         return evidence.gaps.of(finding.losses.indices, self.kind) if self.of_host else None
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
-        """Without the gaps of the devices of the finding."""
-        return Without(self.removed(built, evidence.gaps.of(finding.losses.indices, self.kind)))
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+        """Without the gaps of the devices of the finding. The graph does not know those that no launch ends."""
+        gaps = evidence.gaps.of(finding.losses.indices, self.kind)
+        return self.removed(built, gaps) if self.gap_cause.needs_launch else None

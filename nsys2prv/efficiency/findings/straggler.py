@@ -15,8 +15,9 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import no_late_ranks
+from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.vocabulary.wording import short, time
@@ -115,9 +116,10 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         "else nothing explains it alone",
     )  # fmt: skip
 
-    def chain(self, waits: pl.DataFrame, evidence: Evidence) -> tuple[list[Late], _Cause | None]:
+    def chain(self, evidence: Evidence) -> tuple[list[Late], _Cause | None, pl.DataFrame]:
         """The late rank that costs most with those that make it late, the last of them first, and the cause of that one (None:
-        nothing explains it); no ranks: there is none."""
+        nothing explains it); no ranks: there is none. And rows of `_waits`."""
+        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
         ranks = _late(waits)
         stragglers = [
             rank
@@ -130,16 +132,15 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
             late = chain[-1]
             cause = max(_causes(late, waits, evidence), key=lambda cause: cause.longer)
             if cause.longer < self.cause_part.value * late["lost"]:
-                return chain, None
+                return chain, None, waits
             awaited = _awaited(late, waits, ranks, chain) if cause.kinds == _ELSEWHERE else None
             if awaited is None:
-                return chain, cause
+                return chain, cause, waits
             chain.append(awaited)
-        return chain, None
+        return chain, None, waits
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
-        chain, cause = self.chain(waits, evidence)
+        chain, cause, waits = self.chain(evidence)
         if not chain:
             return None
         worst, first = chain[0], chain[-1]
@@ -169,10 +170,9 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         follows = (kind for kind, of in findings.items() if of and first["device"] in of.losses.indices)
         return replace(finding, follows=next(follows, None))
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Without | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
-        chain, _ = self.chain(_waits(evidence.run.measured(Nccl).waits.filter("complete")), evidence)
-        tasks = evidence.tasks_of([rank["device"] for rank in chain])
-        return Without(no_late_ranks(built, [], tasks=tasks))
+        tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
+        return no_late_ranks(built, [], tasks=tasks)
