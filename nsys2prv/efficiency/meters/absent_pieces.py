@@ -23,9 +23,9 @@ from nsys2prv.efficiency.intervals import (
     Intervals,
     Mask,
     Moments,
-    Nested,
     Numbers,
     Segments,
+    innermost,
     segments,
 )
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
@@ -109,22 +109,14 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
 def _innermost(
     edges: Segments, of_edges: Numbers, depth: Integers, events: pl.DataFrame, group: Numbers
 ) -> npt.NDArray[np.int32]:
-    """For each segment the place of the innermost open event; NONE: there is none.
-
-    Parameters
-    ----------
-    of_edges, depth
-        Of each segment the group of events that counts, and how many of it are open.
-    group
-        Of each event; NONE: it does not count.
-    """
-    innermost: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
-    start, end = (events[name].to_numpy() for name in ("start", "end"))
-    event, segment = np.flatnonzero((end > start) & (group >= 0)), np.flatnonzero(depth > 0)
-    nested = Nested(group[event], start[event], end[event])
-    place = nested.innermost(of_edges[segment], edges.begin[segment], depth[segment].astype(np.int64))
-    innermost[segment] = np.append(event, NONE)[place]
-    return innermost
+    """For each segment the place of the innermost open event (NONE: there is none), of the group `of_edges` of events, of which
+    `depth` are open; `group` is that of each event, NONE: it does not count."""
+    innermost_events: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
+    intervals = Intervals.of(group, events["start"], events["end"])
+    event, segment = np.flatnonzero((intervals.end > intervals.begin) & (group >= 0)), np.flatnonzero(depth > 0)
+    place = innermost(intervals.only(event), of_edges[segment], edges.begin[segment], depth[segment])
+    innermost_events[segment] = np.append(event, NONE)[place]
+    return innermost_events
 
 
 # -- what an operation waited for --------------------------------------------------------------------
