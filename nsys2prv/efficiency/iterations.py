@@ -1,8 +1,8 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
 **NVTX ranges.** Texts that differ only in numbers (`step 1`, `step 2`) are one name. The ranges of a name are iterations where
-nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
-inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
+nearly all tasks have them, equally often and in a rather regular rhythm, and most work is launched inside of them, much of it
+by their own thread. Of several such names the one counts that has most ranges.
 
 **Period.** Looked at is the stream of a task and device with most time in kernels: others, such as those of data loaders, run
 ahead of it and behind. Each operation that is executed some times over the time of the work is tried as a mark. Segments
@@ -37,21 +37,17 @@ BY_KERNELS = "period of kernels"
 """How iterations were found where no range repeats."""
 _LEAST_ITERATIONS = 3
 """Fewer are no repetition."""
-_DIFFERENT = 0.5
-"""Share of the usual number of iterations that a device may have more or fewer, or what it repeats is something else."""
 _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
 _NEARLY_ALL = 0.9
 """Share of tasks, iterations, collectives and operations for which something has to be true."""
-_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
+_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS = 24, 100_000, 100_000
 """Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
 _LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
 """Shares of launches: inside the ranges of a name; by the thread of the range, as ranges of data loaders go on beside the work
 of others; and relative to the largest share, as of ranges inside each other the shortest count."""
 _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
-_HINT = r"(?i)iter|step|batch|epoch|train|forward"
-"""Names of ranges that often are iterations: these count first where the evidence is equal."""
 _LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.6, 0.9
 """Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
 kinds that take turns have half each; and that these must have, as they are alike by chance, too."""
@@ -104,13 +100,6 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     return RunIterations(iterations.sort("number", "task", "device"), work, how)
 
 
-def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
-    """Without groups in which something else repeats, much more or less often."""
-    count = pl.len().over("group").cast(pl.Int64)
-    usual = count.filter(pl.col("group").is_first_distinct()).median()
-    return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
-
-
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
@@ -132,7 +121,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
     ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
-        return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
+        return iterations, f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
         raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
     return None
@@ -168,20 +157,16 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
         pl.col("share", "by_thread") / sample.height
     )  # fmt: skip
-    skew = (start - start.median().over("name", "place")).abs()
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), skew=skew).group_by("name").agg(
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task")).group_by("name").agg(
         irregular=(distance - distance.median()).abs().median() / distance.median(),
-        is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
-        hint=pl.col("text").str.contains(_HINT).any(),
     )  # fmt: skip
     likely = shares.join(rhythm, on="name").filter(
-        (pl.col("irregular") < _IRREGULAR) & pl.col("is_in_step"),
-        (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
+        pl.col("irregular") < _IRREGULAR, pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD
     )
     likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
-    likely = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
+    likely = likely.sort("count", "total", "name", descending=[True, True, False])
     return ranges.join(likely.head(1), on="name", how="semi", maintain_order="left")
 
 
@@ -233,7 +218,7 @@ class _Period:
 def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, group_of_row)
-    if not any(_tried(work) for work in works.values()):
+    if not any(map(_tried, works.values())):
         times = _LEAST_ITERATIONS + 1
         raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
     bounded: list[pl.DataFrame] = []
@@ -255,7 +240,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(run, group_of_row, _of_same_work(repeated))
+    return _numbered(run, group_of_row, repeated)
 
 
 def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
@@ -383,12 +368,11 @@ def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
         return period.key, 0
     key, idle = work["key"].to_numpy(), work["idle"].to_numpy()
     like = period.marks[:-1][period.is_like]
-    sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
-    places = np.minimum(sampled[:, None] + np.arange(period.operations), len(key) - 1)
+    places = np.minimum(like[:, None] + np.arange(period.operations), len(key) - 1)
     # A name that most segments have at a place is the middle one of all there.
-    usual = np.sort(key[places], axis=0)[len(sampled) // 2]
+    usual = np.sort(key[places], axis=0)[len(like) // 2]
     is_usual = key[places] == usual
-    waits = np.where(2 * is_usual.sum(axis=0) >= len(sampled), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
+    waits = np.where(2 * is_usual.sum(axis=0) >= len(like), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.
     offset = int(np.argmax(waits))
     return int(usual[offset]), offset if 2 * offset <= period.operations else offset - period.operations
