@@ -250,8 +250,8 @@ def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
     operations = run.operations.select(
         "start",
-        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
-        end="end",
+        "end",
+        stream="row",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         group=pl.Series(group_of_row[row], dtype=pl.Int32),
         is_kernel=pl.Series(run.kind(number) == KERNEL),
@@ -282,13 +282,13 @@ def _tried(work: pl.DataFrame) -> list[int]:
 def _best_period(work: pl.DataFrame) -> tuple[int, int, int] | None:
     """The name that marks the period of the work of a group, its `stride`, and how many of these are one period."""
     tried = _tried(work)
-    periods = {key: period for key in tried if (period := _period(work, key, 1)) is not None}
-    if max((period.covered for period in periods.values()), default=0.0) < _HARDLY_COVERED:
-        several = ((key, (_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1))) for key in tried)
-        periods = {key: period for key, of_key in several if (period := next(filter(None, of_key), None))} or periods
+    periods = list(filter(None, (_period(work, key, 1) for key in tried)))
+    if max((period.covered for period in periods), default=0.0) < _HARDLY_COVERED:
+        several = ((_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1)) for key in tried)
+        periods = list(filter(None, (next(filter(None, of_key), None) for of_key in several))) or periods
     if not periods:
         return None
-    by_count = sorted(periods.values(), key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
+    by_count = sorted(periods, key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
     least = max(period.covered for period in by_count) - _FINER
     best = next(period for period in by_count if period.covered >= least)
     for longer in by_count:

@@ -144,20 +144,15 @@ class Predecessors:
         """Place of each in `run.operations`."""
         self._row, self._start = row[place], start[place]
         self._ends = Moments.of(self._row, end[place])
-        awaited_row, awaited_end = self._awaited(events)
+        # Of several operations whose events an operation awaited, the last one counts.
+        last = events.on_streams.sort("awaited_end", "awaited_row").unique(["row", "start"], keep="last")
+        operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
+        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
+        awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
         in_stream, awaited = self._ends.place(self._row, self._start), self._ends.place(awaited_row, awaited_end)
         is_later = (awaited != NONE) & (self._end(awaited) == awaited_end) & (awaited_end <= self._start)
         is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end(in_stream))
         self._predecessor = np.where(is_later, awaited, in_stream).astype(np.int32)
-
-    def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
-        """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
-        awaited = events.on_streams.sort("awaited_end", "awaited_row")
-        last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
-        operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
-        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
-        row, end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
-        return row, end
 
     def _end(self, place: Numbers) -> Numbers:
         return self._ends.code.time(self._ends.keys[place])
