@@ -1,8 +1,8 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
 **NVTX ranges.** Texts that differ only in numbers (`step 1`, `step 2`) are one name. The ranges of a name are iterations where
-nearly all tasks have them, equally often and in a rather regular rhythm, and most work is launched inside of them, much of it
-by their own thread. Of several such names the one counts that has most ranges.
+nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
+inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
 
 **Period.** Looked at is the stream of a task and device with most time in kernels: others, such as those of data loaders, run
 ahead of it and behind. Each operation that is executed some times over the time of the work is tried as a mark. Segments
@@ -37,6 +37,8 @@ BY_KERNELS = "period of kernels"
 """How iterations were found where no range repeats."""
 _LEAST_ITERATIONS = 3
 """Fewer are no repetition."""
+_DIFFERENT = 0.5
+"""Share of the usual number of iterations that a device may have more or fewer, or what it repeats is something else."""
 _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
 _NEARLY_ALL = 0.9
@@ -100,6 +102,13 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     return RunIterations(iterations.sort("number", "task", "device"), work, how)
 
 
+def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
+    """Without groups in which something else repeats, much more or less often."""
+    count = pl.len().over("group").cast(pl.Int64)
+    usual = count.filter(pl.col("group").is_first_distinct()).median()
+    return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
+
+
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
@@ -121,7 +130,7 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
     ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
     if iterations.height:
-        return iterations, f"nvtx {requested or ranges['text'].item(0)}"
+        return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
         raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
     return None
@@ -157,13 +166,17 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
         pl.col("share", "by_thread") / sample.height
     )  # fmt: skip
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task")).group_by("name").agg(
+    skew = (start - start.median().over("name", "place")).abs()
+    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), skew=skew).group_by("name").agg(
         irregular=(distance - distance.median()).abs().median() / distance.median(),
+        is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
     )  # fmt: skip
     likely = shares.join(rhythm, on="name").filter(
-        pl.col("irregular") < _IRREGULAR, pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD
+        (pl.col("irregular") < _IRREGULAR) & pl.col("is_in_step"),
+        pl.col("share") >= _LEAST_LAUNCHED,
+        pl.col("by_thread") >= _LEAST_BY_THREAD,
     )
     likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
     likely = likely.sort("count", "total", "name", descending=[True, True, False])
@@ -240,7 +253,7 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(run, group_of_row, repeated)
+    return _numbered(run, group_of_row, _of_same_work(repeated))
 
 
 def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
