@@ -127,15 +127,14 @@ def clock_errors(
         `clocks` of OUT.json, and `alignment` of each of its `reports`; a report of which that does not have the clock gives
         None.
     """
-    return [_error(clocks[report["clock"]]["interval_ns"], report, origin) if "clock" in report else None for report in reports]
-
-
-def _error(interval: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
-    times = tuple(time - origin for time in interval["times"])
-    *half_widths, of_report = (
-        math.inf if width is None else width for width in (*interval["half_widths"], report["of_report_ns"])
-    )
-    return ClockError(report["clock"], times, tuple(half_widths), of_report, report["group"])
+    errors: list[ClockError | None] = [None] * len(reports)
+    for place, report in enumerate(reports):
+        if "clock" in report:
+            interval = clocks[report["clock"]]["interval_ns"]
+            times, widths = (time - origin for time in interval["times"]), (*interval["half_widths"], report["of_report_ns"])
+            *half_widths, of_report = (math.inf if width is None else width for width in widths)
+            errors[place] = ClockError(report["clock"], tuple(times), tuple(half_widths), of_report, report["group"])
+    return errors
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from nsys2prv.efficiency.run_events import (
     MESSAGE_SCHEMA,
     MPI_COLLECTIVES,
     ON_HOSTS,
-    RANGES,
     Collection,
     GpuSize,
     RunEvents,
@@ -61,7 +60,6 @@ def read_events(
     options: ReadOptions,
     folder: Path,
     *,
-    with_ranges: bool = True,
     with_dependencies: bool = False,
 ) -> RunEvents:
     """Read the events of a run.
@@ -72,8 +70,6 @@ def read_events(
         Reports: files, folders, globs.
     folder
         For intermediate files.
-    with_ranges
-        Read NVTX ranges, too.
     with_dependencies
         Read what says which events wait for which, too (collections that are `optional`).
 
@@ -84,11 +80,7 @@ def read_events(
     """
     check_are_reports(arguments)
     room = memory.left(options.memory)
-    collections = tuple(
-        collection
-        for collection in COLLECTIONS
-        if (with_ranges or collection is not RANGES) and (with_dependencies or not collection.optional)
-    )
+    collections = tuple(collection for collection in COLLECTIONS if with_dependencies or not collection.optional)
     with workers(options.workers, options.scheduler, options.memory, [folder]) as pool:
         # Rows, axis and numbers are those of the trace: all sources are surveyed.
         session = RunSession(arguments, SOURCES, options, folder, pool)

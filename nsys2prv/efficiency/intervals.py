@@ -276,23 +276,6 @@ def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
 # -- sums of time --------------------------------------------------------------------------------------
 
 
-def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: int) -> Numbers:
-    """Sum of lengths by group and key, ns.
-
-    Parameters
-    ----------
-    key, length, group
-        Columns of equal length; keys count from 0 to below `keys`, groups to below `groups`.
-
-    Returns
-    -------
-    `groups` rows of `keys` columns.
-    """
-    # Sums in doubles are exact up to 2^53 ns, which are 104 days.
-    sums = np.bincount(group * keys + key, weights=length, minlength=groups * keys)
-    return sums[: groups * keys].astype(np.int64).reshape(groups, keys)
-
-
 class Elapsed:
     """Time by key in windows of groups.
 
@@ -356,35 +339,32 @@ def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     return row, np.arange(int(counts.sum())) - np.repeat(skipped - first, counts)
 
 
-class Nested:
-    """Intervals of groups that are nested in each other: which is the innermost one at a time.
+def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers) -> Numbers:
+    """Which of events that are nested in each other is the innermost one at a time of a group.
 
     Parameters
     ----------
-    group, begin, end
-        Columns of equal length, in any order; each has some length.
+    events
+        In any order; each has some length.
+    depth
+        How many events of the group are open at each time.
+
+    Returns
+    -------
+    Places in `events`; NONE where none is open, or where it is not known because events overlap without being nested.
     """
-
-    def __init__(self, group: Numbers, begin: Numbers, end: Numbers) -> None:
-        order = np.lexsort((-end, begin, group))
-        group, begin, end = group[order], begin[order], end[order]
-        by_end = np.lexsort((end, group))
-        ended = search(group[by_end], end[by_end], group, begin) + 1
-        first = np.searchsorted(group, group, side="left")
-        # In the order of starts: those of the group so far, less those of it that have ended.
-        depth = np.arange(len(group)) - np.maximum(ended, first) + 1
-        self._depths = int(depth.max(initial=0)) + 1
-        key = group * self._depths + depth
-        by_depth = np.argsort(key, kind="stable")
-        self._moments, self._end = Moments.of(key[by_depth], begin[by_depth]), end[by_depth]
-        self._place = order[by_depth]
-
-    def innermost(self, group: Integers, time: Numbers, depth: Integers) -> Numbers:
-        """Place of the innermost interval at each time of a group, where so many (`depth`) are open; NONE where none is, or
-        where it is not known because intervals overlap without being nested."""
-        if not len(self._end):
-            return np.full(len(group), NONE, dtype=np.int64)
-        key = group.astype(np.int64) * self._depths + np.minimum(depth.astype(np.int64), self._depths - 1)
-        place = self._moments.place(key, time)
-        is_open = (depth > 0) & (place >= 0) & (self._end[place] > time)
-        return np.where(is_open, self._place[place], NONE)
+    if not len(events):
+        return np.full(len(group), NONE, dtype=np.int64)
+    order = np.lexsort((-events.end, events.begin, events.group))
+    ordered, by_end = events.only(order), np.lexsort((events.end, events.group))
+    ended = search(events.group[by_end], events.end[by_end], ordered.group, ordered.begin) + 1
+    first = np.searchsorted(ordered.group, ordered.group, side="left")
+    # In the order of starts: those of the group so far, less those of it that have ended.
+    depths = np.arange(len(order)) - np.maximum(ended, first) + 1
+    most = int(depths.max())
+    key = ordered.group * (most + 1) + depths
+    by_depth = np.argsort(key, kind="stable")
+    key_of_time = group.astype(np.int64) * (most + 1) + np.minimum(depth.astype(np.int64), most)
+    place = Moments.of(key[by_depth], ordered.begin[by_depth]).place(key_of_time, time)
+    is_open = (depth > 0) & (place >= 0) & (ordered.end[by_depth][place] > time)
+    return np.where(is_open, order[by_depth][place], NONE)

@@ -72,16 +72,6 @@ class Efficiency:
     of_whole_run: bool = False
 
     @property
-    def needs_mpi(self) -> bool:
-        """Whether runs without MPI do not have it."""
-        return self.needs == (HAS_MPI,)
-
-    @property
-    def needs_gpus(self) -> bool:
-        """Whether runs without GPUs do not have it."""
-        return self.needs == (HAS_GPUS,)
-
-    @property
     def heading(self) -> str:
         """The title as a heading of a column: `MPI parallel eff.`"""
         words = self.title.replace("Efficiency", "eff.").split()
@@ -276,8 +266,8 @@ def tree_rows(run: TreeRow) -> list[dict[str, Any]]:
     for efficiency in EFFICIENCIES.values():
         tree = next(tree for tree in TREES if efficiency in tree.efficiencies)
         value, without = run[efficiency.name], efficiency.null_without
-        of_gpus = tree is DEVICE_TREE or efficiency.needs_gpus
-        is_absent = value is None and (efficiency.needs_mpi or HAS_SCHEDULING in efficiency.needs)
+        of_gpus = tree is DEVICE_TREE or efficiency.needs == (HAS_GPUS,)
+        is_absent = value is None and efficiency.needs in ((HAS_MPI,), (HAS_SCHEDULING,))
         if is_absent or (of_gpus and not run["devices"]):
             continue
         rows.append(

@@ -54,18 +54,10 @@ _Spent = tuple[str, str, str, float]
 
 @dataclass(frozen=True)
 class BarPart:
-    """A part of the wall time.
+    """A part of the wall time: its name for programs (`compute`, `late_rank`, `other`, ...) and its title for people.
 
-    Attributes
-    ----------
-    name, title
-        For programs (`compute`, `late_rank`, `other`, ...) and for people.
-    group
-        `compute`, `other`, or a group of `absent_tables`: like parts have like colours.
-    value
-        Time, ns, as a mean over devices (of a run without a GPU: over host threads).
-    share
-        The same, of the wall time, 0 to 1.
+    Its `group` is `compute`, `other`, or one of `absent_tables`: like parts have like colours. `value` is its time, ns, as a
+    mean over devices (of a run without a GPU: over host threads), and `share` the same, of the wall time, 0 to 1.
     """
 
     name: str
@@ -77,18 +69,10 @@ class BarPart:
 
 @dataclass(frozen=True)
 class Tile:
-    """One of the four numbers.
+    """One of the four numbers, with its name for programs and its title for people.
 
-    Attributes
-    ----------
-    name, title
-        For programs and for people.
-    value
-        0 to 1; None where it is not known.
-    level
-        GOOD, FAIR or POOR; None where it is not known, or no level is right for all programs.
-    note
-        What the value describes, or why it is unknown.
+    `value` is 0 to 1, or None where it is not known; `level` is GOOD, FAIR or POOR, or None where it is not known, or no level
+    is right for all programs; `note` says what the value describes, or why it is unknown.
     """
 
     name: str
@@ -105,17 +89,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What matters first.
-
-    Attributes
-    ----------
-    sentence
-        How much of the wall time was computed, in which window, what costs most of all findings, and the largest loss.
-    bar
-        The wall time by cause, in the order in which it is read; shares add up to 1. Empty where nothing was measured.
-    tiles
-        The four numbers.
-    """
+    """What matters first: how much of the wall time was computed, in which window, what costs most of all findings, and the
+    largest loss, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty where
+    nothing was measured); and four numbers."""
 
     sentence: str
     bar: tuple[BarPart, ...]

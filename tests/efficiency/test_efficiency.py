@@ -32,6 +32,7 @@ from nsys2prv.efficiency.measured_run import CAUSES
 from nsys2prv.efficiency.metrics import (
     DEVICE_TREE,
     EFFICIENCIES,
+    HAS_MPI,
     HOST_TREE,
     TREES,
     EfficiencyTree,
@@ -150,7 +151,7 @@ def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
     report.kernel("k", 10, 20, launch=(0, 5))
     tree = measured([report.write(tmp_path / "one.sqlite")]).tables["tree"]
 
-    without = {name for name, one in EFFICIENCIES.items() if one.needs_mpi} | {"host_computing_efficiency"}
+    without = {name for name, one in EFFICIENCIES.items() if one.needs == (HAS_MPI,)} | {"host_computing_efficiency"}
     assert tree["metric"].to_list() == [name for name in EFFICIENCIES if name not in without]
     assert "mpi_load_balance" not in tree["metric"]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.activity_times import times_in_windows
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Moments, Segments, segments, time_by
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Moments, Segments, segments
 
 GROUPS, END = 3, 40
 
@@ -43,13 +43,8 @@ def of_both(one: Intervals, other: Intervals) -> Segments:
     return segments(Intervals(*columns), np.repeat(np.array([0, 1]), [len(one), len(other)]), 2)
 
 
-def clip(intervals: Intervals, begin: int, end: int) -> Intervals:
-    return Intervals(intervals.group, np.maximum(intervals.begin, begin), np.minimum(intervals.end, end))
-
-
 def total(intervals: Intervals, groups: int) -> np.ndarray:
-    length = intervals.end - intervals.begin
-    return time_by(np.zeros_like(length), length, 1, intervals.group, groups)[:, 0]
+    return np.bincount(intervals.group, intervals.end - intervals.begin, groups).astype(np.int64)
 
 
 def depth(found: Segments) -> np.ndarray:
@@ -170,23 +165,6 @@ def test_shifting_time_changes_no_length(intervals: Intervals, shift: int) -> No
     shifted = Intervals(intervals.group, intervals.begin + shift, intervals.end + shift)
 
     assert (total(union(shifted), GROUPS) == total(union(intervals), GROUPS)).all()
-
-
-@given(some, st.integers(0, END))
-def test_cutting_time_in_two_changes_no_sum(intervals: Intervals, cut: int) -> None:
-    parts = [segments(clip(intervals, 0, cut)), segments(clip(intervals, cut, END))]
-    sums = sum(time_by(depth(part), part.length, 13, part.group, GROUPS) for part in parts)
-    whole = segments(intervals)
-    expected = time_by(depth(whole), whole.length, 13, whole.group, GROUPS)
-
-    # Time without open intervals counts only between two edges of one part.
-    assert (sums[:, 1:] == expected[:, 1:]).all()
-
-
-@pytest.mark.parametrize("length", [2**52, 3])
-def test_sums_of_long_times_are_exact(length: int) -> None:
-    found = time_by(np.zeros(2, dtype=np.int64), np.array([length, 1]), 1, np.array([1, 1]), 3)
-    assert found.tolist() == [[0], [length + 1], [0]]
 
 
 moment = st.one_of(st.integers(-5, END), st.sampled_from([-(1 << 50), 1 << 45, 1 << 47, FAR]))

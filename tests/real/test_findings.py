@@ -312,7 +312,7 @@ def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
 
 
 def iterations_of(path: Path, scratch: Path) -> RunIterations:
-    events = read_events([path], EfficiencyOptions(progress=False), scratch, with_ranges=True)
+    events = read_events([path], EfficiencyOptions(progress=False), scratch)
     return find_iterations(MeasuredRun(events))
 
 

@@ -23,9 +23,9 @@ from nsys2prv.efficiency.intervals import (
     Intervals,
     Mask,
     Moments,
-    Nested,
     Numbers,
     Segments,
+    innermost,
     segments,
 )
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
@@ -109,22 +109,14 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
 def _innermost(
     edges: Segments, of_edges: Numbers, depth: Integers, events: pl.DataFrame, group: Numbers
 ) -> npt.NDArray[np.int32]:
-    """For each segment the place of the innermost open event; NONE: there is none.
-
-    Parameters
-    ----------
-    of_edges, depth
-        Of each segment the group of events that counts, and how many of it are open.
-    group
-        Of each event; NONE: it does not count.
-    """
-    innermost: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
-    start, end = (events[name].to_numpy() for name in ("start", "end"))
-    event, segment = np.flatnonzero((end > start) & (group >= 0)), np.flatnonzero(depth > 0)
-    nested = Nested(group[event], start[event], end[event])
-    place = nested.innermost(of_edges[segment], edges.begin[segment], depth[segment].astype(np.int64))
-    innermost[segment] = np.append(event, NONE)[place]
-    return innermost
+    """For each segment the place of the innermost open event (NONE: there is none), of the group `of_edges` of events, of which
+    `depth` are open; `group` is that of each event, NONE: it does not count."""
+    innermost_events: npt.NDArray[np.int32] = np.full(len(edges), NONE, dtype=np.int32)
+    intervals = Intervals.of(group, events["start"], events["end"])
+    event, segment = np.flatnonzero((intervals.end > intervals.begin) & (group >= 0)), np.flatnonzero(depth > 0)
+    place = innermost(intervals.only(event), of_edges[segment], edges.begin[segment], depth[segment])
+    innermost_events[segment] = np.append(event, NONE)[place]
+    return innermost_events
 
 
 # -- what an operation waited for --------------------------------------------------------------------
@@ -152,20 +144,15 @@ class Predecessors:
         """Place of each in `run.operations`."""
         self._row, self._start = row[place], start[place]
         self._ends = Moments.of(self._row, end[place])
-        awaited_row, awaited_end = self._awaited(events)
+        # Of several operations whose events an operation awaited, the last one counts.
+        last = events.on_streams.sort("awaited_end", "awaited_row").unique(["row", "start"], keep="last")
+        operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
+        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
+        awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
         in_stream, awaited = self._ends.place(self._row, self._start), self._ends.place(awaited_row, awaited_end)
         is_later = (awaited != NONE) & (self._end(awaited) == awaited_end) & (awaited_end <= self._start)
         is_later &= awaited_end > np.where(in_stream == NONE, NONE, self._end(in_stream))
         self._predecessor = np.where(is_later, awaited, in_stream).astype(np.int32)
-
-    def _awaited(self, events: EventEdges) -> tuple[Numbers, Numbers]:
-        """Row and end of the operation whose event each operation awaited, the last one of several; NONE: none."""
-        awaited = events.on_streams.sort("awaited_end", "awaited_row")
-        last = awaited.unique(["row", "start"], keep="last").select("row", "start", "awaited_row", "awaited_end")
-        operations = pl.DataFrame({"row": self._row.astype(np.int64), "start": self._start})
-        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
-        row, end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
-        return row, end
 
     def _end(self, place: Numbers) -> Numbers:
         return self._ends.code.time(self._ends.keys[place])

@@ -21,19 +21,8 @@ MOST_ITERATION_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Part:
-    """One part of compute-absent time.
-
-    Attributes
-    ----------
-    name
-        Its column is this and `_ns`.
-    title
-        For people.
-    group
-        The bar of the page has one colour for each group.
-    meaning
-        What is counted.
-    """
+    """One part of compute-absent time: its name for programs and its title for people, its group, for each of which the bar of
+    the page has one colour, and what is counted."""
 
     name: str
     title: str
@@ -42,7 +31,7 @@ class Part:
 
     @property
     def column(self) -> str:
-        """Name of its column."""
+        """Name of its column: of times, ns."""
         return f"{self.name}_ns"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
+from nsys2prv.efficiency.metrics import EFFICIENCIES, HAS_MPI, TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
@@ -130,7 +130,7 @@ def _region(
         "maxGpuActiveTime": row["max_active_ns"],
         # TALP writes 0 where the denominator is 0.
         **{
-            efficiency.talp: 1.0 if efficiency.needs_mpi and not has_mpi else row[efficiency.name] or 0.0
+            efficiency.talp: 1.0 if efficiency.needs == (HAS_MPI,) and not has_mpi else row[efficiency.name] or 0.0
             for efficiency in EFFICIENCIES.values()
             if efficiency.talp
         },

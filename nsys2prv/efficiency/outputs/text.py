@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
-from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HAS_GPUS, HOST_TREE
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
@@ -26,7 +26,7 @@ _LEAST_PART = 0.01
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
 _BLOCK, _LONGEST_BAR = "█", 50
 OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
-OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if not efficiency.needs_gpus)
+OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if efficiency.needs != (HAS_GPUS,))
 """Efficiencies that tables of runs with and without GPUs show."""
 _LEAST_TITLE, _LEAST_BAR = 24, 10
 """Characters of titles of parts of the wall time, and of the longest bar, on a narrow terminal."""
