@@ -43,13 +43,15 @@ _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
 _NEARLY_ALL = 0.9
 """Share of tasks, iterations, collectives and operations for which something has to be true."""
-_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS = 24, 100_000, 100_000
+_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
 """Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
 _LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
 """Shares of launches: inside the ranges of a name; by the thread of the range, as ranges of data loaders go on beside the work
 of others; and relative to the largest share, as of ranges inside each other the shortest count."""
 _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
+_HINT = r"(?i)iter|step|batch|epoch|train|forward"
+"""Names of ranges that often are iterations: these count first where the evidence is equal."""
 _LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.6, 0.9
 """Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
 kinds that take turns have half each; and that these must have, as they are alike by chance, too."""
@@ -172,14 +174,14 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
         is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
+        hint=pl.col("text").str.contains(_HINT).any(),
     )  # fmt: skip
     likely = shares.join(rhythm, on="name").filter(
         (pl.col("irregular") < _IRREGULAR) & pl.col("is_in_step"),
-        pl.col("share") >= _LEAST_LAUNCHED,
-        pl.col("by_thread") >= _LEAST_BY_THREAD,
+        (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
     )
     likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
-    likely = likely.sort("count", "total", "name", descending=[True, True, False])
+    likely = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
     return ranges.join(likely.head(1), on="name", how="semi", maintain_order="left")
 
 
@@ -231,7 +233,7 @@ class _Period:
 def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, group_of_row)
-    if not any(map(_tried, works.values())):
+    if not any(_tried(work) for work in works.values()):
         times = _LEAST_ITERATIONS + 1
         raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
     bounded: list[pl.DataFrame] = []
@@ -263,8 +265,8 @@ def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
     row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
     operations = run.operations.select(
         "start",
-        "end",
-        stream="row",
+        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         group=pl.Series(group_of_row[row], dtype=pl.Int32),
         is_kernel=pl.Series(run.kind(number) == KERNEL),
@@ -295,13 +297,13 @@ def _tried(work: pl.DataFrame) -> list[int]:
 def _best_period(work: pl.DataFrame) -> tuple[int, int, int] | None:
     """The name that marks the period of the work of a group, its `stride`, and how many of these are one period."""
     tried = _tried(work)
-    periods = list(filter(None, (_period(work, key, 1) for key in tried)))
-    if max((period.covered for period in periods), default=0.0) < _HARDLY_COVERED:
-        several = ((_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1)) for key in tried)
-        periods = list(filter(None, (next(filter(None, of_key), None) for of_key in several))) or periods
+    periods = {key: period for key in tried if (period := _period(work, key, 1)) is not None}
+    if max((period.covered for period in periods.values()), default=0.0) < _HARDLY_COVERED:
+        several = ((key, (_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1))) for key in tried)
+        periods = {key: period for key, of_key in several if (period := next(filter(None, of_key), None))} or periods
     if not periods:
         return None
-    by_count = sorted(periods, key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
+    by_count = sorted(periods.values(), key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
     least = max(period.covered for period in by_count) - _FINER
     best = next(period for period in by_count if period.covered >= least)
     for longer in by_count:
@@ -381,11 +383,12 @@ def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
         return period.key, 0
     key, idle = work["key"].to_numpy(), work["idle"].to_numpy()
     like = period.marks[:-1][period.is_like]
-    places = np.minimum(like[:, None] + np.arange(period.operations), len(key) - 1)
+    sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
+    places = np.minimum(sampled[:, None] + np.arange(period.operations), len(key) - 1)
     # A name that most segments have at a place is the middle one of all there.
-    usual = np.sort(key[places], axis=0)[len(like) // 2]
+    usual = np.sort(key[places], axis=0)[len(sampled) // 2]
     is_usual = key[places] == usual
-    waits = np.where(2 * is_usual.sum(axis=0) >= len(like), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
+    waits = np.where(2 * is_usual.sum(axis=0) >= len(sampled), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.
     offset = int(np.argmax(waits))
     return int(usual[offset]), offset if 2 * offset <= period.operations else offset - period.operations
