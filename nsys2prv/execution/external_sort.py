@@ -157,14 +157,11 @@ class ExternalSort:
     def _add(self, frames: list[pl.DataFrame], rows: int) -> None:
         self._pending += frames
         self.rows += rows
-        if self._pending_rows() >= memory.scaled(RUN_ROWS):
+        if sum(frame.height for frame in self._pending) >= memory.scaled(RUN_ROWS):
             self.spill()
         elif len(self._pending) >= _MOST_PENDING:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
-
-    def _pending_rows(self) -> int:
-        return sum(frame.height for frame in self._pending)
 
     def windows(self, *, keep: bool = False, any_ties: bool = False) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.
@@ -183,7 +180,7 @@ class ExternalSort:
 
     def finish(self, *, on_disk: bool = False) -> None:
         """End adding. With `on_disk`, no rows stay in memory."""
-        if on_disk or self._runs or self._pending_rows() > memory.scaled(_KEPT_ROWS):
+        if on_disk or self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
