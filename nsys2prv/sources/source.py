@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,9 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import NOT_APPLICABLE, labelled
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.exports.tables import Stretch
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
+from nsys2prv.vocabulary.name_rules import first_match
 
 F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 Frame = Callable[[Report], pl.LazyFrame]
@@ -218,22 +220,33 @@ def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
 
 
 def call_source(
-    name: str, title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], **attributes_of_source: Any
+    name: str,
+    title: str,
+    table: str,
+    event_type: EventType,
+    columns: Mapping[EventType, str],
+    *,
+    name_column: str = "nameId",
+    states: Sequence[tuple[str, int]] = (),
+    **attributes_of_source: Any,
 ) -> Source:
-    """A source of calls: a row of the table is a call on its thread, with its name in `nameId`.
+    """A source of calls: a row of the table is a call on its thread, with its name in `name_column`.
 
-    `columns` are those of attributes; `attributes_of_source` are other attributes of the source.
+    `columns` are those of attributes; `states` gives the Paraver state meanwhile by the name, no states where it is empty;
+    `attributes_of_source` are other attributes of the source.
     """
+    of_names = ["label", "state"] if states else ["label"]
 
     def frame(report: Report) -> pl.LazyFrame:
-        called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
-        return called.select("globalTid", "start", "end", "label", *attributes(columns), type=pl.lit(event_type, pl.Int64))
+        state = first_match(pl.col("value"), states, event_types.STATE_OTHERS)
+        called = named(source.scan(report), name_column, report.strings.select("id", label="value", state=state))
+        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), type=pl.lit(event_type, pl.Int64))
 
     source = Source(
         name=name,
         title=title,
         table=table,
-        required=("start", "end", "globalTid", "nameId"),
+        required=("start", "end", "globalTid", name_column),
         optional=tuple(columns.values()),
         row=RowKind.THREAD,
         types=(event_type, *columns),

@@ -52,7 +52,7 @@ CUDA_GPU_MEMORY_USAGE_EVENTS = start globalPid deviceId contextId address pc byt
 CUDA_GPU_MEMORY_POOL_EVENTS = start globalPid deviceId address operationType poolType correlationId minBytesToKeep
     localMemoryPoolReleaseThreshold localMemoryPoolSize localMemoryPoolUtilizedSize
 CUDA_UM_GPU_PAGE_FAULT_EVENTS = start end globalPid deviceId address numberOfPageFaults faultAccessType
-CUDA_UM_CPU_PAGE_FAULT_EVENTS = start globalPid address CpuInstruction module SourceFile SourceLine
+CUDA_UM_CPU_PAGE_FAULT_EVENTS = start globalPid address CpuInstruction module sourceFile sourceLine
 CUPTI_ACTIVITY_KIND_OVERHEAD = @thread eventClass correlationId nameId overheadType
 PROFILER_OVERHEAD = @thread nameId overheadType
 CUPTI_ACTIVITY_KIND_OPENACC_DATA = @openacc bytes varName
@@ -76,9 +76,12 @@ OPENMP_EVENT_KIND_WORKSHARE = @openmp kind parallelId taskId count
 OPENMP_EVENT_KIND_DISPATCH = @openmp kind parallelId taskId
 OPENMP_EVENT_KIND_FLUSH = @openmp threadId
 CUBLAS_EVENTS CUDNN_EVENTS = @thread eventClass nameId
+CUDA_HOST_CALLBACK = @thread eventClass correlationId nameId
+CUPTI_ACTIVITY_KIND_JIT = @thread eventClass correlationId nameId overheadType jitEntryType jitOperationType deviceId
+SYSCALL = @thread eventClass nameId callchainId
 UCP_SUBMIT_EVENTS UCP_PROGRESS_EVENTS = @thread textId bufferAddr packedSize peerWorkerUid tag
 UCP_EVENTS = @thread textId
-NET_NIC_METRIC NET_IB_SWITCH_METRIC = start end globalId portId metricsListId metricsIdx value
+NET_NIC_METRIC NET_IB_SWITCH_METRIC NET_ETH_SWITCH_METRIC = start end globalId portId metricsListId metricsIdx value
 NET_IB_SWITCH_CONGESTION_EVENT = start globalId congestionType packetSLID packetDLID packetSL packetOpCode packetSourceQP
     packetDestinationQP switchIngressPort switchEgressPort
 PERF_EVENT_CPU_RAW_EVENT PERF_EVENT_SOC_OR_CPU_RAW_EVENT = start end vmId componentId eventId count

@@ -15,7 +15,7 @@ from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges, payloads
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import RowKind, Source, with_absent
 from nsys2prv.vocabulary import event_types, nccl_names
 
 ATTRIBUTES = {
@@ -79,7 +79,7 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
     of_domains = nvtx_ranges.ranges_in_domains(report, source, nvtx_ranges.structured_columns(report), with_default=False)
     regions = of_domains.filter(pl.col("domain") == nvtx_ranges.NCCL_DOMAIN)
     if not nvtx_ranges.structured_columns(report):
-        return regions.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _FIELDS.to_schema().items())
+        return with_absent(regions, _FIELDS.to_schema())
     decoded = pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True)
     return nvtx_ranges.with_payloads(report, regions).with_columns(decoded).unnest("payload")
 
@@ -124,8 +124,8 @@ def _regions_with_ids(report: Report) -> pl.LazyFrame:
     """The same, and the columns of _IDS."""
     fields = _with_fields(report, REGIONS)
     if not nvtx_ranges.structured_columns(report):
-        attributes = [pl.lit(None, dtype).alias(name) for name, dtype in (_COLUMNS | _IDS).items()]
-        return fields.select("globalTid", "start", "end", "label", *attributes, type=pl.lit(event_types.NCCL_REGION, pl.Int64))
+        regions = fields.select(*RowKind.THREAD.interval, "label", type=pl.lit(event_types.NCCL_REGION, pl.Int64))
+        return with_absent(regions, _COLUMNS | _IDS)
     communicators = _communicators(report).lazy()
     joined = fields.join(communicators, on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
     values = {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_nvshmem_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, attributes, named
+from nsys2prv.sources.source import RowKind, Source, call_source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -59,41 +58,14 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
     )
 
 
-def _ucx(
-    title: str,
-    table: str,
-    event_type: EventType,
-    columns: Mapping[EventType, str],
-    *,
-    has_state: bool = True,
-    **attributes_of_source: Any,
-) -> Source:
-    def frame(report: Report) -> pl.LazyFrame:
-        state = first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
-        called = named(source.scan(report), "textId", report.strings.select("id", label="value", state=state))
-        common = ("globalTid", "start", "end", "label", *(["state"] if has_state else []))
-        return called.select(*common, *attributes(columns), type=pl.lit(event_type, pl.Int64))
-
-    source = Source(
-        name="ucx",
-        title=title,
-        table=table,
-        required=("start", "globalTid", "textId"),
-        optional=("end", *columns.values()),
-        row=RowKind.THREAD,
-        types=(event_type, *columns),
-        frame=frame,
-        since="3.7",
-        **attributes_of_source,
-    )
-    return source
-
+_ucx = partial(call_source, "ucx", name_column="textId", since="3.7")
 
 SUBMISSIONS = _ucx(
     "UCX submissions",
     "UCP_SUBMIT_EVENTS",
     UCX_SUBMIT,
     _MESSAGE,
+    states=_UCX_STATES,
     assumption="A row is a call on its thread, with the message that it submits.",
 )
 
@@ -103,12 +75,11 @@ REQUESTS = _ucx(
     "UCP_PROGRESS_EVENTS",
     UCX_PROGRESS,
     _MESSAGE,
-    has_state=False,
     in_order=lambda: Lanes("globalTid"),
     assumption="A row is a message in flight: rows of one thread may overlap freely, and take no state.",
 )
 
-OTHERS = _ucx("UCX calls", "UCP_EVENTS", UCX_OTHER, {}, assumption="A row is a call on its thread.")
+OTHERS = _ucx("UCX calls", "UCP_EVENTS", UCX_OTHER, {}, states=_UCX_STATES, assumption="A row is a call on its thread.")
 
 NVSHMEM = Source(
     name="nvshmem",

@@ -94,16 +94,9 @@ def _with_values_in(
 ) -> Source:
     """A source of events whose counts are in another table.
 
-    Parameters
-    ----------
-    values_table, columns
-        The other table: `values_id`, `count` and those that names are made of, by their columns there.
-    component
-        What an event is on.
-    naming
-        Gives what makes `type`, `series` and `value` of the two tables together.
-    facts
-        Other attributes of the source; the last required column is the id of values.
+    `columns` of that table are `values_id`, `count` and those that names are made of, by their columns there; `component` is
+    what an event is on. `naming` gives what makes `type`, `series` and `value` of the two tables together. `facts` are other
+    attributes of the source; the last required column is the id of values.
     """
 
     def of_events(report: Report) -> pl.LazyFrame:

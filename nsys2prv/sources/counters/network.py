@@ -1,4 +1,4 @@
-"""Counters of network adapters and InfiniBand switches, and congestion that switches report."""
+"""Counters of network adapters and switches, and congestion that InfiniBand switches report."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def _component(device: pl.Expr, pattern: str, port: str) -> pl.Expr:
     return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
 
 
-def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], pattern: str, assumption: str) -> Source:
+def _samples(
+    title: str, table: str, devices: Callable[[Report], pl.DataFrame], pattern: str, assumption: str, since: str = "3.7"
+) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         sampled = (
             source.scan(report)
@@ -113,7 +115,7 @@ def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], 
         types=(NETWORK_METRIC,),
         frame=frame,
         in_order=EndsOfSamples,
-        since="3.7",
+        since=since,
         assumption=(
             "Values are rates, in the unit that the report has; those per ms are shown per second. A value holds from the start"
             f" of its sample to its end, then 0. {assumption}"
@@ -145,20 +147,14 @@ def _congestion(report: Report) -> pl.LazyFrame:
         )
     )
     common = ("component", "start", "end")
-    mark = reported.select(
-        *common, "label", type=pl.lit(IB_CONGESTION, pl.Int64), value=pl.lit(None, pl.Int64), **{CONTINUATION: pl.lit(False)}
-    )
+    mark = reported.select(*common, "label", type=pl.lit(IB_CONGESTION, pl.Int64))
     facts = [
         reported.filter(pl.col(column).is_not_null()).select(
-            *common,
-            label=pl.lit(None, pl.String),
-            type=pl.lit(number, pl.Int64),
-            value=pl.col(column),
-            **{CONTINUATION: pl.lit(True)},
+            *common, type=pl.lit(number, pl.Int64), value=column, **{CONTINUATION: pl.lit(True)}
         )
         for number, column in _OF_A_PACKET.items()
     ]
-    return pl.concat([mark, *facts])
+    return pl.concat([mark, *facts], how="diagonal")
 
 
 ADAPTERS = _samples(
@@ -170,6 +166,14 @@ ADAPTERS = _samples(
 )
 SWITCHES = _samples(
     "InfiniBand switch counters", "NET_IB_SWITCH_METRIC", _switches, row_names.SWITCH, "globalId is the GUID of the switch."
+)
+ETHERNET_SWITCHES = _samples(
+    "Ethernet switch counters",
+    "NET_ETH_SWITCH_METRIC",
+    _switches,
+    row_names.SWITCH,
+    "globalId is what NET_DEVICE_INFO has as guid: these switches have none, but a hash of their name.",
+    since="3.30",
 )
 
 CONGESTION = Source(

@@ -303,7 +303,6 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             end="start",
             type=_type_of(pl.col("is_real").fill_null(False)),
             series=_series(),
-            label=pl.lit(None, pl.String),
         )
 
 

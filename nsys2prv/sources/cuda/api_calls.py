@@ -57,6 +57,8 @@ CALLS = Source(
 _OVERHEAD_VALUES = ValueSet("overhead")
 CUDA_OVERHEAD = EventType(63000600, "CUDA overhead", Role.INTERVAL, _OVERHEAD_VALUES)
 PROFILER_OVERHEAD = EventType(63000601, "Profiler overhead", Role.INTERVAL, _OVERHEAD_VALUES)
+JIT_COMPILATION = EventType(63000602, "CUDA just-in-time compilation", Role.INTERVAL, _OVERHEAD_VALUES)
+HOST_FUNCTION = EventType(63000610, "CUDA host function", Role.INTERVAL, ValueSet("cuda host functions"))
 
 # The profiler sets up something for each thread of the machine that it watches: a thread that has nothing else would look
 # as if it ran all the time.
@@ -65,4 +67,22 @@ CUDA_SETUP = call_source(
 )
 PROFILER_SETUP = call_source(
     "overhead", "Profiler overhead", "PROFILER_OVERHEAD", PROFILER_OVERHEAD, {}, existing_rows_only=True
+)
+JIT = call_source(
+    "overhead",
+    "CUDA just-in-time compilation",
+    "CUPTI_ACTIVITY_KIND_JIT",
+    JIT_COMPILATION,
+    {},
+    since="3.28",
+    assumption="A row is one compilation, or access to the cache of compiled code, on the thread in `globalTid`.",
+)
+HOST_FUNCTIONS = call_source(
+    "cuda-api",
+    "CUDA host functions",
+    "CUDA_HOST_CALLBACK",
+    HOST_FUNCTION,
+    {},
+    since="3.28",
+    assumption="A row is a function of the program that a stream or a graph waited for, on the thread that ran it.",
 )

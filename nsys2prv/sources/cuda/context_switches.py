@@ -14,8 +14,8 @@ GPU_CONTEXT = EventType(63000200, "GPU context that runs", Role.SAMPLE, ValueSet
 GPU_CONTEXT_SWITCH = EventType(63000201, "GPU context switch", Role.MARK, ValueSet("gpu context switches"))
 
 
-_SAVE_END, _CONTEXT_START = 7, 9
-"""`tag` of the switches where a context has left the GPU, and where one begins to run."""
+_SAVE_END, _RESTORE_START, _CONTEXT_START = 7, 8, 9
+"""`tag` of the switches where a context has left the GPU, and where one comes back to it or begins to run."""
 
 
 def _source(table: str, since: str) -> Source:
@@ -26,20 +26,18 @@ def _source(table: str, since: str) -> Source:
             *common,
             label=labelled("tag", enum_labels(report, "ENUM_GPU_CTX_SWITCH"), "switch"),
             type=pl.lit(GPU_CONTEXT_SWITCH, pl.Int64),
-            value=pl.lit(None, pl.Int64),
-            **{CONTINUATION: pl.lit(False)},
         )
-        begins = pl.col("tag") == _CONTEXT_START
+        begins = pl.col("tag") != _SAVE_END
         pid = pid_of(pl.col("globalPid"))
         context = pl.concat_str(pl.lit("context "), "contextId", pl.coalesce(pl.format(" of pid {}", pid), pl.lit("")))
-        runs = switches.filter(pl.col("tag").is_in([_SAVE_END, _CONTEXT_START])).select(
+        runs = switches.filter(pl.col("tag").is_in([_SAVE_END, _RESTORE_START, _CONTEXT_START])).select(
             *common,
             label=pl.when(begins).then(context),
             type=pl.lit(GPU_CONTEXT, pl.Int64),
             value=pl.when(~begins).then(pl.lit(0, pl.Int64)),
             **{CONTINUATION: pl.lit(True)},
         )
-        return pl.concat([marks, runs])
+        return pl.concat([marks, runs], how="diagonal")
 
     source = Source(
         name="gpu-contexts",
@@ -52,7 +50,7 @@ def _source(table: str, since: str) -> Source:
         frame=frame,
         times=("timestamp", "timestamp"),
         since=since,
-        assumption="A context runs from its switch 9 (context start) to the next switch 7 (save end) of the GPU.",
+        assumption="A context runs from its switch 8 (restore) or 9 (start) to the next switch 7 (save end) of the GPU.",
     )
     return source
 

@@ -90,13 +90,10 @@ def _usage(report: Report) -> pl.LazyFrame:
         *attributes(_ALLOCATION | _POOL),
         end="start",
         type=pl.lit(DEVICE_MEMORY, pl.Int64),
-        series=enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, "memKind").fill_null(_UNKNOWN_KIND),
+        series=enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, "memKind").fill_null("Unknown"),
         # A change; the sum is made when events are in order.
         value=pl.when(is_freed).then(-pl.col("bytes")).otherwise("bytes"),
     )
-
-
-_UNKNOWN_KIND = "Unknown"
 
 
 def _pools(report: Report) -> pl.LazyFrame:

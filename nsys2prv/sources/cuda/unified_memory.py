@@ -54,8 +54,8 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
     )
 
 
-_TEXTS = ("CpuInstruction", "module", "SourceFile")
-_FACTS = {FAULT_MODULE: "module text", FAULT_FILE: "SourceFile text", FAULT_LINE: "SourceLine", VIRTUAL_ADDRESS: "address"}
+_TEXTS = ("CpuInstruction", "module", "sourceFile")
+_FACTS = {FAULT_MODULE: "module text", FAULT_FILE: "sourceFile text", FAULT_LINE: "sourceLine", VIRTUAL_ADDRESS: "address"}
 
 GPU_FAULTS = Source(
     name="page-faults",
@@ -74,7 +74,7 @@ CPU_FAULTS = Source(
     title="CPU page faults of unified memory",
     table="CUDA_UM_CPU_PAGE_FAULT_EVENTS",
     required=("start", "globalPid"),
-    optional=("address", *_TEXTS, "SourceLine"),
+    optional=("address", *_TEXTS, "sourceLine"),
     row=RowKind.THREAD,
     types=(CPU_PAGE_FAULT, *_FACTS),
     frame=_cpu_faults,

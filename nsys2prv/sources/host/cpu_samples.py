@@ -13,7 +13,7 @@ from nsys2prv.exports.report import enum_labels
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.host.call_chains import SAMPLED_FUNCTIONS, SAMPLED_MODULES
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import LEFT_OUT, RowKind, Source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -21,6 +21,7 @@ CPU_SAMPLE = EventType(30000300, "CPU sample, thread state", Role.MARK, event_ty
 SAMPLED_CYCLES = EventType(30000301, "CPU sample, cycles", Role.ATTRIBUTE, unit="cycles")
 
 
+_OF_SCHEDULING = "stacks of changes of a thread's state, which are no samples"
 _CHAINS = "SAMPLING_CALLCHAINS"
 _TYPES = {call_chains.FUNCTION: SAMPLED_FUNCTIONS, call_chains.MODULE: SAMPLED_MODULES}
 
@@ -37,6 +38,7 @@ def _samples(report: Report) -> pl.LazyFrame:
         end=pl.col("start"),
         type=pl.lit(CPU_SAMPLE, pl.Int64),
         label=labelled("threadState", states, "thread state").fill_null(event_types.THREAD_STATES[0]),
+        **{LEFT_OUT: pl.when(pl.col("cpuCycles") == 0).then(pl.lit(_OF_SCHEDULING))},
     )
 
 

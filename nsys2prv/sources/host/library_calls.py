@@ -15,6 +15,7 @@ from nsys2prv.vocabulary.name_rules import first_match
 
 FILE_ACCESS = EventType(40000160, "File access", Role.INTERVAL, ValueSet("file accesses"), former=40000060)
 FILE_NAME = EventType(40000059, "File name", Role.ATTRIBUTE, ValueSet("file names"))
+SYSTEM_CALL = EventType(40000163, "System call", Role.INTERVAL, ValueSet("system calls"))
 IO_SIZE = EventType(40000011, "I/O size", Role.ATTRIBUTE, unit="bytes")
 
 
@@ -102,6 +103,18 @@ CUBLAS_CALL = EventType(67000000, "cuBLAS call", Role.INTERVAL, _MATH_LIBRARY_VA
 CUDNN_CALL = EventType(67000001, "cuDNN call", Role.INTERVAL, _MATH_LIBRARY_VALUES)
 
 _ASSUMPTION = "A row of {} is one call on the thread that made it, and nameId is the call's name."
+
+# In the order of the calls that make them: a call of the C library has its system call inside.
+SYSTEM_CALLS = call_source(
+    "os-runtime",
+    "System calls",
+    "SYSCALL",
+    SYSTEM_CALL,
+    {},
+    states=_STATES,
+    since="3.28",
+    assumption="A row is one call of the kernel by the thread in `globalTid`, and nameId is the call's name.",
+)
 
 CUBLAS = call_source("cublas", "cuBLAS calls", "CUBLAS_EVENTS", CUBLAS_CALL, {}, assumption=_ASSUMPTION.format("CUBLAS_EVENTS"))
 CUDNN = call_source("cudnn", "cuDNN calls", "CUDNN_EVENTS", CUDNN_CALL, {}, assumption=_ASSUMPTION.format("CUDNN_EVENTS"))

@@ -45,22 +45,10 @@ def _source(
     has_region: bool = False,
     state: int | None = None,
 ) -> Source:
-    """The source of one OPENMP_EVENT_KIND_* table.
+    """The source of the table OPENMP_EVENT_KIND_`table`.
 
-    Parameters
-    ----------
-    table
-        What follows OPENMP_EVENT_KIND_ in its name.
-    event_type
-        Event type.
-    kind, labels
-        Column with the kind, and the ENUM table with the labels of kinds; without one the label is the name of the event.
-    task
-        Column with the task that an event is of.
-    has_region
-        Whether it names the parallel region.
-    state
-        Paraver state meanwhile.
+    `kind` is its column with the kind, with labels in the ENUM table `labels` (without one the label is the name of the event);
+    `task` its column with the task that an event is of.
     """
     title = event_type.label
     ids = {OPENMP_TASK_ID: task} if task else {}

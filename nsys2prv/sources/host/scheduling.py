@@ -23,6 +23,7 @@ BLOCK_REASON = EventType(40000162, "Off CPU, reason", Role.ATTRIBUTE, ValueSet("
 
 _REQUIRED = ("start", "cpu", "isSchedIn", "globalTid")
 _OPTIONAL = ("threadState", "threadBlock")
+_UNKNOWN = [pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL]
 _OFF = "off CPU"
 """Value of the time off CPU where nsys does not report the thread's state."""
 
@@ -143,18 +144,13 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     first = _first_switches(report)
     # Time 0 is the start of the recording; events that were under way then may have a time below it.
     recording_start = pl.min_horizontal(pl.lit(0, pl.Int64), pl.col("start").min())
-    opened = first.with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"), start=recording_start).filter(
-        pl.col("end") > pl.col("start")
-    )
-    unknown = opened.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
-    yield _as_events(unknown.lazy(), report).collect()
+    opened = first.with_columns(pl.col(_IS_IN).not_(), *_UNKNOWN, end=pl.col("start"), start=recording_start)
+    yield _as_events(opened.filter(pl.col("end") > pl.col("start")).lazy(), report).collect()
 
 
 def _before_anything(report: Report) -> pl.LazyFrame:
     """What threads can have been doing before their first row: for the survey, which reads no times."""
-    opposite = _switches(report).with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"))
-    unknown = opposite.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
-    return _as_events(unknown, report)
+    return _as_events(_switches(report).with_columns(pl.col(_IS_IN).not_(), *_UNKNOWN, end=pl.col("start")), report)
 
 
 _OF_TABLE: dict[str, Any] = {

@@ -319,7 +319,7 @@ def _fields(report: Report) -> pl.LazyFrame:
         ranges = ranges_in_domains(report, FIELDS, (*structured, *values))
         parts += [_structured(report, ranges)] if structured else []
         parts += _values_of_ranges(report, ranges) if values else []
-    return pl.concat([part.select(list(_NO_FIELDS)) for part in parts])
+    return pl.concat(parts, how="diagonal")
 
 
 def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
@@ -366,18 +366,12 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
 def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame]:
     """Categories and numbers of start/end ranges, where these begin: ranges that overlap would end each other's."""
     values = _with_values(report, ranges.filter(pl.col("eventType") == STARTEND_RANGE))
+    columns = {NVTX_CATEGORY: "label", NVTX_INTEGER: "value", NVTX_REAL: "value"}
     return [
-        values.select(
-            "globalTid",
-            "start",
-            end="start",
-            type=pl.lit(number, pl.Int64),
-            series=pl.lit(None, pl.String),
-            label=pl.col(str(number)) if is_text else pl.lit(None, pl.String),
-            value=pl.lit(None, pl.Int64) if is_text else pl.col(str(number)),
-        ).filter(pl.col("label" if is_text else "value").is_not_null())
-        for number in _VALUE_TYPES
-        for is_text in (number == NVTX_CATEGORY,)
+        values.select("globalTid", "start", end="start", type=pl.lit(number, pl.Int64), **{column: str(number)}).drop_nulls(
+            column
+        )
+        for number, column in columns.items()
     ]
 
 

@@ -128,6 +128,18 @@ def test_ports_of_adapters_and_switches_are_rows_of_their_node(tmp_path: Path, d
     assert [task["name"] for task in summary.content["tasks"]] == ["Node node01"]
 
 
+def test_counters_of_ethernet_switches_are_read_as_those_of_infiniband(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000, schema="3.30.1")
+    report.row("NET_DEVICE_INFO", networkId=1, guid=77, name="spine-1")
+    report.network_metric(77, "Ethernet: Bytes sent", 0, 1000, 3, port=12, switch=True)
+    report._rows["NET_ETH_SWITCH_METRIC"] = report._rows.pop("NET_IB_SWITCH_METRIC")
+
+    summary = translate_reports(tmp_path, report)
+
+    assert list(samples(summary)) == [("Switch spine-1 port 12", "Ethernet: Bytes sent (bytes/s)")]
+    assert table_summary(summary, "NET_ETH_SWITCH_METRIC")["sources"][0]["written"] == 1
+
+
 def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000, schema="3.28.1")
     report.row("ENUM_NET_IB_CONGESTION_EVENT_TYPE", id=1, name="HighDelay", label="High delay")
@@ -308,7 +320,7 @@ def test_without_json_the_values_of_plugins_are_found_in_their_table(tmp_path: P
     balance(summary)
 
 
-def test_contexts_of_a_gpu_run_from_their_start_to_their_end(tmp_path: Path) -> None:
+def test_contexts_of_a_gpu_run_from_their_restore_or_start_to_their_end(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.gpu(0)
     for number, text in ((7, "Save end"), (8, "Restore start"), (9, "Context start")):
@@ -329,7 +341,7 @@ def test_contexts_of_a_gpu_run_from_their_start_to_their_end(tmp_path: Path) -> 
         for time, value in found["Metrics GPU0", "GPU context that runs"]
     ]
     first, second = "context 1 of pid 1000", "context 2 of pid 1000"
-    assert runs == [(0, first), (100, "End"), (120, second), (200, "End")]
+    assert runs == [(0, first), (100, "End"), (110, second), (120, second), (200, "End")]
     marks = [
         (time, label_of(trace, "GPU context switch", value)) for time, value in found["Metrics GPU0", "GPU context switch"]
     ]

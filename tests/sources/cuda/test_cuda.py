@@ -232,7 +232,7 @@ def test_a_page_fault_of_the_host_is_a_mark_on_the_main_thread(tmp_path: Path, h
     report.row(
         "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
         start=40, globalPid=report.global_pid(), address=4096, CpuInstruction=report.string("fill(float*)"),
-        module=report.string("/opt/app"), SourceFile=report.string("fill.cpp"), SourceLine=17,
+        module=report.string("/opt/app"), sourceFile=report.string("fill.cpp"), sourceLine=17,
     )  # fmt: skip
     report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=50, globalPid=report.global_pid(), address=8192, CpuInstruction=999)
     summary = translate_reports(tmp_path, report)

@@ -18,6 +18,7 @@ from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
+from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
@@ -285,6 +286,15 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     assert 30000003 not in trace.labels.types
 
 
+def test_a_stack_without_cycles_is_no_sample(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
+    report.cpu_sample(10, [("work", "app")]).cpu_sample(20, [("futex", "libc.so")], cycles=0).cpu_sample(30, cycles=0, tid=7)
+    summary = translate_reports(tmp_path, report)
+    assert open_whole(summary.prv).events([cpu_samples.CPU_SAMPLE])["time"].to_list() == [10]
+    (samples,) = table_summary(summary, "COMPOSITE_EVENTS")["sources"]
+    assert (samples["rows"], samples["written"], list(samples["left_out"].values())) == (3, 1, [2])
+
+
 def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
     report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(call_chains.MOST_FRAMES + 5)])
@@ -454,14 +464,23 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
     assert (found.height, found["type"].n_unique()) == (18, 18)
 
 
-def test_calls_of_math_libraries(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000)
-    for table, name, start in (("CUBLAS_EVENTS", "cublasSgemm_v2", 0), ("CUDNN_EVENTS", "cudnnConvolutionForward", 50)):
+def test_calls_of_math_libraries_the_system_and_cuda_are_intervals(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000, schema="3.30.1")
+    names = {
+        "CUBLAS_EVENTS": "cublasSgemm_v2", "CUDNN_EVENTS": "cudnnConvolutionForward", "SYSCALL": "futex",
+        "CUPTI_ACTIVITY_KIND_JIT": "cuModuleLoadData", "CUDA_HOST_CALLBACK": "schedule(void*)",
+    }  # fmt: skip
+    for start, (table, name) in zip(range(0, 250, 50), names.items(), strict=True):
         report.row(table, start=start, end=start + 30, eventClass=1, globalTid=report.global_tid(), nameId=report.string(name))
-    trace = open_whole(translate_reports(tmp_path, report).prv)
+    summary = translate_reports(tmp_path, report)
+    trace = open_whole(summary.prv)
+    assert {table["table"] for table in summary.content["reports"][0]["tables"] if table["left_out"]} == set()
     found = trace.intervals().sort("begin")
     reported = [
         (kind, begin, end, label_of(trace, kind, value))
         for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
     ]
-    assert reported == [(67000000, 0, 30, "cublasSgemm_v2"), (67000001, 50, 80, "cudnnConvolutionForward")]
+    kinds = (67000000, 67000001, library_calls.SYSTEM_CALL, api_calls.JIT_COMPILATION, api_calls.HOST_FUNCTION)
+    assert reported == [
+        (kind, start, start + 30, name) for start, kind, name in zip(range(0, 250, 50), kinds, names.values(), strict=True)
+    ]
