@@ -43,8 +43,6 @@ _new_parents: list[Path] = []
 """Folders that were made for outputs and may still be empty, outer ones first."""
 _leaving = threading.Event()
 _published = threading.Event()
-has_published = _published.is_set
-"""Whether this process has given files their names."""
 
 
 # -- temporary folders --------------------------------------------------------------------------------------------------
@@ -332,6 +330,11 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
 def is_in_use(folder: Path) -> bool:
     """Whether a temporary folder was not removed: who still works in it may have made it again."""
     return (folder / _LOCK).exists()
+
+
+def has_published() -> bool:
+    """Whether this process has given files their names."""
+    return _published.is_set()
 
 
 @contextlib.contextmanager
