@@ -93,14 +93,18 @@ def translation_text(prv: Path, content: Any) -> str:
     lines = [
         f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
     ]
-    if content["run"]["ranks"]:
-        lines.append(_ranks_text(content))
-    lines += [_count_line(count, title) for title, count in written.items() if count]
-    lines += _messages_text(content["messages"])
-    lines += [_count_line(count, f"rows left out: {reason}") for reason, count in left_out.items()]
+    run = content["run"]
+    if run["ranks"]:
+        ranks = f"{'rank' if len(run['ranks']) == 1 else 'ranks'} {ranges(run['ranks'])} of {run['size']:,}"
+        origins = {report["rank_source"] for report in content["reports"] if report["rank_source"]}
+        lines.append(f"  {ranks}, from {', '.join(sorted(origins))}")
+    counts = [(count, title) for title, count in written.items() if count]
+    counts += _counts_of_messages(content["messages"])
+    counts += [(count, f"rows left out: {reason}") for reason, count in left_out.items()]
     summary = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     if "views" in content:
-        lines.append(_count_line(len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
+        counts.append((len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
+    lines += [f"  {count:>12,}  {text}" for count, text in counts]
     reports = counted(len(content["reports"]), "report")
     clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
     precision = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
@@ -119,26 +123,15 @@ def translation_warnings(content: Any) -> list[str]:
     return [*of_reports, *content["warnings"]]
 
 
-def _count_line(count: int, text: str) -> str:
-    return f"  {count:>12,}  {text}"
-
-
-def _messages_text(messages: Any) -> list[str]:
+def _counts_of_messages(messages: Any) -> list[tuple[int, str]]:
     """Messages between ranks that were written or left out; nothing where there are none."""
-    lines = [(messages["written"], "messages between ranks")] if messages["matched"] else []
+    counts = [(messages["written"], "messages between ranks")] if messages["matched"] else []
     if messages["backward"]:
-        lines.append((messages["backward"], "of these arrive before they are sent: clocks are not well synchronized"))
-    lines += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
+        counts.append((messages["backward"], "of these arrive before they are sent: clocks are not well synchronized"))
+    counts += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
     for what, reasons in messages["unmatched"].items():
-        lines += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
-    return [_count_line(count, text) for count, text in lines]
-
-
-def _ranks_text(content: Any) -> str:
-    run = content["run"]
-    sources = sorted({report["rank_source"] for report in content["reports"] if report["rank_source"]})
-    what = "rank" if len(run["ranks"]) == 1 else "ranks"
-    return f"  {what} {ranges(run['ranks'])} of {run['size']:,}, from {', '.join(sources)}"
+        counts += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
+    return counts
 
 
 @takes(ReadOptions, "unrelated", "nsys")

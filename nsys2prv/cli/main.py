@@ -31,15 +31,13 @@ LIBRARY_SETTINGS = {
 }
 """What libraries read when they are loaded, where the user has set nothing else."""
 
-_MEASURING = ("efficiency", "compare", "whatif")
-
 OTHER_PROGRAM = "parse_nsys_stats.py"
 """The module of the other program of this name that its command starts with."""
 
 
 def prepare_libraries() -> None:
     """Have libraries that are loaded afterwards work as commands need them."""
-    if sys.argv[1:2] and sys.argv[1] in _MEASURING:
+    if {"efficiency", "compare", "whatif"}.intersection(sys.argv[1:2]):
         # What they free are large columns, which nothing needs again.
         os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000")
     threads = os.environ.get("POLARS_MAX_THREADS", "1")

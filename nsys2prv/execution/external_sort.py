@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
@@ -156,14 +157,11 @@ class ExternalSort:
     def _add(self, frames: list[pl.DataFrame], rows: int) -> None:
         self._pending += frames
         self.rows += rows
-        if self._pending_rows() >= memory.scaled(RUN_ROWS):
+        if sum(frame.height for frame in self._pending) >= memory.scaled(RUN_ROWS):
             self.spill()
         elif len(self._pending) >= _MOST_PENDING:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
-
-    def _pending_rows(self) -> int:
-        return sum(frame.height for frame in self._pending)
 
     def windows(self, *, keep: bool = False, any_ties: bool = False) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.
@@ -182,7 +180,7 @@ class ExternalSort:
 
     def finish(self, *, on_disk: bool = False) -> None:
         """End adding. With `on_disk`, no rows stay in memory."""
-        if on_disk or self._runs or self._pending_rows() > memory.scaled(_KEPT_ROWS):
+        if on_disk or self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
@@ -204,18 +202,18 @@ class ExternalSort:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. May be called from several threads.
         """
-        return self._load(window, lambda batch: True)
+        return self._load(window)
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
         assert self._until is not None, "needs the until column"
-        frames = self._load(Window(None, cut), lambda batch: batch.until >= cut)
+        frames = self._load(Window(None, cut), cut)
         return [rows for frame in frames if (rows := frame.filter(pl.col(self._until) >= cut)).height]
 
-    def _load(self, window: Window, counts: Callable[[_Batch], bool]) -> list[pl.DataFrame]:
+    def _load(self, window: Window, cut: float = -math.inf) -> list[pl.DataFrame]:
         frames = []
         for run in self._runs:
-            places = [place for place in run.places_of(window) if counts(run.batches[place])]
+            places = [place for place in run.places_of(window) if run.batches[place].until >= cut]
             if places and (rows := run.read(places, window, self.column, self._schema)).height:
                 frames.append(rows)
         return frames
@@ -235,15 +233,11 @@ class ExternalSort:
         self._drop(lambda run: run.batches[-1].last < value and all(batch.until < value for batch in run.batches))
 
     def _drop(self, is_over: Callable[[_Run], bool]) -> None:
-        if self._is_borrowed:
-            return
-        needed = []
-        for run in self._runs:
-            if not is_over(run):
-                needed.append(run)
-            elif isinstance(run.rows, Path):
-                remove_file(run.rows)
-        self._runs = needed
+        if not self._is_borrowed:
+            for run in filter(is_over, self._runs):
+                if isinstance(run.rows, Path):
+                    remove_file(run.rows)
+            self._runs = list(itertools.filterfalse(is_over, self._runs))
 
     def _joined(self, runs: list[_Run]) -> _Run:
         """Several runs as one; they are deleted."""

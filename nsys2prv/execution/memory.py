@@ -90,15 +90,11 @@ def bytes_of_process(cap: int | None, workers: int) -> int:
     """
     least = LEAST_BYTES * max(workers, 1) + (FIRST_PROCESS_BYTES if workers else 0)
     if cap is not None and cap < least:
+        requested, needed = (f"{-(-size // 10**6)}MB" for size in (cap, least))
         who = f"{workers + 1} processes need" if workers else "one process needs"
         fewer = ", or fewer --workers" if workers else ""
-        raise UsageError(f"--memory {in_megabytes(cap)}: {who} at least {in_megabytes(least)}; give that{fewer}")
+        raise UsageError(f"--memory {requested}: {who} at least {needed}; give that{fewer}")
     return max((free() if cap is None else cap) // (workers + 1), LEAST_BYTES)
-
-
-def in_megabytes(size: int) -> str:
-    """A number of bytes as `--memory` takes it."""
-    return f"{-(-size // 10**6)}MB"
 
 
 def left(cap: int | None, workers: int = 0) -> int:

@@ -130,15 +130,13 @@ def _locked(folder: Path) -> int | None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         return None
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    is_ours = True
+    # On a file system without locks nobody should write the same output twice at once.
     with contextlib.suppress(OSError):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            # Else a file system without locks: nobody should write the same output twice at once.
-            if isinstance(error, BlockingIOError):
-                raise
+        is_ours = _has_locked(lock)
+    with contextlib.suppress(OSError):
         # Not that of a folder that was removed meanwhile.
-        if os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
+        if is_ours and os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
             return lock
     os.close(lock)
     return None
@@ -213,11 +211,7 @@ def scratch_folder(requested: Path | None, purpose: str = "") -> Iterator[Path]:
 
 def is_utf8(path: Path) -> bool:
     """Whether libraries that take paths for UTF-8 can open a path."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return str(path).encode(errors="ignore").decode() == str(path)
 
 
 def _utf8(parent: Path) -> Path:
@@ -345,18 +339,7 @@ def has_published() -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One program at a time gives names in a folder: files of two traces must not be mixed."""
-    with contextlib.ExitStack() as stack:
-        # A folder that can't be listed can't be locked.
-        with contextlib.suppress(OSError):
-            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, number)
-            _wait_for_lock(number, folder)
-        yield
-
-
-def _wait_for_lock(number: int, folder: Path) -> None:
-    """Lock a folder, which others do for a moment; OSError of a file system without locks.
+    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed.
 
     Raises
     ------
@@ -364,18 +347,30 @@ def _wait_for_lock(number: int, folder: Path) -> None:
         When another one does not end, perhaps because it is stopped.
     """
     began, has_said = time.monotonic(), False
-    while True:
-        try:
-            return fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - began
-        if waited > _SECONDS_TO_WAIT:
-            why = f"{_holder(number)} has been giving names to files there for {waited:.0f} s; end it"
-            raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again") from None
-        if waited > _SECONDS_OF_SILENCE and not has_said:
-            say(f"waiting for {_holder(number)}, which gives names to files in {folder}")
-            has_said = True
-        time.sleep(_SECONDS_BETWEEN_TRIES)
+    with contextlib.ExitStack() as stack:
+        # A folder that can't be listed can't be locked, nor can some file systems.
+        with contextlib.suppress(OSError):
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, number)
+            while not _has_locked(number):
+                waited = time.monotonic() - began
+                if waited > _SECONDS_TO_WAIT:
+                    why = f"{_holder(number)} has been giving names to files there for {waited:.0f} s; end it"
+                    raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again")
+                if waited > _SECONDS_OF_SILENCE and not has_said:
+                    say(f"waiting for {_holder(number)}, which gives names to files in {folder}")
+                    has_said = True
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+        yield
+
+
+def _has_locked(number: int) -> bool:
+    """Whether an open file or folder is locked now for this process; OSError of a file system without locks."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _holder(number: int) -> str:

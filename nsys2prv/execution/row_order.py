@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,10 @@ import polars as pl
 from nsys2prv.execution import memory
 
 _LARGEST_KEY = 2**62
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD, 0xD6E8FEB86659FD93)
-"""Each spreads numbers over the slots of a table in another way."""
-_TABLES = ((12, _MULTIPLIERS[0]), *((16, multiplier) for multiplier in _MULTIPLIERS))
-"""Bits of the number of a slot. For most columns a table is enough that stays in the fastest cache."""
+_MULTIPLIER, _SLOT_BITS = np.uint64(0x9E3779B97F4A7C15), 16
+"""What spreads numbers over the slots of a table, and how many bits the number of a slot has."""
 _FEW_KEYS = 1 << 16
 """Smaller numbers are sorted by their digits, which takes a tenth of the time."""
-_MOST_IN_SLOTS = 1000
-"""Of more different numbers, some two are in one slot whatever the multiplier is."""
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -77,23 +72,9 @@ def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by:
     if not like_before.any():
         return rows
     places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
-    tied, like_before = rows[places], np.append(False, like_before)[places][1:]
-    order = np.arange(len(places))
-    for name in by:
-        column = tied[name]
-        is_number = column.dtype.is_integer() and not column.null_count()
-        # Null comes first.
-        ordered = (column if is_number else column.rank("dense").fill_null(0)).to_numpy()[order]
-        if (like_before & (ordered[1:] < ordered[:-1])).any():
-            turn = np.lexsort((ordered, np.cumsum(np.append(True, ~like_before))))
-            order, ordered = order[turn], ordered[turn]
-        like_before = like_before & (ordered[1:] == ordered[:-1])
-        if not like_before.any():
-            break
-    if (order[1:] > order[:-1]).all():
-        return rows
+    group = pl.Series(np.cumsum(np.append(True, ~like_before))[places])
     all_places = np.arange(rows.height)
-    all_places[places] = places[order]
+    all_places[places] = places[rows[places].select(pl.arg_sort_by(group, *by)).to_series().to_numpy()]
     return rows[all_places]
 
 
@@ -181,13 +162,12 @@ def one_key(columns: Sequence[Numbers]) -> Numbers:
     return key
 
 
-@dataclass(frozen=True)
-class Distinct:
-    """The different numbers of a column, in their order; the place among them of each row; and how many rows have each."""
+class Distinct(NamedTuple):
+    """The different numbers of a column, in their order; the place among them of each row; and how many `rows` have each."""
 
     numbers: Numbers
     place: Numbers
-    count: Numbers
+    rows: Numbers
 
     def which(self, has: Callable[[int], bool]) -> npt.NDArray[np.bool_]:
         """For each of the different numbers whether a condition holds for it."""
@@ -198,19 +178,16 @@ def distinct(column: Numbers) -> Distinct:
     """The different numbers of a column, without sorting it where there are few of them."""
     if not len(column):
         return Distinct(column, column, column)
-    for bits, multiplier in _TABLES:
-        slot = (column.view(np.uint64) * np.uint64(multiplier) >> np.uint64(64 - bits)).view(np.int64)
-        in_slot = np.empty(1 << bits, np.int64)
-        in_slot[slot] = column
-        rows = np.bincount(slot, minlength=1 << bits)
+    slot = (column.view(np.uint64) * _MULTIPLIER >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
+    in_slot = np.empty(1 << _SLOT_BITS, np.int64)
+    in_slot[slot] = column
+    if np.array_equal(in_slot.take(slot), column):
+        rows = np.bincount(slot, minlength=1 << _SLOT_BITS)
         used = np.flatnonzero(rows)
-        if np.array_equal(in_slot.take(slot), column):
-            used = used[np.argsort(in_slot[used])]
-            place_of_slot = np.empty(1 << bits, np.int64)
-            place_of_slot[used] = np.arange(len(used))
-            return Distinct(in_slot[used], place_of_slot.take(slot), rows[used])
-        if len(used) > _MOST_IN_SLOTS:
-            break
+        used = used[np.argsort(in_slot[used])]
+        place_of_slot = np.empty(1 << _SLOT_BITS, np.int64)
+        place_of_slot[used] = np.arange(len(used))
+        return Distinct(in_slot[used], place_of_slot.take(slot), rows[used])
     return Distinct(*np.unique(column, return_inverse=True, return_counts=True))
 
 

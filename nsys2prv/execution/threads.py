@@ -114,22 +114,20 @@ def gzip_blocks(file: BinaryIO) -> Iterator[Callable[[bytes | memoryview], objec
     content, threads = bytearray(), max_threads()
     members: collections.deque[Future[bytes]] = collections.deque()
 
-    def compress(count: int) -> None:
-        for start in range(0, count, _BLOCK_BYTES):
-            members.append(pool.submit(_member, bytes(memoryview(content)[start : min(start + _BLOCK_BYTES, count)])))
+    def write(more: bytes | memoryview, least: int = _BLOCK_BYTES) -> None:
+        content.extend(more)
+        while len(content) >= least:
+            members.append(pool.submit(_member, bytes(content[:_BLOCK_BYTES])))
+            del content[:_BLOCK_BYTES]
             # Each thread has a block to go on with while finished ones are written.
             while len(members) > 2 * threads:
                 file.write(members.popleft().result())
-        del content[:count]
-
-    def write(more: bytes | memoryview) -> None:
-        content.extend(more)
-        compress(len(content) // _BLOCK_BYTES * _BLOCK_BYTES)
 
     with ThreadPoolExecutor(threads) as pool:
         try:
             yield write
-            compress(len(content))
+            if content:
+                write(b"", least=1)
             for member in members:
                 file.write(member.result())
         finally:

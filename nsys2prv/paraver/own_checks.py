@@ -152,7 +152,7 @@ class Account(RecordCheck):
     def update(self, block: Block) -> None:
         types, pairs = block.pair_types, block.edge_pairs
         starts = np.bincount(types.place[pairs[block.pair_value[pairs] != 0]], minlength=len(types.numbers))
-        self._points.update(dict(zip(types.numbers.tolist(), types.count.tolist(), strict=True)))
+        self._points.update(dict(zip(types.numbers.tolist(), types.rows.tolist(), strict=True)))
         self._starts.update(dict(zip(types.numbers.tolist(), starts.tolist(), strict=True)))
         if _PATH in self._summary:
             self._path_lines += int((block.message_columns["tag"] == TAG_CRITICAL_PATH).sum())

@@ -309,8 +309,8 @@ class _Intervals(RecordCheck):
 
         # Edges of one key follow each other now, in their order.
         is_start = (block.pair_value[pairs] != 0)[order]
-        first = np.cumsum(keys.count) - keys.count
-        group = np.repeat(np.arange(len(first)), keys.count)
+        first = np.cumsum(keys.rows) - keys.rows
+        group = np.repeat(np.arange(len(first)), keys.rows)
         of_groups = list(zip(*(values.tolist() for values in key_columns(order[first]).values()), strict=True))
         before_block = [self._open.pop(key, _NOT_OPEN) for key in of_groups]
         step = np.where(is_start, 1, -1)

@@ -214,7 +214,7 @@ def test_different_numbers_are_in_order_and_each_row_has_its_own(values: list[in
 
     assert found.numbers.tolist() == sorted(set(values))
     assert found.numbers[found.place].tolist() == values
-    assert found.count.tolist() == [values.count(number) for number in sorted(set(values))]
+    assert found.rows.tolist() == [values.count(number) for number in sorted(set(values))]
 
 
 @pytest.mark.parametrize("different", [3, 900, 5_000, 200_000])
@@ -224,7 +224,7 @@ def test_few_and_many_different_numbers_are_found(different: int) -> None:
 
     assert found.numbers.tolist() == [number << 16 for number in range(different)]
     assert np.array_equal(found.numbers[found.place], column)
-    assert int(found.count.sum()) == len(column)
+    assert int(found.rows.sum()) == len(column)
 
 
 @given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=20))
