@@ -30,19 +30,19 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
-    "vocabulary": (1_620, 11),
-    "execution": (2_085, 9),
-    "exports": (3_000, 12),
-    "sources": (6_460, 40),
-    "timeline": (2_770, 10),
-    "clocks": (2_460, 9),
-    "run": (2_580, 9),
-    "trace": (950, 6),
-    "paraver": (3_765, 17),
-    "efficiency": (18_785, 73),
-    "demo": (1_990, 9),
-    "cli": (1_020, 10),
-    "api": (350, 2),
+    "vocabulary": (1_540, 11),
+    "execution": (1_930, 9),
+    "exports": (2_975, 12),
+    "sources": (6_235, 40),
+    "timeline": (2_700, 10),
+    "clocks": (2_370, 9),
+    "run": (2_335, 9),
+    "trace": (940, 6),
+    "paraver": (3_745, 17),
+    "efficiency": (17_970, 72),
+    "demo": (1_735, 9),
+    "cli": (930, 5),
+    "api": (345, 2),
 }
 
 # The places where one of `trace`, `paraver` and `efficiency` may know another.

@@ -17,6 +17,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import UsageError
 
@@ -46,7 +47,7 @@ def trained(
 
 def found(reports: Sequence[ReportBuilder], folder: Path, requested: str | None = None) -> RunIterations:
     paths = [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
-    events = read_events(paths, EfficiencyOptions(align=AlignMethod.UTC, progress=False), folder / "scratch", with_ranges=True)
+    events = read_events(paths, EfficiencyOptions(align=AlignMethod.UTC, progress=False), folder / "scratch")
     return find_iterations(MeasuredRun(events), requested)
 
 
@@ -222,8 +223,9 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
 def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
     paths = write_reports(tmp_path / "reports", cluster_of_demo())
     options = EfficiencyOptions(progress=False)
-    with_nvtx = find_iterations(MeasuredRun(read_events(paths, options, tmp_path / "with", with_ranges=True)))
-    without = find_iterations(MeasuredRun(read_events(paths, options, tmp_path / "without", with_ranges=False)))
+    runs = [read_events(paths, options, tmp_path / folder) for folder in ("with", "without")]
+    del runs[1].collections[RANGES.name]
+    with_nvtx, without = (find_iterations(MeasuredRun(events)) for events in runs)
     assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
     assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))
 
