@@ -448,6 +448,15 @@ def test_ranges_inside_each_other_count_their_time_once(tmp_path: Path) -> None:
     assert (found["count"], found["total_ns"], found["elapsed_ns"], found["useful_ns"]) == (2, 60, 40, 40)
 
 
+def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0).metric(TENSOR, 50, 7)
+    report.copy(0, 100, 1024)
+    tables = measured([report.write(tmp_path / "copies.sqlite")]).tables
+
+    assert tables["sampled_kernels"].is_empty()
+    assert tables["sampled_bins"]["samples"].sum() == 1
+
+
 def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(two_gpus: list[Path]) -> None:
     tables = measured(two_gpus, bins=2).tables
     found = tables["sampled_kernels"].filter(pl.col("level") == "kernel")

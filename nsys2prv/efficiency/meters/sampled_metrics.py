@@ -142,7 +142,7 @@ def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.DataFrame:
     """Means by metric, task and device, of each of the kernels that take most time, and of each family."""
-    kernels = KERNELS.frame(run.measured(Kernels).filled[KERNELS])
+    kernels = KERNELS.frame(run.measured(Kernels).filled.get(KERNELS, ()))
     named = with_names(in_kernels, run.events)
     by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list()))
     by_family = (
