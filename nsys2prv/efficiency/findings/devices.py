@@ -294,7 +294,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
         sampled = evidence.tables["sampled_kernels"].filter(pl.col("metric").str.contains("(?i)tensor"))
         families = evidence.tables["kernels"].select(name="kernel", family="family").unique("name")
         idle = sampled.join(families, on="name", how="left").filter(
-            pl.col("metric") == sampled["metric"].first(),
+            pl.col("metric") == pl.col("metric").first(),
             pl.col("level") == "kernel",
             pl.col("samples") >= self.fewest_samples.value,
             pl.col("mean") <= 100 * self.largest_use.value,
