@@ -291,10 +291,10 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
     least = least_share(0.05, "less is not worth another precision")
 
     def judge(self, evidence: Evidence) -> Finding | None:
-        sampled = evidence.tables["sampled_kernels"].filter(pl.col("metric").str.contains("(?i)tensor"))
+        metric = pl.col("metric")
+        sampled = evidence.tables["sampled_kernels"].filter(metric.str.contains("(?i)tensor")).filter(metric == metric.first())
         families = evidence.tables["kernels"].select(name="kernel", family="family").unique("name")
         idle = sampled.join(families, on="name", how="left").filter(
-            pl.col("metric") == pl.col("metric").first(),
             pl.col("level") == "kernel",
             pl.col("samples") >= self.fewest_samples.value,
             pl.col("mean") <= 100 * self.largest_use.value,
