@@ -159,13 +159,15 @@ class MeasuredRun:
     # -- events -------------------------------------------------------------------------------------
 
     def frame(self, collection: Collection) -> pl.DataFrame:
-        """Events of a collection: the columns of its schema, sorted by `start`, without those outside of the window and cut at
-        its edges."""
+        """Events of a collection: the columns of its schema, sorted by `start` (samples) or in the order of their content, without
+        those outside of the window and cut at its edges."""
         with self._lock:
             if collection.name not in self._frames:
                 if self._recorded is None:
                     rows = self.events.collections.get(collection.name)
-                    self._frames[collection.name] = _loaded(rows, collection.schema)
+                    events = _loaded(rows, collection.schema)
+                    # Of what a stream starts at one time, the same is first in whatever order a table has it.
+                    self._frames[collection.name] = events if collection.samples else in_content_order(events, ["start"])
                 else:
                     self._frames[collection.name] = self._inside(self._recorded.frame(collection), collection)
                     # Hardly anything asks for events outside of the window: they are read again then.

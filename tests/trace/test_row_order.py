@@ -49,6 +49,13 @@ _OVERLAPPING = (
         (19, 1, 3, 2), (27, 6, 2, 0), (22, 2, 4, 2), (8, 2, 1, 2), (24, 6, 1, 2),
     ],
 )  # fmt: skip
+_NCCL_AT_ONE_TIME = (
+    [(13, 11, 0, 0), *((time, 0, 0, 0) for time in (24, 0, 22, 15, 34, 25, 12, 0, 0, 0))],
+    [
+        (13, 11, 0, 1), (24, 7, 4, 2), (5, 2, 1, 0), (22, 9, 3, 0), (15, 10, 0, 0), (34, 5, 4, 2), (25, 0, 3, 1), (12, 9, 2, 1),
+        (1, 9, 2, 2), (3, 2, 0, 0), (0, 9, 4, 2),
+    ],
+)  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -63,6 +70,8 @@ def test_any_order_of_rows_gives_the_same_trace_and_numbers(tmp_path: Path, monk
     @example(ranks=([(0, 0, 0, 0)] * 10, [(3, 0, 1, 0), *[(0, 0, 0, 0)] * 9]), seed=0, sizes=(40_000, 90_000, 8_192))
     # Calls of a thread that overlap, of which some have ended in the window before.
     @example(ranks=_OVERLAPPING, seed=373705, sizes=(20, 15, 4))
+    # NCCL kernels that a row starts at one time, of which one has no length.
+    @example(ranks=_NCCL_AT_ONE_TIME, seed=310, sizes=(7, 30, 7))
     def check(ranks: tuple[list[tuple[int, int, int, int]], ...], seed: int, sizes: tuple[int, int, int]) -> None:
         folder = tmp_path / "example"
         # One that an example before left when it failed would hide why.
