@@ -4,7 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 3
 BIN := .venv/bin
 
-.PHONY: help demo test test-all fuzz lint docs bench floors wheel-test wheels pictures clean
+.PHONY: help demo test test-all fuzz lint docs bench floors wheel-test wheels picture clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
@@ -17,7 +17,7 @@ help:
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make wheel-test  the wheel, installed into a fresh environment: the demo and some tests"
 	@echo "make wheels  a folder of wheels, build/wheels, for an installation without a network"
-	@echo "make pictures  draw the pictures of docs/reference/views.md again, and that of the page, from the demo"
+	@echo "make picture  take the picture of the page again, from the demo"
 	@echo "make clean   remove everything that these made"
 
 demo: .venv/.with-nothing
@@ -71,8 +71,7 @@ wheels:
 	build/wheels-env/bin/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels .
 	@echo 'pip install --no-index --find-links build/wheels nsys2prv'
 
-pictures: .venv/.with-test
-	$(BIN)/python tools/pictures.py
+picture: .venv/.with-test
 	$(BIN)/python tools/page_picture.py
 
 clean:

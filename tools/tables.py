@@ -341,6 +341,15 @@ def views(group: str) -> str:
     return _table(("view", "title", "kind", "needs", "description, and how to read it"), rows)
 
 
+def pictures(group: str) -> str:
+    """The views of a group that `docs/views/` has pictures of, as Paraver shows them."""
+    return "".join(
+        f"\n### {view.general_title}\n\n`{view.path}`\n\n![{view.general_title}](../views/{view.name}.png)\n"
+        for view in read_view_table().views
+        if view.group == group and (CHECKOUT / "docs" / "views" / f"{view.name}.png").exists()
+    )
+
+
 def _shows(view: View) -> str:
     files = f"; a file for each *{event_type(view.split_by).label.format('...')}*" if view.split_by else ""
     rows = " of GPUs" if view.devices else f" of {_VIEW_ROWS[view.rows]}" if view.rows else ""
@@ -400,6 +409,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"command {name}": partial(command, name) for name in COMMANDS},
     "shared options": shared_options,
     **{f"views {group}": partial(views, group) for group in GROUPS},
+    **{f"pictures {group}": partial(pictures, group) for group in GROUPS},
     "event types": event_type_rows,
     "moved types": moved_types,
     "value sets": value_sets,
