@@ -289,8 +289,8 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
     """All parts are those of the simulation; of communication, what is not divided for want of clocks may be either."""
     for rank, truth in enumerate(absent_parts(run)):
         row = found["absent_time"].row(rank, named=True)
-        # Communicators are created before the first work, where there are any.
-        created = 40_000 if found["nccl"].height else 0
+        # The communicators of a rank are created before the first work.
+        created = 40_000 * len({one.communicator for one in run.recorded.ranges if one.rank == rank and one.communicator})
         assert row["starved_communicator_ns"] == created
         row |= {"start_up_ns": row["start_up_ns"] + created, "starved_communicator_ns": 0}
         wanted = {name: truth.get(name.removesuffix("_ns"), 0) for name in PART_COLUMNS}
