@@ -23,7 +23,6 @@ from pathlib import Path
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.progress import say
 from nsys2prv.execution.signals import signals_held
 
 PREFIX = ".nsys2prv."
@@ -35,7 +34,7 @@ _FORMER = "former"
 _ANOTHER_PLACE = "another place with -o"
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _TRIES = 100
-_SECONDS_OF_SILENCE, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 2.0, 60.0, 0.02
+_SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 60.0, 0.02
 """Of waiting for another program that gives names to files, which takes a moment."""
 _folders: set[Path] = set()
 """Temporary folders of this process."""
@@ -339,27 +338,18 @@ def has_published() -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed.
-
-    Raises
-    ------
-    OutputError
-        When another one does not end, perhaps because it is stopped.
-    """
-    began, has_said = time.monotonic(), False
+    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed. OutputError
+    when another one does not end, perhaps because it is stopped."""
+    until = time.monotonic() + _SECONDS_TO_WAIT
     with contextlib.ExitStack() as stack:
         # A folder that can't be listed can't be locked, nor can some file systems.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, number)
             while not _has_locked(number):
-                waited = time.monotonic() - began
-                if waited > _SECONDS_TO_WAIT:
-                    why = f"{_holder(number)} has been giving names to files there for {waited:.0f} s; end it"
+                if time.monotonic() > until:
+                    why = f"another program has been giving names to files there for {_SECONDS_TO_WAIT:.0f} s; end it"
                     raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again")
-                if waited > _SECONDS_OF_SILENCE and not has_said:
-                    say(f"waiting for {_holder(number)}, which gives names to files in {folder}")
-                    has_said = True
                 time.sleep(_SECONDS_BETWEEN_TRIES)
         yield
 
@@ -371,14 +361,3 @@ def _has_locked(number: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _holder(number: int) -> str:
-    """Who has locked an open file, as far as the system says."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        inode = str(os.fstat(number).st_ino)
-        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        process = next(lock[4] for lock in locks if lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == inode)
-        name, _, state = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
-        return f"process {process} ({name}{', which is stopped' if state.split()[0] in 'Tt' else ''})"
-    return "another program, perhaps on another machine,"

@@ -83,9 +83,6 @@ class Workers:
     def close(self) -> None:
         """End the workers, or leave them, also during work."""
 
-    def prepare(self, function: Callable[..., object]) -> None:
-        """Have all workers load the module of a function, while the first ones may work already."""
-
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
         """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
         `gather`.
@@ -200,12 +197,6 @@ class LocalWorkers(Workers):
         context, arguments = multiprocessing.get_context("spawn"), (threads, most_bytes, self._leave)
         self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
         _running.add(self)
-
-    def prepare(self, function: Callable[..., object]) -> None:
-        # A process starts when there is work for it.
-        for _ in range(min(self.count, os.cpu_count() or 1)):
-            # To get a function is to load its module.
-            self.submit(callable, function)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing

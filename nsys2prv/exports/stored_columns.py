@@ -165,11 +165,11 @@ class StoredTables(SqliteTables):
                 with suppress(ReportError, NoResources):
                     for rows in self._rows(part):
                         stop.check()
-                        batches.append(_append(file, path, rows))
+                        batches.append(_append(file, path, _narrowest(rows)))
                     stored[place] = replace(part, batches=tuple(batches))
         return stored
 
-    def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
+    def _rows(self, part: _Part) -> Iterator[pl.DataFrame]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""
         stretch = part.stretch
         if part.leaves is not None:
@@ -180,9 +180,8 @@ class StoredTables(SqliteTables):
         if stretch is None or stretch[0] <= stretch[1]:
             if stretch is not None:
                 self._read_by_number.add(part.table)
-            for rows in self.query(part.table, part.schema, {}, stretch, STORED_ROWS):
-                if rows.height:
-                    yield _narrowest(rows)
+            batches = self.query(part.table, part.schema, {}, stretch, STORED_ROWS)
+            yield from (rows for rows in batches if rows.height)
 
     def use(self, table: str, parts: Sequence[_Part | None]) -> None:
         """Read a table from its stored parts from now on, if these are all of it."""

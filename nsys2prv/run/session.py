@@ -168,7 +168,6 @@ class RunSession:
         self._families = read_rules(options.kernel_families)
         self._broken = BrokenReports(options.keep_going)
         self._numbers = itertools.count()
-        self.workers.prepare(open_reports)
         with self.bar("surveying", 0, "table") as bar:
             opened = open_reports(
                 self.arguments,
