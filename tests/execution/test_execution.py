@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.execution import external_sort, output_files, progress, threads
+from nsys2prv.execution import external_sort, output_files, progress, signals, threads
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.row_order import Merging, distinct, in_content_order, in_turns, one_key, order_of_keys
@@ -105,14 +105,14 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
 def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_files, "_leaving", threading.Event())
-    monkeypatch.setattr(output_files, "_folders", set())
+    monkeypatch.setattr(signals, "_cleanups", [])
     with output_files.temporary_folder(tmp_path, "OUT") as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
-        output_files.remove_temporary()
+        signals.clean_up()
         with pytest.raises(SystemExit):
             collected.spill()
+        signals.leaving.clear()
     assert not list(tmp_path.iterdir())
 
 

@@ -188,7 +188,7 @@ def test_who_waits_for_a_stopped_program_gives_up_with_a_sentence(
     os.read(locked, 1)
     os.waitpid(child, os.WUNTRACED)
     try:
-        with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match="another program .* end it"):
+        with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"another program .* end it"):
             publish(stage(folder))
     finally:
         os.kill(child, signal.SIGKILL)
