@@ -194,25 +194,23 @@ class ExternalSort:
         """How many rows of a window `load` reads at most, after `finish`."""
         return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
 
-    def load(self, window: Window) -> list[pl.DataFrame]:
+    def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
-        were added first come first. May be called from several threads.
+        were added first come first. Batches may be left out in which no row lasts `until` a value. May be called from several
+        threads.
         """
-        return self._load(window)
+        frames = []
+        for run in self._runs:
+            places = [place for place in run.places_of(window) if run.batches[place].until >= until]
+            if places and (rows := run.read(places, window, self.column, self._schema)).height:
+                frames.append(rows)
+        return frames
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
         assert self._until is not None, "needs the until column"
-        frames = self._load(Window(None, cut), cut)
+        frames = self.load(Window(None, cut), cut)
         return [rows for frame in frames if (rows := frame.filter(pl.col(self._until) >= cut)).height]
-
-    def _load(self, window: Window, cut: float = -math.inf) -> list[pl.DataFrame]:
-        frames = []
-        for run in self._runs:
-            places = [place for place in run.places_of(window) if run.batches[place].until >= cut]
-            if places and (rows := run.read(places, window, self.column, self._schema)).height:
-                frames.append(rows)
-        return frames
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""

@@ -65,7 +65,7 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("nsys2prv.demo.cluster._truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patched.setattr("nsys2prv.demo.cluster.truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
     signals.leaving.clear()
