@@ -196,8 +196,7 @@ class ExternalSort:
 
     def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
-        were added first come first. Batches may be left out in which no row lasts `until` a value. May be called from several
-        threads.
+        were added first come first. Those that do not last `until` a value may be missing. May be called from several threads.
         """
         frames = []
         for run in self._runs:

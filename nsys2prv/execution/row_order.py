@@ -42,7 +42,7 @@ def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
     others = [*by[1:], *(name for name in rows.columns if name not in by)]
     order = np.arange(rows.height)
-    order[places] = places[rows[places].select(pl.arg_sort_by(*by[:1], *others)).to_series().to_numpy()]
+    order[places] = places[rows[places].select(pl.arg_sort_by(by[0], *others)).to_series().to_numpy()]
     return rows[order]
 
 

@@ -172,11 +172,8 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
     most = memory.bytes_of_process(cap, count)
     with memory.limited(most):
         pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else Workers()
-        try:
-            with cleaned_up(pool.leave):
-                yield pool
-        finally:
-            pool.close()
+        with cleaned_up(pool.leave), contextlib.closing(pool):
+            yield pool
 
 
 # -- workers on this machine --------------------------------------------------------------------------------------------
