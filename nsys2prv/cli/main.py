@@ -16,7 +16,6 @@ from typing import NoReturn
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.signals import clean_up, end_by_signals, published
 from nsys2prv.vocabulary.version import __version__
 
@@ -74,7 +73,7 @@ def main() -> None:
         end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
         # Panics of polars are no Exceptions.
-        if (lack := resource_error_in(error)) is not None:
+        if (lack := memory.resource_error_in(error)) is not None:
             end_with(str(lack), lack.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):

@@ -242,7 +242,7 @@ def _by_head(heads: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
     if (words == words[0]).all():
         yield padded[0, 1:head_bytes], slice(None)
         return
-    groups = pl.DataFrame(words).with_row_index("row").group_by(pl.exclude("row")).agg("row")["row"]
+    groups = pl.DataFrame(words, orient="row").with_row_index("row").group_by(pl.exclude("row")).agg("row")["row"]
     if len(groups) > _MOST_HEADS:
         raise UnsupportedPage("rows are too different")
     for rows in groups:
