@@ -15,6 +15,7 @@ import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.execution import memory
+from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of, pid_of
 from nsys2prv.exports.folder_tables import form_of_folder
@@ -329,7 +330,7 @@ def open_report(path: Path, nsys: Path | None = None) -> Report:
     try:
         tables = _open_tables(path, nsys)
     except OSError as error:
-        raise memory.resource_error_in(error) or ReportNotFound(
+        raise resource_error_in(error) or ReportNotFound(
             path, f"it can't be read ({error.strerror or error})"
         ) from error
     names = tables.names()
