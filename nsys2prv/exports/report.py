@@ -330,9 +330,7 @@ def open_report(path: Path, nsys: Path | None = None) -> Report:
     try:
         tables = _open_tables(path, nsys)
     except OSError as error:
-        raise resource_error_in(error) or ReportNotFound(
-            path, f"it can't be read ({error.strerror or error})"
-        ) from error
+        raise resource_error_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
     names = tables.names()
     if not names:
         raise EmptyReport(path, "there is no table in it")

@@ -274,12 +274,10 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
     """Regions with the number of the `unit` of their thread that they belong to: a group of calls, from the outermost
     ncclGroupStart to its ncclGroupEnd, or else a region that lies in no other one, with what lies in it."""
     step = pl.when(pl.col("label") == nccl_names.GROUP_START).then(1).when(pl.col("label") == nccl_names.GROUP_END).then(-1)
-    # What begins first and ends last comes first; of equal ones, the order must not depend on that of the table.
-    nested = {"callTid": False, "callStart": False, "callEnd": True, "step": True}
-    descending = {**nested, **dict.fromkeys((name for name in regions.columns if name not in nested), False)}
+    by = ["callTid", "callStart", "callEnd", "step", *regions.drop("callTid", "callStart", "callEnd").columns]
     return (
         regions.with_columns(step=step.otherwise(0))
-        .sort(list(descending), descending=list(descending.values()))
+        .sort(by, descending=[name in ("callEnd", "step") for name in by])
         .with_columns(total=pl.col("step").cum_sum().over("callTid"))
         # The start of a group may have been before the recording.
         .with_columns(depth=pl.col("total") - pl.min_horizontal(pl.col("total").cum_min().over("callTid"), 0))
