@@ -156,19 +156,16 @@ def inspect(
     Prints ranks that are there and missing, hosts, GPUs, how well clocks are known, rows per source, and what is lost or
     unusual; and a line for each report, or with -v all that is known of it.
     """
-    from nsys2prv.exports.nsys import NsysExport
-    from nsys2prv.run.inspect import inspect, inspect_run, run_as_text
+    from nsys2prv.run.inspect import inspect, inspect_run, names_as_text, nvtx_names, run_as_text
 
     if nvtx:
-        from nsys2prv.run.inspect import names_as_text, nvtx_names
-
-        names = nvtx_names(reports, NsysExport(options.nsys))
+        names = nvtx_names(reports, options.nsys)
         if as_json:
             print_json(names.to_dicts())
         else:
             print_result(names_as_text(names, limit))
     elif as_json:
-        print_json(inspect_run(reports, options)[1] if clocks else inspect(reports, NsysExport(options.nsys)))
+        print_json(inspect_run(reports, options)[1] if clocks else inspect(reports, options.nsys))
     else:
         print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))
 

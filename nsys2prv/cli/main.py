@@ -16,8 +16,7 @@ from typing import NoReturn
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.signals import end_by_signals
+from nsys2prv.execution.signals import clean_up, end_by_signals, published
 from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
@@ -74,7 +73,7 @@ def main() -> None:
         end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
         # Panics of polars are no Exceptions.
-        if (lack := resource_error_in(error)) is not None:
+        if (lack := memory.resource_error_in(error)) is not None:
             end_with(str(lack), lack.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
@@ -109,15 +108,7 @@ def _leave(number: int) -> NoReturn:
 
     Not by an exception: it could be raised anywhere, and the destructor of a database cursor swallows it.
     """
-    # Before the files that they write are removed.
-    _call("workers", "end_local_workers")
-    _call("signals", "kill_programs")
-    _call("output_files", "remove_temporary")
-    published = _call("output_files", "has_published")
+    clean_up()
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-    end_with(f"interrupted{by}; {'what was written before is complete' if published else 'nothing was written'}", 128 + number)
-
-
-def _call(module: str, function: str) -> object:
-    """Call a function of `execution`, if its module was loaded to its end: else there is nothing to do for it."""
-    return getattr(sys.modules.get(f"nsys2prv.execution.{module}"), function, lambda: None)()
+    written = "what was written before is complete" if published.is_set() else "nothing was written"
+    end_with(f"interrupted{by}; {written}", 128 + number)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import make_folder, remove_file
-from nsys2prv.execution.row_order import order_ties, rows_in_order
+from nsys2prv.execution.row_order import in_content_order, rows_in_order
 
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""
@@ -163,20 +163,16 @@ class ExternalSort:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
 
-    def windows(self, *, keep: bool = False, any_ties: bool = False) -> Iterator[pl.DataFrame]:
-        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.
+    def windows(self) -> Iterator[pl.DataFrame]:
+        """All rows in order, in frames of about `WINDOW_ROWS` rows; they can be read once.
 
-        Rows that are equal in all sort columns come in the order of their other columns, however they were added. With
-        `any_ties`, for results that do not depend on it, they come in any order, which is faster.
+        Rows that are equal in all sort columns come in the order of their other columns, however they were added.
         """
         for window in plan_windows([(self, 1)]):
-            ordered = _sorted(self.load(window), self._by)
-            if not keep and window.end is not None:
-                # What is written next can have their place.
-                self.drop_before(window.end)
-            yield ordered if any_ties else order_ties(ordered, self._by)
-        if not keep:
-            self.delete()
+            rows = pl.concat(self.load(window))
+            # What is written next can have their place.
+            self.drop_before(window.end)
+            yield in_content_order(rows, self._by)
 
     def finish(self, *, on_disk: bool = False) -> None:
         """End adding. With `on_disk`, no rows stay in memory."""
@@ -198,25 +194,22 @@ class ExternalSort:
         """How many rows of a window `load` reads at most, after `finish`."""
         return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
 
-    def load(self, window: Window) -> list[pl.DataFrame]:
+    def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
-        were added first come first. May be called from several threads.
+        were added first come first. Those that do not last `until` a value may be missing. May be called from several threads.
         """
-        return self._load(window)
+        frames = []
+        for run in self._runs:
+            places = [place for place in run.places_of(window) if run.batches[place].until >= until]
+            if places and (rows := run.read(places, window, self.column, self._schema)).height:
+                frames.append(rows)
+        return frames
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
         assert self._until is not None, "needs the until column"
-        frames = self._load(Window(None, cut), cut)
+        frames = self.load(Window(None, cut), cut)
         return [rows for frame in frames if (rows := frame.filter(pl.col(self._until) >= cut)).height]
-
-    def _load(self, window: Window, cut: float = -math.inf) -> list[pl.DataFrame]:
-        frames = []
-        for run in self._runs:
-            places = [place for place in run.places_of(window) if run.batches[place].until >= cut]
-            if places and (rows := run.read(places, window, self.column, self._schema)).height:
-                frames.append(rows)
-        return frames
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
@@ -243,7 +236,7 @@ class ExternalSort:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
-        frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
+        frames = (rows_in_order(pl.concat(several.load(window)), self.column) for window in plan_windows([(several, 1)]))
         joined = self._written(frames, _narrowest(runs))
         several.delete()
         return joined
@@ -278,12 +271,6 @@ class ExternalSort:
 def _narrowest(runs: list[_Run]) -> pl.Schema:
     """Types that hold the columns of several runs."""
     return pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
-
-
-def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
-    """Rows of several frames in the order of some columns; of rows that are equal in these, the earlier ones first."""
-    rows = pl.concat(frames)
-    return rows_in_order(rows, by[0]) if len(by) == 1 else rows.sort(by, maintain_order=True)
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:

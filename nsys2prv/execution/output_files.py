@@ -16,15 +16,14 @@ import platform
 import shutil
 import stat
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.progress import say
-from nsys2prv.execution.signals import signals_held
+from nsys2prv.execution.signals import cleaned_up, leaving, published, signals_held
 
 PREFIX = ".nsys2prv."
 """How names of temporary folders begin."""
@@ -35,14 +34,8 @@ _FORMER = "former"
 _ANOTHER_PLACE = "another place with -o"
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _TRIES = 100
-_SECONDS_OF_SILENCE, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 2.0, 60.0, 0.02
+_SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 60.0, 0.02
 """Of waiting for another program that gives names to files, which takes a moment."""
-_folders: set[Path] = set()
-"""Temporary folders of this process."""
-_new_parents: list[Path] = []
-"""Folders that were made for outputs and may still be empty, outer ones first."""
-_leaving = threading.Event()
-_published = threading.Event()
 
 
 # -- temporary folders --------------------------------------------------------------------------------------------------
@@ -67,7 +60,7 @@ def make_folder(folder: Path) -> None:
     SystemExit
         When the process is about to end: a folder that another thread makes now would not be removed.
     """
-    if _leaving.is_set():
+    if leaving.is_set():
         raise SystemExit
     # Each of them private, not only the first: another process may have removed all of them meanwhile.
     for missing in missing_folders(folder):
@@ -88,23 +81,19 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
         Make the other folder, and those above it, where they are missing. They are removed when they are empty at the end.
     """
     missing = missing_folders(parent) if with_parents else []
-    _new_parents.extend(missing)
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]}."
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up(partial(_remove_empty, missing)))
+        stack.callback(_remove_empty, missing)
         if with_parents:
             make_with_parents(parent)
         with signals_held():
             folder, lock = _new_folder(parent, prefix)
-            _folders.add(folder)
-        try:
-            for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
-                _remove_abandoned(abandoned)
-            yield folder
-        finally:
-            _remove(folder, lock)
-    finally:
-        _remove_empty(missing)
-        _new_parents[:] = [new for new in _new_parents if new not in missing]
+            stack.enter_context(cleaned_up(partial(_remove_at_once, folder)))
+            stack.callback(_remove, folder, lock)
+        for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
+            _remove_abandoned(abandoned)
+        yield folder
 
 
 def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
@@ -155,7 +144,6 @@ def _remove_abandoned(folder: Path) -> None:
 
 def _remove(folder: Path, lock: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _folders.discard(folder)
     os.close(lock)
 
 
@@ -165,16 +153,12 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
-def remove_temporary() -> None:
-    """Remove all temporary folders; for a process that ends at once."""
-    _leaving.set()
-    for folder in tuple(_folders):
-        # Other threads may still write there.
-        for _ in range(_TRIES):
-            shutil.rmtree(folder, ignore_errors=True)
-            if not os.path.lexists(folder):
-                break
-    _remove_empty(_new_parents)
+def _remove_at_once(folder: Path) -> None:
+    # Other threads may still write there.
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            return
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -324,7 +308,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
                 with contextlib.suppress(OSError):
                     os.replace(new, current)
             raise OutputError.not_writable(at, error.strerror or str(error), place) from error
-        _published.set()
+        published.set()
 
 
 def is_in_use(folder: Path) -> bool:
@@ -332,34 +316,20 @@ def is_in_use(folder: Path) -> bool:
     return (folder / _LOCK).exists()
 
 
-def has_published() -> bool:
-    """Whether this process has given files their names."""
-    return _published.is_set()
-
-
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed.
-
-    Raises
-    ------
-    OutputError
-        When another one does not end, perhaps because it is stopped.
-    """
-    began, has_said = time.monotonic(), False
+    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed. OutputError
+    when another one does not end, perhaps because it is stopped."""
+    until = time.monotonic() + _SECONDS_TO_WAIT
     with contextlib.ExitStack() as stack:
         # A folder that can't be listed can't be locked, nor can some file systems.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, number)
             while not _has_locked(number):
-                waited = time.monotonic() - began
-                if waited > _SECONDS_TO_WAIT:
-                    why = f"{_holder(number)} has been giving names to files there for {waited:.0f} s; end it"
+                if time.monotonic() > until:
+                    why = f"another program has been giving names to files there for {_SECONDS_TO_WAIT:.0f} s; end it"
                     raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again")
-                if waited > _SECONDS_OF_SILENCE and not has_said:
-                    say(f"waiting for {_holder(number)}, which gives names to files in {folder}")
-                    has_said = True
                 time.sleep(_SECONDS_BETWEEN_TRIES)
         yield
 
@@ -371,14 +341,3 @@ def _has_locked(number: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _holder(number: int) -> str:
-    """Who has locked an open file, as far as the system says."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        inode = str(os.fstat(number).st_ino)
-        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        process = next(lock[4] for lock in locks if lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == inode)
-        name, _, state = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
-        return f"process {process} ({name}{', which is stopped' if state.split()[0] in 'Tt' else ''})"
-    return "another program, perhaps on another machine,"

@@ -12,8 +12,6 @@ import polars as pl
 from nsys2prv.execution import memory
 
 _LARGEST_KEY = 2**62
-_MULTIPLIER, _SLOT_BITS = np.uint64(0x9E3779B97F4A7C15), 16
-"""What spreads numbers over the slots of a table, and how many bits the number of a slot has."""
 _FEW_KEYS = 1 << 16
 """Smaller numbers are sorted by their digits, which takes a tenth of the time."""
 Numbers = npt.NDArray[np.int64]
@@ -30,22 +28,22 @@ def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
 
 
-def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Rows that are sorted by some columns, with those that are equal in them in the order of all other columns."""
-    like_before = rows.select(pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in by)).to_series()
-    return _in_order_within(rows, like_before.to_numpy()[1:], [name for name in rows.columns if name not in by])
-
-
 def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Rows in the order of some columns, the first without nulls, and of all others, where null comes first.
 
     It takes little time where rows are almost sorted by the first column and few are equal in it.
     """
+    rows = rows_in_order(rows, by[0])
     values = rows[by[0]].to_numpy()
-    if (values[1:] < values[:-1]).any():
-        order = np.argsort(values, kind="stable")
-        rows, values = rows[order], values[order]
-    return _in_order_within(rows, values[1:] == values[:-1], [*by[1:], *(name for name in rows.columns if name not in by)])
+    like_before = values[1:] == values[:-1]
+    if not like_before.any():
+        return rows
+    # Only rows that are equal to a neighbour have to be sorted, within their group.
+    places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
+    others = [*by[1:], *(name for name in rows.columns if name not in by)]
+    order = np.arange(rows.height)
+    order[places] = places[rows[places].select(pl.arg_sort_by(by[0], *others)).to_series().to_numpy()]
+    return rows[order]
 
 
 def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
@@ -59,23 +57,10 @@ def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
             continue
         waits = int(rows[by].search_sorted(rows[by][-1], "left"))
         if waits:
-            yield order_ties(rows[:waits], [by])
+            yield in_content_order(rows[:waits], [by])
         waiting = rows[waits:]
     if waiting is not None:
-        yield order_ties(waiting, [by])
-
-
-def _in_order_within(rows: pl.DataFrame, like_before: npt.NDArray[np.bool_], by: Sequence[str]) -> pl.DataFrame:
-    """Rows in the order of some columns within groups: `like_before` says which rows, from the second on, are of the group of
-    the one before.
-    """
-    if not like_before.any():
-        return rows
-    places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
-    group = pl.Series(np.cumsum(np.append(True, ~like_before))[places])
-    all_places = np.arange(rows.height)
-    all_places[places] = places[rows[places].select(pl.arg_sort_by(group, *by)).to_series().to_numpy()]
-    return rows[all_places]
+        yield in_content_order(waiting, [by])
 
 
 # -- choices ------------------------------------------------------------------------------------------------------------
@@ -175,19 +160,7 @@ class Distinct(NamedTuple):
 
 
 def distinct(column: Numbers) -> Distinct:
-    """The different numbers of a column, without sorting it where there are few of them."""
-    if not len(column):
-        return Distinct(column, column, column)
-    slot = (column.view(np.uint64) * _MULTIPLIER >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
-    in_slot = np.empty(1 << _SLOT_BITS, np.int64)
-    in_slot[slot] = column
-    if np.array_equal(in_slot.take(slot), column):
-        rows = np.bincount(slot, minlength=1 << _SLOT_BITS)
-        used = np.flatnonzero(rows)
-        used = used[np.argsort(in_slot[used])]
-        place_of_slot = np.empty(1 << _SLOT_BITS, np.int64)
-        place_of_slot[used] = np.arange(len(used))
-        return Distinct(in_slot[used], place_of_slot.take(slot), rows[used])
+    """The different numbers of a column."""
     return Distinct(*np.unique(column, return_inverse=True, return_counts=True))
 
 

@@ -1,8 +1,9 @@
-"""Signals that end the program: which they are, and when they wait; and other programs that are called, which end with it."""
+"""Signals that end the program: which they are, when they wait, and what is cleaned up, such as programs that were called."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -17,8 +18,28 @@ _TO_ONE_PROCESS = {signal.SIGTERM, signal.SIGXCPU}
 """What workers leave by."""
 TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
 """What reaches all processes of a terminal: the first one ends its workers."""
-_running: set[subprocess.Popen[str]] = set()
-"""Programs that were called."""
+_cleanups: list[Callable[[], object]] = []
+leaving = threading.Event()
+"""Set when the process ends at once: what another thread makes from now on would not be removed."""
+published = threading.Event()
+"""Set when files got their names: what was written before a signal is complete."""
+
+
+@contextlib.contextmanager
+def cleaned_up(function: Callable[[], object]) -> Iterator[None]:
+    """Have a function called when a signal ends the process inside the block."""
+    _cleanups.append(function)
+    try:
+        yield
+    finally:
+        _cleanups.remove(function)
+
+
+def clean_up() -> None:
+    """Clean up all blocks of `cleaned_up`, the innermost first; for a process that ends at once."""
+    leaving.set()
+    for function in _cleanups[::-1]:
+        function()
 
 
 def end_by_signals(leave: Callable[[int], object]) -> None:
@@ -72,34 +93,27 @@ def leave_by_signals(leave: Callable[[], object]) -> None:
 
 def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Call a program and wait for its end; OSError when it can't be called."""
-    # A program that is not known yet would not be ended.
-    with signals_held():
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            # Signals of a terminal end this process, which ends the program with all that it started.
-            start_new_session=True,
-        )
-        _running.add(process)
-    try:
-        stdout, stderr = process.communicate()
-    except BaseException:
-        _kill(process)
-        process.wait()
-        raise
-    finally:
-        _running.discard(process)
+    with contextlib.ExitStack() as stack:
+        # A program that is not known yet would not be ended.
+        with signals_held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                # Signals of a terminal end this process, which ends the program with all that it started.
+                start_new_session=True,
+            )
+            stack.enter_context(cleaned_up(functools.partial(_kill, process)))
+        try:
+            stdout, stderr = process.communicate()
+        except BaseException:
+            _kill(process)
+            process.wait()
+            raise
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
-
-
-def kill_programs() -> None:
-    """End all programs that were called; for a process that ends at once."""
-    for process in tuple(_running):
-        _kill(process)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -68,12 +68,9 @@ def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
             pool.shutdown(cancel_futures=True)
 
 
-def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS, *, beyond: int = 1) -> Iterator[T]:
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS) -> Iterator[T]:
     """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
     as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
-
-    So many more (`beyond`) are begun or complete, so that no thread waits while a result is in use; 2 where the next argument
-    takes long to get, too.
     """
     if max_threads() == 1:
         yield from map(function, arguments)
@@ -84,7 +81,8 @@ def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _M
         try:
             for argument in arguments:
                 waiting.append(pool.submit(function, argument))
-                if len(waiting) >= threads + beyond:
+                # One more than there are threads, so that none waits while a result is in use.
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

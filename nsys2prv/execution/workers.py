@@ -28,9 +28,16 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import is_in_use, make_folder, remove_temporary
+from nsys2prv.execution.output_files import is_in_use, make_folder
 from nsys2prv.execution.progress import say
-from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, kill_programs, leave_by_signals, signals_held
+from nsys2prv.execution.signals import (
+    ENDING_SIGNALS,
+    TO_ALL_PROCESSES,
+    clean_up,
+    cleaned_up,
+    leave_by_signals,
+    signals_held,
+)
 from nsys2prv.vocabulary.version import __version__
 
 if TYPE_CHECKING:
@@ -83,8 +90,8 @@ class Workers:
     def close(self) -> None:
         """End the workers, or leave them, also during work."""
 
-    def prepare(self, function: Callable[..., object]) -> None:
-        """Have all workers load the module of a function, while the first ones may work already."""
+    def leave(self) -> None:
+        """The same for a process that ends at once."""
 
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
         """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
@@ -165,16 +172,11 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
     most = memory.bytes_of_process(cap, count)
     with memory.limited(most):
         pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else Workers()
-        try:
+        with cleaned_up(pool.leave), contextlib.closing(pool):
             yield pool
-        finally:
-            pool.close()
 
 
 # -- workers on this machine --------------------------------------------------------------------------------------------
-
-
-_running: set[LocalWorkers] = set()
 
 
 class LocalWorkers(Workers):
@@ -199,13 +201,6 @@ class LocalWorkers(Workers):
         # Polars threads do not survive a fork.
         context, arguments = multiprocessing.get_context("spawn"), (threads, most_bytes, self._leave)
         self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
-        _running.add(self)
-
-    def prepare(self, function: Callable[..., object]) -> None:
-        # A process starts when there is work for it.
-        for _ in range(min(self.count, os.cpu_count() or 1)):
-            # To get a function is to load its module.
-            self.submit(callable, function)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
@@ -249,7 +244,8 @@ class LocalWorkers(Workers):
 
     def leave(self) -> None:
         """End the processes, also during work: afterwards their files can be removed."""
-        _running.discard(self)
+        # Threads of the executor need not report that their workers ended.
+        threading.excepthook = lambda _: None
         self._until_leave.close()
         self._leave.close()
         until = time.monotonic() + _SECONDS_TO_LEAVE
@@ -257,14 +253,6 @@ class LocalWorkers(Workers):
             process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
-
-
-def end_local_workers() -> None:
-    """End all workers on this machine; for a process that ends at once."""
-    for pool in tuple(_running):
-        # Threads of the executor need not report that their workers ended.
-        threading.excepthook = lambda _: None
-        pool.leave()
 
 
 def _is_stopped(process: int | None) -> bool:
@@ -290,8 +278,7 @@ def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
 
 
 def _leave() -> NoReturn:
-    kill_programs()
-    remove_temporary()
+    clean_up()
     os._exit(1)
 
 

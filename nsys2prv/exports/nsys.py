@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError
@@ -41,69 +40,64 @@ def is_export_of(export: Path, recording: Path) -> bool:
     return noted == _identification(recording)
 
 
-@dataclass(frozen=True)
-class NsysExport:
-    """How to export reports.
+def export_report(report: Path, nsys: Path | None = None) -> Path:
+    """Path of the SQLite export of a report, which is beside it; made anew unless there is one of this report.
 
-    Attributes
+    Parameters
     ----------
     nsys
-        The program; by default `$NSYS_HOME/nsys`, `$NSYS_HOME/bin/nsys`, or `nsys` on PATH.
+        As of `nsys_program`.
+
+    Raises
+    ------
+    ExportError
+        When there is no nsys, or it fails, or something else would be replaced.
     """
+    target = report.with_name(f"{report.stem}.sqlite")
+    try:
+        if target.exists():
+            if is_export_of(target, report):
+                return target
+            if _noted_in(target) is None:
+                why = f"its export would replace {target}, which is older and not made by nsys2prv"
+                raise ExportError(report, why, f"give that if it is an export of this report, else {_ELSEWHERE}")
+    except OSError as error:
+        raise ExportError(target, f"can't be read ({error.strerror})", _ELSEWHERE) from error
+    program = nsys_program(nsys)
+    if program is None:
+        raise ExportError.no_nsys(report)
+    help_text = _run(program, report, "--help")
+    options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in help_text]
+    try:
+        with temporary_folder(target.parent.absolute(), target.name) as folder:
+            # Without the suffix of a report: nobody takes it for one.
+            partial = folder / "export"
+            identification = _identification(report)
+            _run(program, report, "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
+            if not partial.exists():
+                raise ExportError.failed(report, program, "it wrote nothing")
+            _note(partial, identification)
+            partial.replace(target)
+    except (OSError, sqlite3.Error) as error:
+        raise ExportError.failed(report, program, f"{error}; {_ELSEWHERE}") from error
+    return target
 
-    nsys: Path | None = None
 
-    def export(self, report: Path) -> Path:
-        """Path of the SQLite export of a report, which is beside it; made anew unless there is one of this report.
+def nsys_program(nsys: Path | None) -> Path | None:
+    """The nsys to call, by default `$NSYS_HOME/nsys`, `$NSYS_HOME/bin/nsys`, or `nsys` on PATH; None when there is none."""
+    home = os.environ.get("NSYS_HOME")
+    places = [nsys] if nsys else [*([f"{home}/nsys", f"{home}/bin/nsys"] if home else []), "nsys"]
+    return next((Path(path) for place in places if (path := shutil.which(place))), None)
 
-        Raises
-        ------
-        ExportError
-            When there is no nsys, or it fails, or something else would be replaced.
-        """
-        target = report.with_name(f"{report.stem}.sqlite")
-        try:
-            if target.exists():
-                if is_export_of(target, report):
-                    return target
-                if _noted_in(target) is None:
-                    why = f"its export would replace {target}, which is older and not made by nsys2prv"
-                    raise ExportError(report, why, f"give that if it is an export of this report, else {_ELSEWHERE}")
-        except OSError as error:
-            raise ExportError(target, f"can't be read ({error.strerror})", _ELSEWHERE) from error
-        nsys = self.program()
-        if nsys is None:
-            raise ExportError.no_nsys(report)
-        help_text = self._run(nsys, report, "export", "--help")
-        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in help_text]
-        try:
-            with temporary_folder(target.parent.absolute(), target.name) as folder:
-                # Without the suffix of a report: nobody takes it for one.
-                partial = folder / "export"
-                identification = _identification(report)
-                self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
-                if not partial.exists():
-                    raise ExportError.failed(report, nsys, "it wrote nothing")
-                _note(partial, identification)
-                partial.replace(target)
-        except (OSError, sqlite3.Error) as error:
-            raise ExportError.failed(report, nsys, f"{error}; {_ELSEWHERE}") from error
-        return target
 
-    def program(self) -> Path | None:
-        """The nsys to call; None when there is none."""
-        home = os.environ.get("NSYS_HOME")
-        places = [self.nsys] if self.nsys else [*([f"{home}/nsys", f"{home}/bin/nsys"] if home else []), "nsys"]
-        return next((Path(path) for place in places if (path := shutil.which(place))), None)
-
-    def _run(self, nsys: Path, report: Path, *arguments: str) -> str:
-        try:
-            result = run_program([str(nsys), *arguments])
-        except OSError as error:
-            raise ExportError.failed(report, nsys, str(error)) from error
-        if result.returncode != 0:
-            raise ExportError.failed(report, nsys, result.stderr or result.stdout or f"exit code {result.returncode}")
-        return result.stdout + result.stderr
+def _run(program: Path, report: Path, *arguments: str) -> str:
+    try:
+        result = run_program([str(program), "export", *arguments])
+    except OSError as error:
+        raise ExportError.failed(report, program, str(error)) from error
+    if result.returncode != 0:
+        raise ExportError.failed(report, program, result.stderr or result.stdout or f"exit code {result.returncode}")
+    return result.stdout + result.stderr
 
 
 def _identification(recording: Path) -> bytes:

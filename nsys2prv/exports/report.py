@@ -19,7 +19,7 @@ from nsys2prv.execution.memory import resource_error_in
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of, pid_of
 from nsys2prv.exports.folder_tables import form_of_folder
-from nsys2prv.exports.nsys import RAW_SUFFIXES, NsysExport
+from nsys2prv.exports.nsys import RAW_SUFFIXES, export_report
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 from nsys2prv.exports.stored_columns import StoredTables
 from nsys2prv.exports.tables import EXPORT_TABLES, LOOKUPS, Schema, Selection, Stretch, Tables, frames_scan, read_error
@@ -37,6 +37,17 @@ _NEVER_NORMALIZED = frozenset(("MPI_COMMUNICATORS", "DIAGNOSTIC_EVENT"))
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Report, P], T]:
+    """A function that reads something small of a report, and reads it once for the same arguments, whatever view asks."""
+
+    @functools.wraps(read)
+    def held(report: Report, /, *arguments: P.args, **named: P.kwargs) -> T:
+        name = (read, arguments, tuple(sorted(named.items())))
+        return LOOKUPS.get(report.tables, name, lambda: read(report.all_rows, *arguments, **named))
+
+    return held
 
 
 @dataclass(eq=False, repr=False)
@@ -235,9 +246,10 @@ class Report:
         return (self.session_time.utc or None) if utc is None else utc, monotonic
 
     @property
+    @once
     def strings(self) -> pl.DataFrame:
         """Columns `id`, `value`: all texts that other tables refer to."""
-        return _strings(self)
+        return drop_duplicates(self.read("StringIds", ("id", Text("value"))), "id")
 
     def is_at(self, path: Path) -> bool:
         """Whether a path is that of this report, or of a file of it."""
@@ -274,22 +286,6 @@ class _PiecewiseReport(Report):
                 yield frame.collect(engine="in-memory")
 
 
-def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Report, P], T]:
-    """A function that reads something small of a report, and reads it once for the same arguments, whatever view asks."""
-
-    @functools.wraps(read)
-    def held(report: Report, /, *arguments: P.args, **named: P.kwargs) -> T:
-        name = (read, arguments, tuple(sorted(named.items())))
-        return LOOKUPS.get(report.tables, name, lambda: read(report.all_rows, *arguments, **named))
-
-    return held
-
-
-@once
-def _strings(report: Report) -> pl.DataFrame:
-    return drop_duplicates(report.read("StringIds", ("id", Text("value"))), "id")
-
-
 @once
 def _devices_of_contexts(report: Report) -> pl.DataFrame:
     """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
@@ -314,7 +310,7 @@ def enum_labels(report: Report, table: str, fixed: Mapping[int, str] | None = No
     return {**_labels(report, table), **(fixed or {})}
 
 
-def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
+def open_report(path: Path, nsys: Path | None = None) -> Report:
     """Open a report in whatever form it has.
 
     Parameters
@@ -322,7 +318,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     path
         A file or a folder of tables.
     nsys
-        How to export a `.nsys-rep`; by default with the nsys on PATH, into a file beside it.
+        The program that exports a `.nsys-rep`, into a file beside it; by default the one on PATH (`nsys_program`).
 
     Raises
     ------
@@ -332,7 +328,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
         When nsys is needed and is not found, or fails.
     """
     try:
-        tables = _open_tables(path, nsys or NsysExport())
+        tables = _open_tables(path, nsys)
     except OSError as error:
         raise resource_error_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
     names = tables.names()
@@ -343,7 +339,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     return Report(path, tables, _session_time(Report(path, tables)))
 
 
-def _open_tables(path: Path, nsys: NsysExport) -> Tables:
+def _open_tables(path: Path, nsys: Path | None) -> Tables:
     if not path.exists():
         raise ReportNotFound(path, "there is no such file or folder")
     if path.is_dir() and path.suffix not in RAW_SUFFIXES:
@@ -354,7 +350,7 @@ def _open_tables(path: Path, nsys: NsysExport) -> Tables:
     if not path.is_dir():
         check_ordinary(path)
     if path.suffix in RAW_SUFFIXES:
-        return StoredTables(nsys.export(path))
+        return StoredTables(export_report(path, nsys))
     if path.stat().st_size == 0:
         raise EmptyReport(path, "the file is empty")
     return StoredTables(path)

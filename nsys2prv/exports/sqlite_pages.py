@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from nsys2prv.exports.columns import in_type
 from nsys2prv.exports.tables import Schema, Stretch
 
 _INNER, _LEAF = 5, 13
@@ -35,15 +35,8 @@ _NULL, _REAL, _ZERO, _ONE, _FIRST_UNUSED, _FIRST_TEXT = 0, 7, 8, 9, 10, 12
 _MOST_BYTES_OF_NUMBER = 9
 _MOST_HEADS = 1000
 """Different heads of the rows that are read at once."""
-_NUMBERS = {1: "i1", 2: "i2", 4: "i4", 6: "i8", _REAL: "f8"}
-_IN_TWO_PARTS = {3: (">i1", ">u2", 16, "i4"), 5: (">i2", ">u4", 32, "i8")}
-"""Numbers by their types: their first bytes, the bytes behind, how many bits these are, and what holds both."""
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _LARGEST_ROW_NUMBER = 2**56
-
-_RowValues = tuple[Any, "np.ndarray | int | None"]
-"""Places of rows with the same head, and their values of a column: numbers, the same number in all rows, or null."""
 
 
 class UnsupportedPage(Exception):
@@ -66,9 +59,9 @@ class Pages:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def read(self, numbers: np.ndarray, behind: int = 0) -> np.ndarray:
-        """Bytes of pages, by their numbers, one page after the other; `behind` further bytes are 0."""
-        content = np.zeros(len(numbers) * self.size + behind, dtype=np.uint8)
+    def read(self, numbers: np.ndarray) -> np.ndarray:
+        """Bytes of pages, by their numbers, one page after the other."""
+        content = np.empty(len(numbers) * self.size, dtype=np.uint8)
         begin = 0
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
             part = content.data[begin : begin + len(run) * self.size]
@@ -156,17 +149,15 @@ def _row_number(content: bytes) -> int:
     raise UnsupportedPage("a row number is larger than any of a row that was counted")
 
 
-def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pa.RecordBatch:
-    """Columns of all rows of some pages, in the narrowest types that hold the numbers; UnsupportedPage when SQLite has to judge
-    what is there.
-    """
+def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pl.DataFrame:
+    """Columns of all rows of some pages; UnsupportedPage when SQLite has to judge what is there."""
     head_bytes = len(leaves.columns) + 1
     if head_bytes >= 128:
         raise UnsupportedPage("it has more columns than tables of nsys have")
-    # Values at the very end are taken with the bytes behind them.
-    content = pages.read(leaves.pages, behind=8)
+    content = pages.read(leaves.pages)
     heads, lengths = _records(content, len(leaves.pages), pages, head_bytes)
-    values: dict[str, list[_RowValues]] = {name: [] for name in schema}
+    values = {name: np.zeros(len(heads), np.float64 if dtype == pl.Float64 else np.int64) for name, dtype in schema.items()}
+    nulls = {name: np.zeros(len(heads), dtype=bool) for name in schema}
     for kinds, rows in _by_head(_windows(content, heads, head_bytes)):
         widths = _WIDTHS[kinds]
         ends = np.cumsum(widths)
@@ -177,9 +168,32 @@ def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pa.RecordBatch:
         bodies = _windows(content, heads[rows] + head_bytes, length)
         for name, dtype in schema.items():
             place = leaves.columns.index(name)
-            values[name].append((rows, _values(bodies, int(kinds[place]), int(ends[place] - widths[place]), dtype)))
-    arrays = [_column(values[name], len(heads), dtype) for name, dtype in schema.items()]
-    return pa.RecordBatch.from_arrays(arrays, names=list(schema))
+            kind, end = int(kinds[place]), int(ends[place])
+            if kind == _NULL:
+                nulls[name][rows] = True
+            # Where a column of real numbers has a whole one, SQLite stores that.
+            elif kind >= _FIRST_UNUSED or dtype not in (pl.Int64, pl.Float64) or (kind == _REAL and dtype == pl.Int64):
+                raise UnsupportedPage("texts, or numbers of another kind")
+            else:
+                values[name][rows] = (
+                    kind - _ZERO if kind in (_ZERO, _ONE) else _numbers(bodies[:, end - widths[place] : end], kind)
+                )
+
+    def column(name: str, dtype: type[pl.DataType]) -> pl.Series:
+        if nulls[name].all():
+            return pl.repeat(None, len(heads), dtype=dtype, eager=True).alias(name)
+        return in_type(pl.Series(name, values[name]).set(pl.Series(nulls[name]), None), dtype)
+
+    return pl.DataFrame([column(name, dtype) for name, dtype in schema.items()])
+
+
+def _numbers(content: np.ndarray, kind: int) -> np.ndarray:
+    """Numbers of a type with the highest byte first, one in each row of some bytes."""
+    wide = np.zeros((len(content), 8), dtype=np.uint8)
+    wide[:, : content.shape[1]] = content
+    numbers: np.ndarray = wide.view(">f8" if kind == _REAL else ">i8")[:, 0]
+    # Shifted, numbers of fewer bytes keep their sign.
+    return numbers if kind == _REAL else numbers.astype(np.int64) >> 8 * (8 - content.shape[1])
 
 
 def _records(content: np.ndarray, count: int, pages: Pages, head_bytes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -228,58 +242,11 @@ def _by_head(heads: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
     if (words == words[0]).all():
         yield padded[0, 1:head_bytes], slice(None)
         return
-    mixed = np.zeros(len(heads), dtype=np.uint64)
-    for word in words.T:
-        mixed = (mixed ^ word) * _MULTIPLIER
-        mixed ^= mixed >> np.uint64(29)
-    order = np.argsort(mixed)
-    edges = np.flatnonzero(np.diff(mixed[order])) + 1
-    if len(edges) > _MOST_HEADS:
+    groups = pl.DataFrame(words, orient="row").with_row_index("row").group_by(pl.exclude("row")).agg("row")["row"]
+    if len(groups) > _MOST_HEADS:
         raise UnsupportedPage("rows are too different")
-    for rows in np.split(order, edges):
-        if (words[rows] != words[rows[0]]).any():
-            raise UnsupportedPage("different heads were mixed to the same number")
-        yield padded[rows[0], 1:head_bytes], rows
-
-
-def _values(bodies: np.ndarray, kind: int, offset: int, dtype: type[pl.DataType]) -> np.ndarray | int | None:
-    """Values of a type that begin at a byte of each row: numbers, the same number of all rows, or null."""
-
-    def at(place: int, stored: str, dtype: str) -> np.ndarray:
-        column: np.ndarray = np.ndarray((len(bodies),), stored, bodies, place, bodies.strides[:1])
-        return column.astype(dtype)
-
-    if kind == _NULL:
-        return None
-    # Where a column of real numbers has a whole one, SQLite stores that.
-    if kind >= _FIRST_UNUSED or dtype not in (pl.Int64, pl.Float64) or (kind == _REAL and dtype == pl.Int64):
-        raise UnsupportedPage("texts, or numbers of another kind")
-    if kind in (_ZERO, _ONE):
-        return kind - _ZERO
-    if kind in _IN_TWO_PARTS:
-        high, low, bits, joined = _IN_TWO_PARTS[kind]
-        numbers: np.ndarray = at(offset, high, joined) << bits | at(offset + int(high[-1]), low, joined)
-        return numbers
-    return at(offset, f">{_NUMBERS[kind]}", _NUMBERS[kind])
-
-
-def _column(parts: list[_RowValues], rows: int, dtype: type[pl.DataType]) -> pa.Array:
-    """A column that is put together from rows with different heads, in the narrowest type that holds all values."""
-    numbers = [part for _, part in parts if part is not None]
-    if not numbers:
-        return pa.nulls(rows, pa.int8() if dtype == pl.Int64 else pa.null())
-    narrow = np.result_type(*(part.dtype if isinstance(part, np.ndarray) else np.int8 for part in numbers))
-    values = np.zeros(rows, dtype=np.float64 if dtype == pl.Float64 else narrow)
-    nulls = np.zeros(rows, dtype=bool)
-    for places, part in parts:
-        if part is None:
-            nulls[places] = True
-        else:
-            values[places] = part
-    if dtype == pl.Float64:
-        # As in what is read by way of the driver.
-        nulls |= ~np.isfinite(values)
-    return pa.array(values, mask=nulls if nulls.any() else None)
+    for rows in groups:
+        yield padded[rows[0], 1:head_bytes], rows.to_numpy()
 
 
 def _windows(content: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:

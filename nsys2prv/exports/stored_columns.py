@@ -9,7 +9,6 @@ A file has batches of rows, each a separate Arrow stream with the narrowest type
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ _MOST_PARTS = 16
 """Parts of one table at most: of a long report, what workers read at once."""
 _LEAST_ROWS_OF_PAGES = 10_000
 """Rows from which pages are read: for few rows a query takes less time."""
-_REAL_TYPE = re.compile("real|floa|doub", re.IGNORECASE)
 
 Needed = Mapping[str, Schema]
 """Columns that are needed of each table."""
@@ -119,7 +117,7 @@ class StoredTables(SqliteTables):
     def plan(self, needed: Needed) -> list[list[_Part]]:
         """What is stored by one thread each: a part of a long table, or all short tables together."""
         numbers = self.row_numbers(needed)
-        leaves = self._leaves(needed, numbers)
+        leaves = self._leaves(numbers)
         short: list[_Part] = []
         long: list[list[_Part]] = []
         for table, schema in needed.items():
@@ -137,7 +135,7 @@ class StoredTables(SqliteTables):
                 short += parts
         return [*long, short] if short else long
 
-    def _leaves(self, needed: Needed, numbers: Mapping[str, Stretch]) -> dict[str, Leaves]:
+    def _leaves(self, numbers: Mapping[str, Stretch]) -> dict[str, Leaves]:
         """Pages with the rows of long tables whose records are as they usually are."""
         leaves = {}
         with suppress(UnsupportedPage, ReportError, OSError), self.database() as database, Pages(self.path) as pages:
@@ -146,10 +144,8 @@ class StoredTables(SqliteTables):
                 if last + 1 - first < _LEAST_ROWS_OF_PAGES:
                     continue
                 columns = database.execute(f"pragma table_xinfo({quoted(table)})").fetchall()
-                # A key may be the number of the row; in a column of real numbers whole ones are real. Of columns that are
-                # computed some are in the records.
-                is_real = (needed[table].get(name) == pl.Int64 and _REAL_TYPE.search(kind) for _, name, kind, *_ in columns)
-                if not any(is_real) and not any(key or hidden for *_, key, hidden in columns):
+                # A key may be the number of the row. Of columns that are computed some are in the records.
+                if not any(key or hidden for *_, key, hidden in columns):
                     with suppress(UnsupportedPage):
                         names = tuple(name for _, name, *_ in columns)
                         leaves[table] = find_leaves(pages, roots[table], names, (first, last))
@@ -165,11 +161,11 @@ class StoredTables(SqliteTables):
                 with suppress(ReportError, NoResources):
                     for rows in self._rows(part):
                         stop.check()
-                        batches.append(_append(file, path, rows))
+                        batches.append(_append(file, path, _narrowest(rows)))
                     stored[place] = replace(part, batches=tuple(batches))
         return stored
 
-    def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
+    def _rows(self, part: _Part) -> Iterator[pl.DataFrame]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""
         stretch = part.stretch
         if part.leaves is not None:
@@ -180,9 +176,8 @@ class StoredTables(SqliteTables):
         if stretch is None or stretch[0] <= stretch[1]:
             if stretch is not None:
                 self._read_by_number.add(part.table)
-            for rows in self.query(part.table, part.schema, {}, stretch, STORED_ROWS):
-                if rows.height:
-                    yield _narrowest(rows)
+            batches = self.query(part.table, part.schema, {}, stretch, STORED_ROWS)
+            yield from (rows for rows in batches if rows.height)
 
     def use(self, table: str, parts: Sequence[_Part | None]) -> None:
         """Read a table from its stored parts from now on, if these are all of it."""

@@ -116,25 +116,13 @@ class Tables(ABC):
             # Without a column a frame has no rows.
             columns = {name: schema[name] for name in names or list(schema)[:1]}
             try:
-                values = self._distinct_rows(table, columns, only) if distinct and columns else None
-                batches = self.batches(table, columns, only) if values is None else [values]
-                yield from map(_distinct, batches) if distinct and values is None else batches
+                batches = self.batches(table, columns, only)
+                yield from map(_distinct, batches) if distinct and columns else batches
             except (ReportError, NoResources, OutputError) as error:
                 self.failure = error
                 raise
 
         return frames_scan(read, schema)
-
-    def _distinct_rows(self, table: str, schema: Schema, only: Selection) -> pl.DataFrame | None:
-        """The distinct rows of columns of a table, read once for all sources that survey it; None where they are many."""
-        names = sorted(schema)
-
-        def read() -> pl.DataFrame | None:
-            columns = {name: schema[name] for name in names}
-            return _merged(map(_distinct, self.batches(table, columns, only)), _distinct, pl.DataFrame(schema=columns))
-
-        selected = tuple((column, tuple(values)) for column, values in only.items())
-        return LOOKUPS.get(self, ("distinct", table, *names, selected), read)
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         """Number of rows with the values of `only`, the first `begin` and the last `begin` or `end` (None without any)."""
@@ -153,13 +141,9 @@ class Tables(ABC):
         if extents is None:
             extents = pl.concat([empty, *read(only)])
         rows, first, last = _extents(selected_rows(extents, only)).row(0)
-        self._check_first(table, begin, first)
+        if first is not None and first < EARLIEST_NS:
+            raise DamagedReport(self.path, f"table {table}: {first} in {begin} is no time of a session")
         return rows, first, last
-
-    def _check_first(self, table: str, column: str, time: int | None) -> None:
-        """Raise DamagedReport when the first time of a table can't be one."""
-        if time is not None and time < EARLIEST_NS:
-            raise DamagedReport(self.path, f"table {table}: {time} in {column} is no time of a session")
 
     def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
         """A number out of a column of each table, where its first row has one. A table that can't be read has none."""

@@ -97,7 +97,7 @@ class Trace:
             block = Block(*numbered, self.header)
             return block, work(block)
 
-        for block, result in map_ahead(parsed, _texts(self.path, at_end), beyond=2):
+        for block, result in map_ahead(parsed, _texts(self.path, at_end)):
             for line, problem in block.malformed():
                 on_malformed(line, problem)
             types.update(block.pair_types.numbers.tolist())

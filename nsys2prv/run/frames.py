@@ -130,12 +130,8 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
 
 
 _OTHER_NAMES = {
-    "Kernel GrdX": "grid_x",
-    "Kernel GrdY": "grid_y",
-    "Kernel GrdZ": "grid_z",
-    "Kernel BlkX": "block_x",
-    "Kernel BlkY": "block_y",
-    "Kernel BlkZ": "block_z",
+    **{f"Kernel Grd{axis}": f"grid_{axis.lower()}" for axis in "XYZ"},
+    **{f"Kernel Blk{axis}": f"block_{axis.lower()}" for axis in "XYZ"},
     "Kernel Static Shared Memory": "static_shared_memory",
     "Kernel Dynamic Shared Memory": "dynamic_shared_memory",
     "Kernel Local memory reserved for kernel": "local_memory",

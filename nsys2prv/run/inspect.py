@@ -17,7 +17,6 @@ from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import pid_of
-from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.frames import devices_frame
 from nsys2prv.run.open import with_events_only
 from nsys2prv.run.options import ReadOptions
@@ -37,13 +36,13 @@ _SHOWN = 8
 """Names of hosts that are listed."""
 
 
-def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
+def inspect(arguments: Sequence[str | Path], nsys: Path | None = None) -> list[dict[str, Any]]:
     """An object per report, as `inspect --json` prints it: versions, host, ranks, GPUs, time span, rows per source, and what is
     lost or unusual. Times are in ns of the clock of the report. Raises ReportError when a report can't be read."""
     return _of_each_report(arguments, nsys, _inspect)
 
 
-def _of_each_report(arguments: Sequence[str | Path], nsys: NsysExport | None, step: Callable[[Report], T]) -> list[T]:
+def _of_each_report(arguments: Sequence[str | Path], nsys: Path | None, step: Callable[[Report], T]) -> list[T]:
     paths = find_reports(arguments)
     results = []
     with progress_bar("inspecting", "report", len(paths)) as bar:
@@ -71,7 +70,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
             # Reports that are not of one run are no error here: it is said.
             session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
         except (NothingToTranslate, SameReportTwice) as error:
-            return [str(error)], inspect(arguments, NsysExport(options.nsys))
+            return [str(error)], inspect(arguments, options.nsys)
         reports = [_inspect(opened.report) for opened in session.plan.reports]
     axis, warnings = session.plan.axis, session.warnings
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
@@ -246,7 +245,7 @@ _OF_REPORT = {
 _LONGEST_NAME, _LONGEST_DOMAIN = 100, 30
 
 
-def nvtx_names(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> pl.DataFrame:
+def nvtx_names(arguments: Sequence[str | Path], nsys: Path | None = None) -> pl.DataFrame:
     """Names of the NVTX ranges of reports, those first that take most time. Raises ReportError when a report can't be read.
 
     A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over

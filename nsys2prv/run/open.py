@@ -24,7 +24,6 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import process_of
-from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
@@ -121,29 +120,14 @@ class _Progress:
 
 
 def open_reports(
-    arguments: Sequence[str | Path],
-    sources: tuple[Source, ...],
-    *,
-    workers: Workers,
-    export: NsysExport,
-    folder: Path,
-    broken: BrokenReports,
-    bar: Bar,
-    with_other_spans: bool = False,
-    fold_streams: bool = False,
+    arguments: Sequence[str | Path], survey_group: ReportSurvey, workers: Workers, broken: BrokenReports, bar: Bar
 ) -> list[OpenedReport]:
-    """Open, describe and survey reports, some at a time.
-
-    `arguments` are files, folders and globs; `sources` are read of them. `with_other_spans`: look for the first and last time
-    of events of other sources too. `fold_streams`: treat all streams of a device and process as one. The folder is for
-    intermediate files; `bar` shows the tables that are done.
-    """
+    """Open, describe and survey reports, some at a time: files, folders and globs; `bar` shows the tables that are done."""
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     groups = [[paths[index] for index in group] for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
     # A worker has fewer threads than this process, and has to start first.
     workers = Workers() if len(groups) == 1 else workers
     progress = _Progress(bar, len(paths))
-    survey_group = _GroupSurvey(sources, export, folder, broken.keep_going, with_other_spans, fold_streams)
     step = partial(survey_group, progress=progress) if workers.is_here else survey_group
     reports: list[OpenedReport] = []
     signatures: dict[Hashable, Path] = {}
@@ -166,19 +150,19 @@ def open_reports(
 
 
 @dataclass(frozen=True)
-class _GroupSurvey:
-    """Surveys groups of reports, in any process; the attributes are parameters of `open_reports`."""
+class ReportSurvey:
+    """Opens, describes and surveys groups of reports, in any process."""
 
-    sources: tuple[Source, ...]
-    export: NsysExport
-    folder: Path
-    keep_going: bool
-    with_other_spans: bool
-    fold_streams: bool
+    sources: tuple[Source, ...]  # what is read
+    nsys: Path | None  # as of `open_report`
+    folder: Path  # for intermediate files
+    keep_going: bool  # whether other reports are read after one that can't be
+    with_other_spans: bool  # whether the first and last time of events of other sources are looked for
+    fold_streams: bool  # whether all streams of a device and process are one
 
     def __call__(self, paths: Sequence[Path], progress: _Progress | None = None) -> list[OpenedReport | Nsys2prvError]:
         """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
-        opened = [self._guarded(partial(open_report, path, self.export)) for path in paths]
+        opened = [self._guarded(partial(open_report, path, self.nsys)) for path in paths]
         reports = [report for report in opened if isinstance(report, Report)]
         present = {report: present_sources(report, self.sources) for report in reports}
         stored = {

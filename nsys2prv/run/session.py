@@ -33,9 +33,8 @@ from nsys2prv.execution.memory import REPORTS_AT_ONCE, ROWS_OF_PART
 from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.progress import Bar, progress_bar
 from nsys2prv.execution.workers import Shared, Workers
-from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.collect import Collected, ReportGroup, ReportPart, collect
-from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
+from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, ReportSurvey, open_reports
 from nsys2prv.run.options import NvtxRange, ReadOptions, TimeRange
 from nsys2prv.run.ranks import RanksAndHosts, check_related, host_from, rank_from, resolve_ranks
 from nsys2prv.sources.nvtx import nvtx_ranges
@@ -168,20 +167,17 @@ class RunSession:
         self._families = read_rules(options.kernel_families)
         self._broken = BrokenReports(options.keep_going)
         self._numbers = itertools.count()
-        self.workers.prepare(open_reports)
         with self.bar("surveying", 0, "table") as bar:
-            opened = open_reports(
-                self.arguments,
+            survey = ReportSurvey(
                 self.sources,
-                workers=self.workers,
-                export=NsysExport(options.nsys),
-                folder=self.folder,
-                broken=self._broken,
-                bar=bar,
+                options.nsys,
+                self.folder,
+                options.keep_going,
                 # A time that a user read in a trace of all sources must mean the same in a trace of some.
                 with_other_spans=options.time is not None,
                 fold_streams=self.fold_streams,
             )
+            opened = open_reports(self.arguments, survey, self.workers, self._broken, bar)
         self._make_plan(opened)
 
     @property

@@ -102,7 +102,7 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     windows_of_trace = TimeSelection(
         tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
-    windows: Iterator[pl.DataFrame | None] = itertools.chain(all_edges.windows(any_ties=True), [None])
+    windows: Iterator[pl.DataFrame | None] = itertools.chain(all_edges.windows(), [None])
     for window, following in itertools.pairwise(windows):
         if window is not None:
             behind = _NEVER if following is None else int(following["start"][0])

@@ -119,7 +119,7 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
     reached = pl.DataFrame(schema={"start": pl.Int64, _STREAM: pl.Int64, "first": pl.Int64, "second": pl.Int64})
     covered_streams = [pl.DataFrame(schema={_STREAM: pl.Int64})]
     of_second = pl.col("is_second") == 1
-    for window in ordered.windows(any_ties=True):
+    for window in ordered.windows():
         ends = window.select("start", _STREAM, first=pl.when(~of_second).then("reach"), second=pl.when(of_second).then("reach"))
         reaches = pl.concat([reached, ends]).sort(_STREAM, "start", maintain_order=True)
         before = {name: pl.col(name).cum_max().forward_fill().shift(1).over(_STREAM) for name in ("first", "second")}

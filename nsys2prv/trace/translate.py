@@ -89,7 +89,6 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             scratch = stack.enter_context(scratch_folder(options.scratch, os.path.abspath(base)))
         # Within the folders: nobody writes there any more when they are removed.
         pool = stack.enter_context(workers(options.workers, options.scheduler, options.memory, {staging, scratch}))
-        pool.prepare(write_trace)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
         sources = select_sources(options.only, options.skip)
         session = RunSession(

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.execution import external_sort, output_files, progress, threads
+from nsys2prv.execution import external_sort, output_files, progress, signals, threads
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.row_order import Merging, distinct, in_turns, one_key, order_of_keys, order_ties
+from nsys2prv.execution.row_order import Merging, distinct, in_content_order, in_turns, one_key, order_of_keys
 from nsys2prv.execution.threads import Stop, gzip_blocks, map_ahead, run_all
 
 
@@ -105,14 +105,14 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
 def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_files, "_leaving", threading.Event())
-    monkeypatch.setattr(output_files, "_folders", set())
+    monkeypatch.setattr(signals, "_cleanups", [])
     with output_files.temporary_folder(tmp_path, "OUT") as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
-        output_files.remove_temporary()
+        signals.clean_up()
         with pytest.raises(SystemExit):
             collected.spill()
+        signals.leaving.clear()
     assert not list(tmp_path.iterdir())
 
 
@@ -130,9 +130,9 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
         collected.add(frame)
     collected.finish(on_disk=True)
     together = pl.concat(frames)
-    assert pl.concat(collected.windows(keep=True)).equals(together.sort(together.columns))
-    again = pickle.loads(pickle.dumps(collected))
-    assert pl.concat(again.windows(keep=True)).equals(together.sort(together.columns))
+    again: ExternalSort = pickle.loads(pickle.dumps(collected))
+    assert pl.concat(again.windows()).equals(together.sort(together.columns))
+    assert pl.concat(collected.windows()).equals(together.sort(together.columns))
 
 
 @pytest.mark.parametrize("value", [0, 130, 131, 250, 10_000])
@@ -295,7 +295,7 @@ def test_what_starts_together_comes_in_one_piece_and_in_one_order(rows: list[tup
 
     found = list(in_turns(iter(pieces), "start"))
 
-    assert pl.concat([ordered.clear(), *found]).equals(order_ties(ordered, ["start"]))
+    assert pl.concat([ordered.clear(), *found]).equals(in_content_order(ordered, ["start"]))
     starts = [piece["start"].unique().to_list() for piece in found]
     assert sum(map(len, starts)) == ordered["start"].n_unique()
     assert all(starts)

@@ -143,14 +143,6 @@ def _end_within(seconds: float, before: set[int | None]) -> bool:
     return not _children() - before
 
 
-def test_all_workers_start_before_there_is_work_for_all_of_them() -> None:
-    before = _children()
-    with workers(2) as pool:
-        pool.prepare(_square)
-        assert len(_children() - before) == min(2, os.cpu_count() or 1)
-        assert list(pool.map(_square, [3])) == [9]
-
-
 @pytest.mark.parametrize("seconds", [0, 600])
 def test_workers_end_when_they_are_closed_also_during_work(seconds: float) -> None:
     before = _children()

@@ -29,7 +29,7 @@ from nsys2prv.errors import (
 )
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text, pid_of
-from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.exports.nsys import export_report, nsys_program
 from nsys2prv.run.inspect import as_text, inspect, inspect_run
 from nsys2prv.run.options import ReadOptions
 
@@ -152,20 +152,19 @@ def at_time(path: Path, seconds: int) -> Path:
 def test_a_recorded_report_is_exported_once_and_again_when_it_is_another(tmp_path: Path, fake_nsys: Path) -> None:
     recorded = tmp_path / "run.nsys-rep"
     recorded.write_text("protobuf")
-    export = NsysExport(fake_nsys)
-    assert describe(open_report(recorded, export)).host == "exported"
+    assert describe(open_report(recorded, fake_nsys)).host == "exported"
     assert (tmp_path / "run.sqlite").exists()
     asked = (tmp_path / "asked").read_text().splitlines()
     # Only what this version knows is asked for.
     assert "--include-json=true" in asked[1]
     assert "--include-blobs" not in asked[1]
     # The same recording, whatever its time.
-    open_report(at_time(recorded, 10**10), export)
+    open_report(at_time(recorded, 10**10), fake_nsys)
     assert len((tmp_path / "asked").read_text().splitlines()) == 2
     assert find_reports([tmp_path / "run.*"]) == [recorded, tmp_path / "run.sqlite"]
 
     recorded.write_text("another")
-    open_report(at_time(recorded, 1), export)
+    open_report(at_time(recorded, 1), fake_nsys)
 
     assert len((tmp_path / "asked").read_text().splitlines()) == 4
     assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "ready", "run.nsys-rep", "run.sqlite"}
@@ -175,7 +174,7 @@ def test_an_export_stands_for_the_recording_that_it_was_made_from(tmp_path: Path
     recorded = tmp_path / "run" / "run.nsys-rep"
     recorded.parent.mkdir()
     recorded.write_text("protobuf")
-    export = NsysExport(fake_nsys).export(recorded)
+    export = export_report(recorded, fake_nsys)
     assert find_reports([recorded.parent]) == [export]
 
     recorded.write_text("another")
@@ -188,11 +187,11 @@ def test_an_export_by_somebody_else_is_not_replaced(tmp_path: Path, fake_nsys: P
     recorded = tmp_path / "run.nsys-rep"
     recorded.write_text("protobuf")
     theirs = ReportBuilder(host="other").write(tmp_path / "run.sqlite")
-    assert describe(open_report(at_time(recorded, 1), NsysExport(fake_nsys))).host == "other"
+    assert describe(open_report(at_time(recorded, 1), fake_nsys)).host == "other"
     content = at_time(theirs, 1).read_bytes()
 
     with pytest.raises(ExportError, match=r"its export would replace .*run\.sqlite, which is older and not made by nsys2prv"):
-        open_report(at_time(recorded, 2), NsysExport(fake_nsys))
+        open_report(at_time(recorded, 2), fake_nsys)
 
     assert theirs.read_bytes() == content
     assert not (tmp_path / "asked").exists()
@@ -205,7 +204,7 @@ def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
     recorded.write_text("protobuf")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("NSYS_HOME", str(fake_nsys.parent))
-    assert NsysExport().program() == fake_nsys
+    assert nsys_program(None) == fake_nsys
     monkeypatch.delenv("NSYS_HOME")
     with pytest.raises(ExportError, match=r"run\.qdrep: only nsys can open this file.*give one with --nsys"):
         open_report(recorded)

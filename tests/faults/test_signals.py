@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +15,16 @@ from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
-from nsys2prv.execution import output_files
+from nsys2prv.execution import signals
 from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, run_program, signals_held
 
 
 @pytest.fixture(autouse=True)
-def not_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+def not_leaving() -> Iterator[None]:
     """This process goes on, and has written nothing before."""
-    monkeypatch.setattr(output_files, "_leaving", threading.Event())
-    monkeypatch.setattr(output_files, "_published", threading.Event())
+    signals.published.clear()
+    yield
+    signals.leaving.clear()
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("nsys2prv.demo.cluster._truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patched.setattr("nsys2prv.demo.cluster.truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
-    monkeypatch.setattr(output_files, "_leaving", threading.Event())
+    signals.leaving.clear()
 
     assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
 
@@ -127,8 +127,8 @@ def test_signals_wait_while_an_output_is_published_and_one_of_them_is_enough(han
 def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading, time\n"
-        "from nsys2prv.execution.signals import kill_programs, run_program\n"
-        "threading.Timer(0.3, kill_programs).start()\n"
+        "from nsys2prv.execution.signals import clean_up, run_program\n"
+        "threading.Timer(0.3, clean_up).start()\n"
         "began = time.monotonic()\n"
         "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"
         "print(done.returncode, time.monotonic() - began < 30)\n"

@@ -9,7 +9,6 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
 from nsys2prv.execution.memory import PIECE_ROWS
-from nsys2prv.execution.row_order import order_ties
 from nsys2prv.exports import Report, describe
 from nsys2prv.exports.report import once
 from nsys2prv.sources.correlate import with_calls
@@ -275,9 +274,10 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
     """Regions with the number of the `unit` of their thread that they belong to: a group of calls, from the outermost
     ncclGroupStart to its ncclGroupEnd, or else a region that lies in no other one, with what lies in it."""
     step = pl.when(pl.col("label") == nccl_names.GROUP_START).then(1).when(pl.col("label") == nccl_names.GROUP_END).then(-1)
-    nested = ["callTid", "callStart", "callEnd", "step"]
+    by = ["callTid", "callStart", "callEnd", "step", *regions.drop("callTid", "callStart", "callEnd").columns]
     return (
-        order_ties(regions.with_columns(step=step.otherwise(0)).sort(nested, descending=[False, False, True, True]), nested)
+        regions.with_columns(step=step.otherwise(0))
+        .sort(by, descending=[name in ("callEnd", "step") for name in by])
         .with_columns(total=pl.col("step").cum_sum().over("callTid"))
         # The start of a group may have been before the recording.
         .with_columns(depth=pl.col("total") - pl.min_horizontal(pl.col("total").cum_min().over("callTid"), 0))
