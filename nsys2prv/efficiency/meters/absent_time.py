@@ -14,11 +14,11 @@ import polars as pl
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, expanded, search
+from nsys2prv.efficiency.intervals import NONE, Intervals, expanded, search, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps
+from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -43,7 +43,6 @@ _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "d
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
 _FUNCTION_KEY = ["thread", "part", "function", "module"]
 _TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtype=pl.String)
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -182,13 +181,13 @@ class AbsentTime(Measurement):
 def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     """Time without computation of all devices, by its parts."""
     computing = run.on_devices.where(run.on_devices.counts[KERNEL] > 0)
-    gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy())
+    gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy()).with_row_index("gap")
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
     windows, samples = {"iterations": _iterations(run), "regions": _regions(run)}, _samples(run)
     sums: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
-        ordered = pieces.with_columns(block["device"].gather(pieces["gap"])).sort("device", "begin")
+        ordered = pieces.sort("device", "begin")
         sums.append(
             {
                 **_sums_of_pieces(run, ordered),
@@ -231,9 +230,9 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
 
 def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """The longest gaps, with PART_COLUMNS."""
-    longest = longest_of(gaps.with_columns(length=_LENGTH).with_row_index("gap"), parts.MOST_STRETCHES)
+    longest = longest_of(gaps.with_columns(length=_LENGTH), parts.MOST_STRETCHES)
     of_longest = pieces.join(longest.select("gap"), on="gap", how="semi").group_by("gap", "part").agg(total=_LENGTH.sum())
-    return _by_columns(of_longest, longest.with_columns(pl.col("gap").cast(pl.Int32)), "gap")
+    return _by_columns(of_longest, longest, "gap")
 
 
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -286,17 +285,14 @@ def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     windows
         As of `_regions`.
     """
-    device, begin, end = (pieces[name].to_numpy().astype(np.int64) for name in ("device", "begin", "end"))
-    meets = (pl.col("begin") < int(end.max(initial=0))) & (pl.col("end") > int(begin.min(initial=_NEVER)))
-    windows = windows.filter(meets & pl.col("device").is_in(pieces["device"].unique().implode()))
-    of_device, since, until = (windows[name].to_numpy() for name in ("device", "begin", "end"))
-    first = np.maximum(search(device, begin, of_device, since), 0)
-    window, place = expanded(first, search(device, begin, of_device, until - 1))
-    total = np.minimum(end[place], until[window]) - np.maximum(begin[place], since[window])
-    inside = (device[place] == of_device[window]) & (total > 0)
-    cut: pl.DataFrame = windows.select("slot", "device")[window[inside]]
-    cut = cut.with_columns(pieces["part"].gather(place[inside]), total=pl.Series(total[inside]))
-    return cut.group_by("slot", "device", "part").agg(pl.col("total").sum())
+    edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
+    # Pieces are in the order of their segments.
+    is_piece = edges.counts[0] > 0
+    places = Timeline(edges, {"piece": np.where(is_piece, np.cumsum(is_piece) - 1, NONE)})
+    near = windows.filter((pl.col("begin") < pieces["end"].max()) & (pl.col("end") > pieces["begin"].min()))
+    cut = places.cut(near, "device").filter(pl.col("piece") != NONE)
+    named = cut.with_columns(pieces["part"].gather(cut["piece"]))
+    return named.group_by("slot", "device", "part").agg(total=_LENGTH.sum())
 
 
 def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:

@@ -205,11 +205,6 @@ class Nccl(Measurement):
         """Those of `members` that are of collectives."""
         return self.members.filter(pl.col("operation") != _POINT_TO_POINT)
 
-    @property
-    def waits_in_pairs(self) -> pl.DataFrame:
-        """Those of `members` that are sends and receives."""
-        return self.members.filter(pl.col("operation") == _POINT_TO_POINT)
-
     def tables(self) -> Filled:
         """The tables of NCCL."""
         waits, communicator = self.waits, pl.col("communicator_name")
