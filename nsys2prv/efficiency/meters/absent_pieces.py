@@ -39,29 +39,17 @@ _PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=parts
 
 @dataclass(frozen=True)
 class Timeline:
-    """What holds in groups (devices, tasks, threads) over time.
+    """What holds in groups (devices, tasks, threads) over time: segments, and `columns` by name with a value for each.
 
-    Attributes
-    ----------
-    segments
-        Of the groups, of which every time between two edges is in one.
-    columns
-        By name, the value of each segment. Where a group has no segment, that of one in which nothing is open holds.
+    Where a group has no segment, the value of one in which nothing is open holds.
     """
 
     segments: Segments
     columns: Mapping[str, npt.NDArray[np.integer]]
 
     def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
-        """Pieces, cut where segments of their groups begin or end, with the columns of the segments.
-
-        Parameters
-        ----------
-        pieces
-            Columns `begin`, `end` (ns, each of some length), and the group.
-        by
-            Name of the column with the group.
-        """
+        """Pieces (`begin`, `end`, ns, each of some length), cut where segments of their group, the column `by`, begin or end,
+        with the columns of the segments."""
         piece, segment, begin, end = self.segments.cut(Intervals.of(pieces[by], pieces["begin"], pieces["end"]))
         values = {name: column[segment] for name, column in self.columns.items()}
         return pieces[piece].with_columns(begin=begin, end=end, **values)
@@ -72,7 +60,8 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     `run.calls` of the innermost call of the first kind that is open; NONE: none; and `off_cpu`, whether the thread is off its
     CPU, whatever else."""
     on_threads, activity, calls = run.on_threads, run.activity_of_threads, run.calls
-    depth = np.choose(activity, (*on_threads.counts[FIRST_CALL:OFF_CPU], 0, 0))
+    none_open = np.zeros(len(activity), dtype=np.int8)
+    depth: Integers = np.choose(activity, (*on_threads.counts[FIRST_CALL:OFF_CPU], none_open, none_open))
     thread = run.place_of_caller[calls["row"].to_numpy()]
     # Calls of one kind are nested in each other.
     kind_of_call = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
@@ -104,92 +93,82 @@ def _innermost(
 def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
     """What runs on devices: `nccl`, `copy` and `unified`, places in `run.operations` of an NCCL kernel, of a copy or memset,
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
-    kind = run.kind(run.operations["number"].to_numpy())
-    masks = {"nccl": kind == NCCL, "copy": (kind == MEMORY) & ~is_unified, "unified": is_unified}
-    edges = run.on_devices
+    kind, edges, last = run.kind(run.operations["number"].to_numpy()), run.on_devices, pl.col("end").cum_max().over("device")
     operations = run.events.rows.located(run.operations.select("row", "start", "end")).with_row_index("place")
-    last, columns = pl.col("end").cum_max().over("device"), {}
-    for name, is_such in masks.items():
+    columns = {}
+    for name, kind_of_name, is_such in (
+        ("nccl", NCCL, kind == NCCL),
+        ("copy", MEMORY, ~is_unified),
+        ("unified", MEMORY, is_unified),
+    ):
         # Operations are in the order of their start.
-        started = operations.filter(pl.Series(is_such)).select(
+        started = operations.filter(pl.Series(is_such & (kind == kind_of_name))).select(
             "device", "start", end=last, place=pl.when(last == pl.col("end")).then("place").forward_fill().over("device")
         )
-        segment = np.flatnonzero(edges.counts[NCCL if name == "nccl" else MEMORY] > 0)
+        segment = np.flatnonzero(edges.counts[kind_of_name] > 0)
         times = pl.DataFrame({"device": edges.group[segment], "begin": edges.begin[segment]})
         latest = times.join_asof(started, left_on="begin", right_on="start", by="device", check_sortedness=False)
+        place = latest.select(pl.when(pl.col("end") > pl.col("begin")).then("place")).to_series()
         columns[name] = np.full(len(edges), NONE, dtype=np.int32)
-        runs = pl.when(pl.col("end") > pl.col("begin")).then("place")
-        columns[name][segment] = latest.select(runs.cast(pl.Int32).fill_null(NONE)).to_series()
+        columns[name][segment] = place.cast(pl.Int32).fill_null(NONE)
     return Timeline(edges, columns)
 
 
 # -- what an operation waited for --------------------------------------------------------------------
 
 
-class Predecessors:
-    """For each operation of a device the one that it waited for.
+def awaited_operations(run: MeasuredRun, is_in_order: Mask, events: EventEdges) -> npt.NDArray[np.int32]:
+    """For each of `run.operations` the place there of the one that it waited for; NONE: of none is that known.
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
-    event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait.
-
-    Parameters
-    ----------
-    is_in_order
-        Which of `run.operations` run in the order of their stream.
-    events
-        What was awaited by events.
+    event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait, nor of
+    those that do not run in the order of their stream (`is_in_order`).
     """
+    row, start, end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
+    place = np.flatnonzero(is_in_order & (end > start))
+    place = place[np.lexsort((start[place], end[place], row[place]))]
+    ends = Moments.of(row[place], end[place])
+    # Of several operations whose events an operation awaited, the last one counts.
+    last = events.on_streams.sort("awaited_end", "awaited_row").unique(["row", "start"], keep="last")
+    operations = run.operations.select(pl.col("row").cast(pl.Int64), "start")
+    joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
+    awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
+    in_stream, awaited = ends.place(row, start), ends.place(awaited_row, awaited_end)
+    # The place NONE is the last one.
+    place, ended = np.append(place, NONE).astype(np.int32), np.append(end[place], NONE)
+    is_later = (ended[awaited] == awaited_end) & (awaited_end <= start) & (awaited_end > ended[in_stream])
+    return np.where(is_later & (end > start), place[awaited], place[in_stream])
 
-    def __init__(self, run: MeasuredRun, is_in_order: Mask, events: EventEdges) -> None:
-        row, self._start, self._end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
-        start, end = self._start, self._end
-        place = np.flatnonzero(is_in_order & (end > start))
-        place = place[np.lexsort((start[place], end[place], row[place]))]
-        ends = Moments.of(row[place], end[place])
-        # Of several operations whose events an operation awaited, the last one counts.
-        last = events.on_streams.sort("awaited_end", "awaited_row").unique(["row", "start"], keep="last")
-        operations = run.operations.select(pl.col("row").cast(pl.Int64), "start")
-        joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
-        awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
-        in_stream, awaited = ends.place(row, start), ends.place(awaited_row, awaited_end)
-        # The place NONE is the last one.
-        place, ended = np.append(place, NONE).astype(np.int32), np.append(end[place], NONE)
-        is_later = (ended[awaited] == awaited_end) & (awaited_end <= start) & (awaited_end > ended[in_stream])
-        self._awaited = np.where(is_later & (end > start), place[awaited], place[in_stream])
 
-    def walk(self, operation: Numbers, until: Numbers) -> pl.DataFrame:
-        """Pieces from `until` (ns) to the start of each operation, by the operations that it waited for.
+def walk(run: MeasuredRun, awaited_by: npt.NDArray[np.int32], operation: Numbers, until: Numbers) -> pl.DataFrame:
+    """Pieces from a time, `until` (ns), to the start of each operation, by what it waited for, and what that waited for.
 
-        Returns
-        -------
-        In no order: `window`, the place of the operation in the columns; `begin`, `end`, ns; and `operation`, the place in
-        `run.operations` of what was waited for then; NONE: between two of them, or before all that are waited for.
-        """
-        schema = {"window": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "operation": pl.Int32}
-        walked = [pl.DataFrame(schema=schema)]
-        window, time, awaited = np.arange(len(operation)), self._start[operation], self._awaited[operation]
-        while len(window):
-            lower = until[window]
-            ended = np.where(awaited == NONE, lower, np.maximum(self._end[awaited], lower))
-            began = np.maximum(self._start[awaited], lower)
-            for piece in ((window, ended, time, np.full(len(window), NONE)), (window, began, ended, awaited)):
-                walked.append(pl.DataFrame(piece, schema=schema).filter(pl.col("end") > pl.col("begin")))
-            goes_on = (lower < began) & (began < ended)
-            window, time, awaited = window[goes_on], began[goes_on], self._awaited[awaited[goes_on]]
-        return pl.concat(walked)
+    Returns
+    -------
+    In no order: `window`, the place of the operation in the columns; `begin`, `end`, ns; and `operation`, the place in
+    `run.operations` of what was waited for then; NONE: between two of them, or before all that are waited for.
+    """
+    start, end = (run.operations[name].to_numpy() for name in ("start", "end"))
+    schema = {"window": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "operation": pl.Int32}
+    walked = [pl.DataFrame(schema=schema)]
+    window, time, awaited = np.arange(len(operation)), start[operation], awaited_by[operation]
+    while len(window):
+        lower = until[window]
+        ended = np.where(awaited == NONE, lower, np.maximum(end[awaited], lower))
+        began = np.maximum(start[awaited], lower)
+        for piece in ((window, ended, time, np.full(len(window), NONE)), (window, began, ended, awaited)):
+            walked.append(pl.DataFrame(piece, schema=schema).filter(pl.col("end") > pl.col("begin")))
+        goes_on = (lower < began) & (began < ended)
+        window, time, awaited = window[goes_on], began[goes_on], awaited_by[awaited[goes_on]]
+    return pl.concat(walked)
 
 
 # -- pieces of gaps ----------------------------------------------------------------------------------
 
 
 class PiecesOfGaps:
-    """Cuts gaps without computation into pieces of one part each.
-
-    Parameters
-    ----------
-    nccl, events
-        Of the run: which NCCL kernels are one collective, and what awaited which operation by an event.
-    """
+    """Cuts gaps without computation into pieces of one part each, from which NCCL kernels are one collective, and what awaited
+    which operation by an event."""
 
     def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
         self._run = run
@@ -200,7 +179,7 @@ class PiecesOfGaps:
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         # Migrations of unified memory are on the row of a stream, but not in its order.
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
-        self._on_devices, self._predecessors = activity_of_devices(run, is_unified), Predecessors(run, ~is_unified, events)
+        self._on_devices, self._awaited = activity_of_devices(run, is_unified), awaited_operations(run, ~is_unified, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
@@ -285,7 +264,7 @@ class PiecesOfGaps:
         gaps = gaps.filter(pl.col("end") > pl.col("issued"))
         following = gaps["next"].to_numpy()
         task = pl.Series("task", self._run.events.rows.task[self._run.operations["row"].gather(following)], dtype=pl.Int32)
-        walked = self._predecessors.walk(following, gaps["issued"].to_numpy())
+        walked = walk(self._run, self._awaited, following, gaps["issued"].to_numpy())
         waits = walked.hstack(gaps.select("gap", "device", task)[walked["window"]])
         is_queued = pl.col("operation") == NONE
         awaited = waits.filter(~is_queued).select("gap", "device", "begin", "end", "operation", is_waited=pl.lit(value=True))

@@ -24,6 +24,7 @@ SHOWN_KERNELS = 50
 
 _KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
+_SHARE = pl.when(pl.col("total_ns").sum() > 0).then(pl.col("total_ns") / pl.col("total_ns").sum())
 _Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
@@ -201,7 +202,7 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
     return by_name.with_columns(
         family=family_names(by_name, run.events),
         kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
-        share=_share_of_all("total_ns"),
+        share=_SHARE,
         slowest_device=pl.when(several).then(run.device_names(pl.col("slowest"))),
         avg_max=pl.when(several).then("avg_max"),
     )
@@ -297,11 +298,6 @@ def _families(by_name: pl.DataFrame) -> pl.DataFrame:
     return (
         by_name.group_by("family")
         .agg(kernels=pl.len(), count=pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
-        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_share_of_all("total_ns"))
+        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_SHARE)
         .sort("total_ns", "family", descending=[True, False])
     )
-
-
-def _share_of_all(total: str) -> pl.Expr:
-    """Share of a column in its sum; null when that is 0."""
-    return pl.when(pl.col(total).sum() > 0).then(pl.col(total) / pl.col(total).sum())

@@ -25,16 +25,7 @@ from nsys2prv.efficiency.measured_run import (
 )
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
-from nsys2prv.efficiency.result_tables import (
-    DEVICE,
-    EFFICIENCY_COLUMNS,
-    NCCL_POLICY,
-    SPREAD,
-    Column,
-    OnConsole,
-    OnPage,
-    Table,
-)
+from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
 
 RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN)
