@@ -21,7 +21,7 @@ from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Momen
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between, threads_that_launched
-from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
+from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
 
@@ -184,7 +184,7 @@ class PiecesOfGaps:
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
         self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
-        self._arrivals = _arrivals(run, nccl)
+        self._arrivals = _arrivals(nccl)
         waits = run.calls.filter(_is_named(run, run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
         self._unrecorded: Numbers = tasks if RECORDS.name not in run.events.collections else tasks[:0]
@@ -220,17 +220,13 @@ class PiecesOfGaps:
         )  # fmt: skip
         no_launch = pl.lit(parts.NO_LAUNCHES if self._run.events.launches is None else parts.NO_LAUNCH, parts.DETAIL)
         first_thread = pl.lit(pl.Series(self._first_threads, dtype=pl.Int32)).gather("device")
-        cut = self._cut(
-            pl.concat(
-                [
-                    _pieces(gaps, "begin", "ready", _part("start_up"), thread=first_thread),
-                    _pieces(before, "begin", "issued", part, "thread", detail=pl.when(~is_launched & ~is_last).then(no_launch)),
-                    # Of this only what runs counts: what is idle is in `before`.
-                    _pieces(ended, "ready", "last", _part("shut_down"), "thread"),
-                ],
-                how="diagonal",
-            )
+        windows = (
+            _pieces(gaps, "begin", "ready", _part("start_up"), thread=first_thread),
+            _pieces(before, "begin", "issued", part, "thread", detail=pl.when(~is_launched & ~is_last).then(no_launch)),
+            # Of this only what runs counts: what is idle is in `before`.
+            _pieces(ended, "ready", "last", _part("shut_down"), "thread"),
         )
+        cut = self._cut(pl.concat(windows, how="diagonal"))
         in_nccl, in_copy = pl.col("nccl") != NONE, pl.col("copy") != NONE
         pieces = [
             pl.DataFrame(schema=PIECE_SCHEMA),
@@ -271,11 +267,8 @@ class PiecesOfGaps:
         kind = self._run.kind(self._run.operations["number"].gather(awaited["operation"]).to_numpy())
         awaited = awaited.with_columns(part=_PART_OF_KIND.gather(kind))
         is_communication = pl.col("part") == "communication"
-        return [
-            awaited.filter(~is_communication),
-            self._communication(awaited.filter(is_communication)),
-            self._queued(waits.filter(is_queued)),
-        ]
+        communication = self._communication(awaited.filter(is_communication))
+        return [awaited.filter(~is_communication), communication, self._queued(waits.filter(is_queued))]
 
     def _queued(self, pieces: pl.DataFrame) -> pl.DataFrame:
         """Pieces in which nothing is known that was waited for: unified memory moves, or not."""
@@ -348,11 +341,11 @@ def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name:
     return (events["number"] == number) & events["value"].is_in(values)
 
 
-def _arrivals(run: MeasuredRun, nccl: Nccl) -> pl.DataFrame:
+def _arrivals(nccl: Nccl) -> pl.DataFrame:
     """Of kernels in collectives whose ranks are all in the run: `row`, `start`, `waited`, `undecided` as of
     `waits_of_ranks`, and `task`, the rank that arrived last (null: not decidable). One row for each kernel."""
     late = pl.col("task").filter("is_last").first().over("collective")
-    arrivals = nccl.members.with_columns(late).filter(is_complete(pl.col("ranks"), run))
+    arrivals = nccl.members.with_columns(late).filter("complete")
     return arrivals.select("row", "start", "waited", "undecided", "task").unique(
         ["row", "start"], keep="first", maintain_order=True
     )

@@ -22,7 +22,7 @@ from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Time
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.meters.regions import MOST_REGIONS, named_ranges
+from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_window, named_ranges, ranges_of_tasks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
@@ -71,7 +71,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     computing = run.on_devices.where(run.on_devices.counts[KERNEL] > 0)
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy()).with_row_index("gap")
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
-    iterations, regions, samples = _iterations(run), _regions(run), _samples(run)
+    samples, ranges = _samples(run), ranges_of_tasks(run, run.options.regions or ())
+    regions = _merged(run, ranges.join(devices_of_tasks(run.events.rows), on="task"))
+    iterations = _merged(run, iterations_in_window(run).select("begin", "end", slot="number", group="device"))
     blocks: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
@@ -109,11 +111,10 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
 
 
 def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
-    """Columns that tables of devices share, from `device` (an index), `elapsed` and PART_COLUMNS, ns."""
-    elapsed, absent = pl.col("elapsed"), pl.sum_horizontal(PART_COLUMNS)
+    """Columns that tables of devices share, from `device` (an index), `elapsed_ns` and PART_COLUMNS."""
+    elapsed, absent = pl.col("elapsed_ns"), pl.sum_horizontal(PART_COLUMNS)
     return sums.with_columns(
         device=run.device_names(pl.col("device")),
-        elapsed_ns=elapsed,
         compute_ns=elapsed - absent,
         absent_ns=absent,
         absent_share=pl.when(elapsed > 0).then(absent / elapsed),
@@ -125,20 +126,20 @@ def _by_device(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
     is_scheduled = pl.col("task").is_in(rows.task[run.callers[run.is_scheduled]].tolist())
     scheduled = devices_of_tasks(rows).filter(is_scheduled)["group"].to_list()
     devices = pl.DataFrame({"device": range(len(rows.devices))}, schema={"device": pl.Int32})
-    devices = devices.with_columns(elapsed=pl.lit(run.events.length, pl.Int64))
+    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64))
     off_cpu = pl.when(pl.col("device").is_in(scheduled)).then("starved_off_cpu_ns")
     return _of_devices(run, _by_columns(by_part, devices, "device").with_columns(off_cpu_ns=off_cpu))
 
 
 def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    lengths = windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum()).sort("slot", "device")
+    lengths = windows.group_by("slot", "device").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
     return _of_devices(run, _by_columns(sums, lengths, "slot", "device"))
 
 
 def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_regions`, the longest regions first."""
-    by_slot = regions.group_by("slot").agg(pl.col("elapsed").sum())
-    longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
+    by_slot = regions.group_by("slot").agg(pl.col("elapsed_ns").sum())
+    longest = by_slot.sort("elapsed_ns", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
     names = named_ranges(run.events, run.options.regions or ()).select("slot", "region", "domain").unique("slot")
     of_longest = regions.join(longest.select("slot", "order"), on="slot", maintain_order="left").sort(
         "order", maintain_order=True
@@ -276,7 +277,7 @@ def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         Columns `device`, `begin`, `end`, `part`, in the order of device and time; they do not overlap on a device. A piece
         counts in all windows that it is in, cut at their edges.
     windows
-        As of `_regions`.
+        As of `_merged`.
     """
     edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
     # Pieces are in the order of their segments.
@@ -306,24 +307,6 @@ def _samples(run: MeasuredRun) -> pl.DataFrame:
     return located.sort("thread", "start", "function", "module")
 
 
-def _iterations(run: MeasuredRun) -> pl.DataFrame:
-    """Iterations that lie in the window, of each device, as of `_regions`."""
-    offset, length = run.events.offset, run.events.length
-    iterations = run.window.iterations.iterations.select("begin", "end", slot="number", group="device")
-    moved = iterations.with_columns(pl.col("begin", "end") - offset)
-    return _merged(run, moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= length)))
-
-
-def _regions(run: MeasuredRun) -> pl.DataFrame:
-    """Ranges of `--regions` on the devices that their tasks use: `slot`, `device`, `begin`, `end`; those of one slot and device
-    do not overlap."""
-    if not run.options.regions:
-        return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
-    ranges = run.frame(RANGES).join(named_ranges(run.events, run.options.regions), on=["number", "value"], how="inner")
-    task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
-    of_tasks = ranges.select("slot", "end", task=task, begin="start")
-    return _merged(run, of_tasks.join(devices_of_tasks(run.events.rows), on="task"))
-
-
 def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges (`slot`, `group`, `begin`, `end`) as windows (`device` in place of `group`) that do not overlap in a slot."""
     return merged_windows(ranges, len(run.events.rows.devices)).rename({"group": "device"})

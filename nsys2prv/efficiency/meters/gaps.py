@@ -166,7 +166,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
     the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
     (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-    `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
+    `former_value` and `former_size` (-1: not known); and CAUSE_COLUMNS.
     """
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
@@ -215,7 +215,6 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
                 former_number=pl.col("number").fill_null(0),
                 former_value=pl.col("value").fill_null(0),
                 former_size=size,
-                former_length=duration.fill_null(0),
             ),
             pl.DataFrame(by_cause, schema=CAUSE_COLUMNS, orient="row"),
         ],

@@ -138,14 +138,11 @@ class Kernels(MeasuredTables):
 
 def kernel_durations(run: MeasuredRun) -> Kernels:
     """The tables of kernels."""
-    length = pl.col("end") - pl.col("start")
+    length, duration = pl.col("end") - pl.col("start"), pl.col("duration")
     kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
     durations = run.events.rows.located(kernels.select(*_NAME, "row", "family", duration=length).collect())
     by_device = durations.group_by(*_NAME, "device").agg(
-        count=pl.len().cast(pl.Int64),
-        total=pl.col("duration").sum(),
-        mean_ns=pl.col("duration").mean(),
-        median_ns=_quantile(0.5),
+        count=pl.len().cast(pl.Int64), total=duration.sum(), mean_ns=duration.mean(), median_ns=_quantile(0.5)
     )
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
     counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
