@@ -232,7 +232,7 @@ class PiecesOfGaps:
             pl.DataFrame(schema=PIECE_SCHEMA),
             cut.filter(IS_IDLE & (pl.col("part") != "shut_down")),
             _pieces(cut.filter(~in_nccl & in_copy), "begin", "end", _part("copy"), operation="copy"),
-            self._communication(cut.filter(in_nccl).select("gap", "device", "begin", "end", operation="nccl")),
+            self._communication(cut.filter(in_nccl).with_columns(operation="nccl", is_waited=pl.lit(value=False))),
             _pieces(before.filter("is_last"), "issued", "end", _part("queued")),
             *self._waits(before.filter(~is_last)),
             _pieces(ended, "last", "end", _part("shut_down")),
@@ -284,26 +284,22 @@ class PiecesOfGaps:
         return cut.select("gap", "device", "begin", "end", part=part, detail=detail)
 
     def _communication(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Pieces in which NCCL kernels run or were waited for, as late ranks, transfer, and what is not decidable of these."""
+        """Pieces in which NCCL kernels (`operation`) run, or are waited for (`is_waited`), as late ranks, transfer, and what is
+        not decidable of these."""
         kernels = self._run.operations.select(pl.col("row", "start").gather(pieces["operation"]))
         joined = pieces.with_columns(kernels).join(self._arrivals, on=["row", "start"], how="left")
         arrived, is_matched = pl.col("start") + pl.col("waited"), pl.col("waited").is_not_null()
         joined = joined.with_columns(
             arrived=arrived.fill_null(pl.col("begin")).clip("begin", "end"),
             decided=(arrived + pl.col("undecided")).fill_null(pl.col("end")),
-            detail=pl.when(is_matched)
-            .then(pl.lit(parts.CLOCKS, parts.DETAIL))
-            .otherwise(pl.lit(parts.UNMATCHED, parts.DETAIL)),
+            detail=pl.when(is_matched).then(pl.lit(parts.CLOCKS)).otherwise(pl.lit(parts.UNMATCHED)).cast(parts.DETAIL),
         ).with_columns(pl.col("decided").clip("arrived", "end"))
-        columns = [name for name in ("operation", "is_waited") if name in pieces.columns]
-        return pl.concat(
-            [
-                _pieces(joined, "begin", "arrived", _part("late_rank"), *columns, "task"),
-                _pieces(joined, "arrived", "decided", _part("communication"), *columns, "detail"),
-                _pieces(joined, "decided", "end", _part("transfer"), *columns),
-            ],
-            how="diagonal",
+        divided = (
+            _pieces(joined, "begin", "arrived", _part("late_rank"), "operation", "is_waited", "task"),
+            _pieces(joined, "arrived", "decided", _part("communication"), "operation", "is_waited", "detail"),
+            _pieces(joined, "decided", "end", _part("transfer"), "operation", "is_waited"),
         )
+        return pl.concat(divided, how="diagonal")
 
 
 def _first_threads(run: MeasuredRun) -> Numbers:

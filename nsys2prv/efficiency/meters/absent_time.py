@@ -232,18 +232,13 @@ def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.Da
     `starved_beside_nccl`, as of `AbsentTime`."""
     beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & (pl.col("nccl") != NONE))
     starved = starved.filter(IS_IDLE & (pl.col("part") != "start_up"))
-    names = [
-        events.select(
-            pl.col(name).gather(pl.lit(starved[kind].replace(NONE, None))).alias(f"{kind}_{name}")
-            for name in ("number", "value")
-        )
-        for kind, events in (("call", run.calls), ("range", run.frame(RANGES)))
-    ]
-    of_hosts = pl.concat([starved.select("device", "thread", "part", "off_cpu", total=_LENGTH), *names], how="horizontal")
-    off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
+    for kind, events in (("call", run.calls), ("range", run.frame(RANGES))):
+        named = pl.col("number", "value").gather(pl.lit(starved[kind].replace(NONE, None))).name.prefix(f"{kind}_")
+        starved = starved.hstack(events.select(named))
+    off_cpu = _LENGTH.filter(pl.col("off_cpu") > 0).sum()
     row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
     return {
-        "hosts": of_hosts.group_by(_HOST_KEY).agg(pl.col("total").sum(), off_cpu=off_cpu),
+        "hosts": starved.group_by(_HOST_KEY).agg(total=_LENGTH.sum(), off_cpu=off_cpu),
         "of_hosts": _joined(starved.filter(pl.col("part").is_in(_FOUND_PARTS)), "thread", "part"),
         "starved_beside_nccl": _joined(beside_nccl.with_columns(row=row), "row"),
     }
@@ -269,16 +264,8 @@ def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Times (`total`, ns) of parts in windows, by `slot`, `device` and `part`.
-
-    Parameters
-    ----------
-    pieces
-        Columns `device`, `begin`, `end`, `part`, in the order of device and time; they do not overlap on a device. A piece
-        counts in all windows that it is in, cut at their edges.
-    windows
-        As of `_merged`.
-    """
+    """Times (`total`, ns) by `slot`, `device` and `part` of pieces, which are in the order of device and time and do not
+    overlap on a device, in all windows (as of `_merged`) that they are in, cut at their edges."""
     edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
     # Pieces are in the order of their segments.
     is_piece = edges.counts[0] > 0

@@ -192,16 +192,15 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
             avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
             devices=pl.len(),
         )
+        .filter(pl.col("devices") > 1)
     )
     by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
     by_name = by_name.sort("total_ns", "kernel", descending=[True, False])
-    several = pl.col("devices") > 1
     return by_name.with_columns(
         family=family_names(by_name, run.events),
         kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
         share=_SHARE,
-        slowest_device=pl.when(several).then(run.device_names(pl.col("slowest"))),
-        avg_max=pl.when(several).then("avg_max"),
+        slowest_device=run.device_names(pl.col("slowest")),
     )
 
 
