@@ -86,8 +86,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
                 **_sums_of_threads(run, starved),
                 "functions": _functions(samples, starved.filter(IS_IDLE)),
                 "longest": _by_columns(of_longest, longest, "gap"),
-                "iterations": _in_windows(ordered, iterations),
-                "regions": _in_windows(ordered, regions),
+                **_in_windows(ordered, iterations=iterations, regions=regions),
             }
         )
     sums = {name: pl.concat(block[name] for block in blocks) for name in blocks[0]}
@@ -263,17 +262,20 @@ def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
     return counted.group_by(_FUNCTION_KEY).agg(samples=pl.len().cast(pl.Int64))
 
 
-def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Times (`total`, ns) by `slot`, `device` and `part` of pieces, which are in the order of device and time and do not
     overlap on a device, in all windows (as of `_merged`) that they are in, cut at their edges."""
     edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
     # Pieces are in the order of their segments.
     is_piece = edges.counts[0] > 0
     places = Timeline(edges, {"piece": np.where(is_piece, np.cumsum(is_piece) - 1, NONE)})
-    near = windows.filter((pl.col("begin") < pieces["end"].max()) & (pl.col("end") > pieces["begin"].min()))
-    cut = places.cut(near, "device").filter(pl.col("piece") != NONE)
-    named = cut.with_columns(pieces["part"].gather(cut["piece"]))
-    return named.group_by("slot", "device", "part").agg(total=_LENGTH.sum())
+    meets, part = (pl.col("begin") < pieces["end"].max()) & (pl.col("end") > pieces["begin"].min()), pl.lit(pieces["part"])
+    sums = {}
+    for name, of_slots in windows.items():
+        cut = places.cut(of_slots.filter(meets), "device").filter(pl.col("piece") != NONE)
+        named = cut.with_columns(part=part.gather("piece"))
+        sums[name] = named.group_by("slot", "device", "part").agg(total=_LENGTH.sum())
+    return sums
 
 
 def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:
