@@ -269,7 +269,8 @@ def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.D
     # Pieces are in the order of their segments.
     is_piece = edges.counts[0] > 0
     places = Timeline(edges, {"piece": np.where(is_piece, np.cumsum(is_piece) - 1, NONE)})
-    meets, part = (pl.col("begin") < pieces["end"].max()) & (pl.col("end") > pieces["begin"].min()), pl.lit(pieces["part"])
+    first, last = (pl.lit(edge, pl.Int64) for edge in (pieces["begin"].min(), pieces["end"].max()))
+    meets, part = (pl.col("begin") < last) & (pl.col("end") > first), pl.lit(pieces["part"])
     sums = {}
     for name, of_slots in windows.items():
         cut = places.cut(of_slots.filter(meets), "device").filter(pl.col("piece") != NONE)
