@@ -167,8 +167,8 @@ def walk(run: MeasuredRun, awaited_by: npt.NDArray[np.int32], operation: Numbers
 
 
 class PiecesOfGaps:
-    """Cuts gaps without computation into pieces of one part each. `nccl` says which NCCL kernels are one collective, `events` what
-    awaited which operation by an event."""
+    """Cuts gaps without computation into pieces of one part each. `nccl` says which NCCL kernels are one collective, `events`
+    what awaited which operation by an event."""
 
     def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
         self._run = run
