@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import EventEdges, named_values
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
@@ -333,7 +333,8 @@ def _pieces(rows: pl.DataFrame, begin: str, end: str, part: pl.Expr, *columns: s
 
 def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
     """Which events are of a type, with a name that has a text in it."""
-    values = [value for value, name in named_values(run, number) if part_of_name in name]
+    names = run.events.types.get(number)
+    values = [value for value, name in ((names.values if names else None) or {}).items() if part_of_name in name]
     return (events["number"] == number) & events["value"].is_in(values)
 
 
