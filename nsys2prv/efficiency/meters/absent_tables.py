@@ -113,12 +113,14 @@ _ABSENT = Column.ns(
     "absent_ns", "compute-absent time: no kernel but NCCL kernels, and no graph, runs; the sum of the parts below"
 )
 _SHARE = Column.share("absent_share", "`absent_ns` / the time in question")
-_TASK, _THREAD = (
+_THREAD = (
     Column.text("task", "task of the launching thread; null when not known"),
     Column.text("thread", "thread that launched the next compute kernel"),
 )
-_STARVED = Column.ns("total_ns", "launch-starved time in it, over all devices")
-_OFF_CPU = Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded")
+_STARVED = (
+    Column.ns("total_ns", "launch-starved time in it, over all devices"),
+    Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded"),
+)
 
 _OF_WINDOW = (Column.ns("compute_ns", "of it, a compute kernel runs"), _ABSENT, _SHARE, *_PARTS_OF_TIME)
 
@@ -172,12 +174,10 @@ ABSENT_CALLS = Table(
     "Launch-starved time by call",
     "calls of one name of one launching thread",
     (
-        _TASK,
-        _THREAD,
+        *_THREAD,
         Column.text("part", "title of the part"),
         Column.text("call", "name of the innermost call of this kind; null in none"),
-        _STARVED,
-        _OFF_CPU,
+        *_STARVED,
     ),
     page=OnPage("absent", cells=8_000),
 )
@@ -185,7 +185,7 @@ ABSENT_RANGES = Table(
     "absent_ranges",
     "Launch-starved time by NVTX range",
     "NVTX ranges of one name of one launching thread",
-    (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED, _OFF_CPU),
+    (*_THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), *_STARVED),
     when="NVTX ranges",
     page=OnPage("absent", cells=8_000),
 )
@@ -194,8 +194,7 @@ ABSENT_FUNCTIONS = Table(
     "Launch-starved time by function",
     "one function in one part of the time of one launching thread",
     (
-        _TASK,
-        _THREAD,
+        *_THREAD,
         Column.text("part", "title of the part"),
         Column.text("function", "innermost function of the call chain"),
         Column.text("module", "its library or program"),
@@ -216,23 +215,16 @@ ABSENT_STRETCHES = Table(
         Column.ns("length_ns", "its length"),
         Column.text("next", "compute kernel that ends it; null at the end"),
         Column.moment("launched_ns", "when that was launched; null when not known"),
-        _TASK,
-        _THREAD,
+        *_THREAD,
         *_PARTS_OF_TIME,
     ),
     page=OnPage("absent", columns=("device", "begin_ns", "length_ns", "next", "launched_ns", "thread"), worst_first="length_ns",
         cells=8_000),
 )  # fmt: skip
 TABLES = (
-    ABSENT_TIME,
-    ABSENT_REGIONS,
-    ABSENT_ITERATIONS,
-    ABSENT_PARTS,
-    ABSENT_CALLS,
-    ABSENT_RANGES,
-    ABSENT_FUNCTIONS,
-    ABSENT_STRETCHES,
-)
+    ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS, ABSENT_PARTS,
+    ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS, ABSENT_STRETCHES,
+)  # fmt: skip
 
 
 def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str]) -> dict[str, pl.DataFrame]:
@@ -253,17 +245,15 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
         return dict(tables)
     changed = dict(tables)
     is_doubted = pl.col("device").is_in(list(devices))
-    for table, total in (
-        *((table, "absent_ns") for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
-        *((table, "length_ns") for table in (ABSENT_STRETCHES, LONGEST_GAPS)),
-        (GAPS, "total_ns"),
+    of_parts, of_causes = (PART_COLUMNS, "undecided_ns"), (CAUSE_COLUMNS, UNKNOWN_COLUMN)
+    for table, (columns, undivided) in (
+        *((table, of_parts) for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS, ABSENT_STRETCHES)),
+        *((table, of_causes) for table in (GAPS, LONGEST_GAPS)),
     ):
-        columns, undivided = (
-            (PART_COLUMNS, "undecided_ns") if "undecided_ns" in table.schema else (CAUSE_COLUMNS, UNKNOWN_COLUMN)
-        )
         # The total is in one of the columns.
         changed[table.name] = tables[table.name].with_columns(
-            pl.when(is_doubted).then(pl.col(total) if name == undivided else 0).otherwise(name).alias(name) for name in columns
+            pl.when(is_doubted).then(pl.sum_horizontal(columns) if name == undivided else 0).otherwise(name).alias(name)
+            for name in columns
         )
     off_cpu = pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
     changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(off_cpu)
@@ -272,6 +262,6 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(CONTRADICTED)}
     named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
     sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
-    of_parts = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
-    changed[ABSENT_PARTS.name] = of_parts.sort("total_ns", descending=True, maintain_order=True)
+    rows = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
+    changed[ABSENT_PARTS.name] = rows.sort("total_ns", descending=True, maintain_order=True)
     return changed

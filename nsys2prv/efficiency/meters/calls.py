@@ -100,13 +100,13 @@ OS_CALLS = Table(
 
 def host_calls(run: MeasuredRun) -> MeasuredTables:
     """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
-    length, size = pl.col("end") - pl.col("start"), pl.col("size")
+    length, sizes = pl.col("end") - pl.col("start"), pl.col("bytes")
     # Null where no call reports one.
-    sizes = pl.when(size.count() > 0).then(size.sum())
-    of_rows = run.calls.group_by(*_CALL, "row").agg(
-        sizes, count=pl.len(), total_ns=length.sum(), min_ns=length.min(), max_ns=length.max()
-    )
-    sums = (pl.col("count", "total_ns").sum(), pl.col("min_ns").min(), pl.col("max_ns").max(), sizes)
+    total_size = pl.when(sizes.count() > 0).then(sizes.sum())
+    of_rows = run.calls.rename({"size": "bytes"}).group_by(*_CALL, "row").agg(
+        total_size, count=pl.len(), total_ns=length.sum(), min_ns=length.min(), max_ns=length.max()
+    )  # fmt: skip
+    sums = (pl.col("count", "total_ns").sum(), pl.col("min_ns").min(), pl.col("max_ns").max(), total_size)
     by_task = run.events.rows.located(of_rows).group_by(*_CALL, "task").agg(sums)
     total = pl.col("total_ns")
     by_call = by_task.group_by(_CALL).agg(
@@ -118,7 +118,6 @@ def host_calls(run: MeasuredRun) -> MeasuredTables:
     )
     by_call = by_call.with_columns(
         call=run.events.named(by_call["number"], by_call["value"]),
-        bytes=size,
         mean_ns=total / pl.col("count"),
         maximum_task=run.task_names(pl.col("maximum_task")),
     ).sort("total_ns", "call", descending=[True, False])

@@ -106,7 +106,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
             "end": end,
             "next": following.astype(np.int32),
             "thread": threads_that_launched(run, following).astype(np.int32),
-            "launched": run.launches["time"].gather(_places(launch)),
+            "launched": run.launches["time"].gather(pl.Series(launch).replace(NO_LAUNCH, None)),
         }
     )
 
@@ -117,12 +117,6 @@ def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
     callers: Numbers = np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)
     launch: Numbers = np.append(run.launch_of, NO_LAUNCH)[places]
     return callers[launch]
-
-
-def _places(places: Numbers) -> pl.Series:
-    """Places to gather: null instead of NONE."""
-    series = pl.Series(places, dtype=pl.Int64)
-    return series.set(series == NONE, None)
 
 
 def _operation_at(
@@ -172,7 +166,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
     the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
     (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-    `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
+    `former_value` and `former_size` (-1: not known); and CAUSE_COLUMNS.
     """
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
@@ -205,13 +199,13 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     """Columns of `idle_gaps`, from those of `gaps_between` and `former`, and the times of threads by state."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
-    by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64, order="F")
-    for place, in_state in enumerate(states.in_windows(thread[is_launched], begin[is_launched], end[is_launched])):
-        by_cause[is_launched, place] = in_state
+    by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64)
+    by_cause[is_launched, :COMPUTING] = states.between(thread[is_launched], begin[is_launched], end[is_launched])
     in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
     in_no_state[~is_launched] = UNSCHEDULED + 1
     by_cause[np.arange(len(thread)), in_no_state] = end - begin - by_cause.sum(axis=1)
-    following, former = (run.operations.select(pl.all().gather(_places(gaps[name].to_numpy()))) for name in ("next", "former"))
+    places = (gaps[name].replace(NONE, None) for name in ("next", "former"))
+    following, former = (run.operations.select(pl.all().gather(place)) for place in places)
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(
         [
@@ -221,9 +215,8 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
                 former_number=pl.col("number").fill_null(0),
                 former_value=pl.col("value").fill_null(0),
                 former_size=size,
-                former_length=duration.fill_null(0),
             ),
-            pl.DataFrame({name: by_cause[:, place] for place, name in enumerate(CAUSE_COLUMNS)}),
+            pl.DataFrame(by_cause, schema=CAUSE_COLUMNS, orient="row"),
         ],
         how="horizontal",
     )

@@ -24,6 +24,7 @@ SHOWN_KERNELS = 50
 
 _KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
+_SHARE = pl.when(pl.col("total_ns").sum() > 0).then(pl.col("total_ns") / pl.col("total_ns").sum())
 _Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
@@ -137,14 +138,11 @@ class Kernels(MeasuredTables):
 
 def kernel_durations(run: MeasuredRun) -> Kernels:
     """The tables of kernels."""
-    length = pl.col("end") - pl.col("start")
+    length, duration = pl.col("end") - pl.col("start"), pl.col("duration")
     kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
     durations = run.events.rows.located(kernels.select(*_NAME, "row", "family", duration=length).collect())
     by_device = durations.group_by(*_NAME, "device").agg(
-        count=pl.len().cast(pl.Int64),
-        total=pl.col("duration").sum(),
-        mean_ns=pl.col("duration").mean(),
-        median_ns=_quantile(0.5),
+        count=pl.len().cast(pl.Int64), total=duration.sum(), mean_ns=duration.mean(), median_ns=_quantile(0.5)
     )
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
     counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
@@ -194,16 +192,15 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
             avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
             devices=pl.len(),
         )
+        .filter(pl.col("devices") > 1)
     )
     by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
     by_name = by_name.sort("total_ns", "kernel", descending=[True, False])
-    several = pl.col("devices") > 1
     return by_name.with_columns(
         family=family_names(by_name, run.events),
         kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
-        share=_share_of_all("total_ns"),
-        slowest_device=pl.when(several).then(run.device_names(pl.col("slowest"))),
-        avg_max=pl.when(several).then("avg_max"),
+        share=_SHARE,
+        slowest_device=run.device_names(pl.col("slowest")),
     )
 
 
@@ -297,11 +294,6 @@ def _families(by_name: pl.DataFrame) -> pl.DataFrame:
     return (
         by_name.group_by("family")
         .agg(kernels=pl.len(), count=pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
-        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_share_of_all("total_ns"))
+        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_SHARE)
         .sort("total_ns", "family", descending=[True, False])
     )
-
-
-def _share_of_all(total: str) -> pl.Expr:
-    """Share of a column in its sum; null when that is 0."""
-    return pl.when(pl.col(total).sum() > 0).then(pl.col(total) / pl.col(total).sum())

@@ -54,9 +54,7 @@ def late_processes(run: MeasuredRun) -> LateProcesses:
     )
     task = pl.lit(pl.Series(run.events.rows.task))
     waits = pl.concat([frame.cast(pl.Int64) for frame in (collectives, _in_receives(run))]).filter(_IS_WAIT)
-    waits = waits.select(
-        "begin", "end", task=task.gather("row"), late=task.gather("late_row"), wait=pl.int_range(pl.len())
-    )  # fmt: skip
+    waits = waits.select("begin", "end", task=task.gather("row"), late=task.gather("late_row"), wait=pl.int_range(pl.len()))
     # By how much the clocks of both processes can be wrong against each other.
     ends = pl.concat([waits.select("wait", "end", task=process) for process in ("task", "late")])
     margins = run.clocks.with_margins(ends, "end").select("wait", margin=margin_of_group(["wait"])).unique("wait")

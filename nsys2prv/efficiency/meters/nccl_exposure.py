@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.measured_run import KERNEL, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.graph.cuda_waits import EventEdges, launches_of
+from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -141,10 +142,8 @@ def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
     device of the NCCL kernel computes, ns."""
     edges = run.measured(EventEdges)
     former = pl.col("number", "start", "end").shift(1).over("row").name.prefix("former_")
-    operations = run.operations.select("row", "start", "end", "number", former, launch=pl.Series(run.launch_of))
-    launched = operations.filter(pl.col("number").is_in(COMPUTE_TYPES), pl.col("launch") != NO_LAUNCH).with_columns(
-        launched=pl.lit(run.launches["time"]).gather("launch")
-    )
+    operations = run.operations.select("row", "start", "end", "number", former, launches_of(run)["launched"])
+    launched = operations.filter(pl.col("number").is_in(COMPUTE_TYPES), pl.col("launched") != NONE)
     in_stream = launched.filter(pl.col("former_number") == event_types.NCCL_KERNEL).select(
         "row", start="former_start", end="former_end", since=pl.max_horizontal("launched", "former_start")
     )

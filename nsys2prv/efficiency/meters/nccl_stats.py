@@ -170,12 +170,6 @@ _SUMS = [
 ]
 
 
-def is_complete(ranks: pl.Expr, run: MeasuredRun) -> pl.Expr:
-    """Whether all ranks of matched collectives (`members`: so many are in the run) are in the run; `ranks` is the size of the
-    communicator (null: not known)."""
-    return (pl.col("members") >= ranks).fill_null(run.events.missing_ranks == 0)
-
-
 def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
     """Whether kernels of some names are NCCL's sends and receives; the names are those of any events."""
     return kernel.str.contains("(?i)nccl") & (first_match(kernel, _OPERATIONS, _UNKNOWN_OPERATION) == _POINT_TO_POINT)
@@ -192,8 +186,8 @@ class Nccl(Measurement):
         known is null.
     members
         Those that are matched with those of the other ranks: of collectives, and sends and receives between the only two
-        devices of a communicator. Also `turn`, `members` (ranks of the run that take part), and the columns of
-        `waits_of_ranks`.
+        devices of a communicator. Also `turn`, `members` (ranks of the run that take part), `complete` (whether these are all
+        ranks of the communicator), and the columns of `waits_of_ranks`.
     """
 
     run: MeasuredRun
@@ -204,11 +198,6 @@ class Nccl(Measurement):
     def waits(self) -> pl.DataFrame:
         """Those of `members` that are of collectives."""
         return self.members.filter(pl.col("operation") != _POINT_TO_POINT)
-
-    @property
-    def waits_in_pairs(self) -> pl.DataFrame:
-        """Those of `members` that are sends and receives."""
-        return self.members.filter(pl.col("operation") == _POINT_TO_POINT)
 
     def tables(self) -> Filled:
         """The tables of NCCL."""
@@ -258,7 +247,8 @@ def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     is_pair = pl.col("operation") == _POINT_TO_POINT
     is_matched = (pl.col("members") > 1) & (~is_pair | (pl.col("members") == 2)) & (pl.col("count").n_unique().over(key) == 1)
     matched = in_turns.filter(is_matched)
-    complete = is_complete(pl.col("ranks").max().over(COLLECTIVE), run)
+    # Of a communicator whose size is not known, the ranks of the run are all.
+    complete = (pl.col("members") >= pl.col("ranks").max().over(COLLECTIVE)).fill_null(run.events.missing_ranks == 0)
     waits = waits_of_ranks(matched.with_columns(complete=complete), run)
     meets = (pl.col("arrived") < pl.col("end").min().over(_ID) + pl.col("margin")) & pl.col("margin").is_finite()
     return waits.filter((~is_pair | meets).all().over(key))

@@ -150,11 +150,22 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
     return matches.select("number", "value", "domain", slot=first.rank("dense").cast(pl.Int64) - 1, region="text")
 
 
+def ranges_of_tasks(run: MeasuredRun, requested: Sequence[str]) -> pl.DataFrame:
+    """Ranges chosen by name, with the slots of `named_ranges`: columns `slot`, `task` (an index), `begin`, `end` (ns)."""
+    ranges = run.frame(RANGES).join(named_ranges(run.events, requested), on=["number", "value"], how="inner")
+    return run.events.rows.located(ranges).select("slot", "task", "end", begin="start")
+
+
+def iterations_in_window(run: MeasuredRun) -> pl.DataFrame:
+    """Iterations of tasks and devices that lie in the window, as of `RunIterations`, from its start."""
+    moved = run.window.iterations.iterations.with_columns(pl.col("begin", "end") - run.events.offset)
+    return moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= run.events.length))
+
+
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
-    names = named_ranges(run.events, run.options.regions)
-    located = run.events.rows.located(run.frame(RANGES).join(names, on=["number", "value"], how="inner"))
-    inside = located.select("slot", "task", "end", begin="start")
+    inside = ranges_of_tasks(run, run.options.regions)
+    names = named_ranges(run.events, run.options.regions).select("slot", "region", "domain").unique("slot")
     length = pl.col("end") - pl.col("begin")
     by_slot = (
         inside.group_by("slot")
@@ -163,7 +174,7 @@ def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
         .head(MOST_REGIONS)
     )
     of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
-    for columns in (names.select("slot", "region", "domain").unique("slot"), of_slots):
+    for columns in (names, of_slots):
         by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
     return MeasuredTables({REGIONS: by_slot})
 
@@ -171,9 +182,8 @@ def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
 def range_iterations(run: MeasuredRun) -> MeasuredTables:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
-    started = run.frame(RANGES).join(named_ranges(run.events, [name]), on=["number", "value"], how="semi").sort("start", "end")
-    slot = pl.int_range(pl.len()).over("task")
-    numbered = run.events.rows.located(started).select("task", "end", begin="start", slot=slot)
+    started = ranges_of_tasks(run, [name]).sort("begin", "end")
+    numbered = started.with_columns(slot=pl.int_range(pl.len()).over("task"))
     length = pl.col("end") - pl.col("begin")
     lengths = numbered.group_by("slot").agg(
         pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
@@ -193,9 +203,7 @@ def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame
 
 def run_iterations(run: MeasuredRun) -> MeasuredTables:
     """The tables `task_iterations` and, unless `--per-iteration` names ranges, `iterations`."""
-    iterations, offset, window = run.window.iterations, run.events.offset, run.events.length
-    moved = iterations.iterations.with_columns(pl.col("begin", "end") - offset)
-    inside = moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= window))
+    iterations, inside = run.window.iterations, iterations_in_window(run)
     length = pl.col("end") - pl.col("begin")
     of_tasks = inside.head(MOST_ROWS).select(
         run.task_names(pl.col("task")).alias("task"),
@@ -211,7 +219,7 @@ def run_iterations(run: MeasuredRun) -> MeasuredTables:
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
     lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
-        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how)
+        pl.col("begin", "end") - run.events.offset, slot="number", region=pl.lit(iterations.how)
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
     return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})

@@ -25,16 +25,7 @@ from nsys2prv.efficiency.measured_run import (
 )
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
-from nsys2prv.efficiency.result_tables import (
-    DEVICE,
-    EFFICIENCY_COLUMNS,
-    NCCL_POLICY,
-    SPREAD,
-    Column,
-    OnConsole,
-    OnPage,
-    Table,
-)
+from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
 
 RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN)
@@ -238,9 +229,7 @@ def run_totals(run: MeasuredRun) -> MeasuredTables:
     of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
-    spans = pl.DataFrame({"group": busy.group, "begin": busy.begin, "end": busy.end}).group_by("group").agg(
-        first_ns=pl.col("begin").min(), last_ns=pl.col("end").max()
-    )  # fmt: skip
+    spans = pl.DataFrame(vars(busy)).group_by("group").agg(first_ns=pl.col("begin").min(), last_ns=pl.col("end").max())
     # Slots of the trees of nodes: the places of their names.
     node_of_device = [device.node for device in rows.devices]
     node_of_thread = [rows.tasks[task].node for task in rows.task[run.callers]]

@@ -92,18 +92,10 @@ def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
     means = _by_kernel_and_family(run, _in_kernels(run, samples)).sort("metric", "level", "name", "task", "device")
     table = _with_names(run, means).with_columns(task=run.task_names(pl.col("task")))
     summary = table.drop_nulls("mean").group_by("metric", "level", "name", maintain_order=True).agg(
-        pl.col("samples").sum(),
-        tasks=pl.len(),
-        weighted=_WEIGHTED_MEAN,
-        **spread(pl.col("mean")),
+        pl.col("samples").sum(), tasks=pl.len(), weighted=_WEIGHTED_MEAN, **spread(pl.col("mean"))
     )  # fmt: skip
-    return MeasuredTables(
-        {
-            SAMPLED_BINS: _with_names(run, in_bins.sort("metric", "device", "bin")),
-            SAMPLED_KERNELS: table,
-            SAMPLED_SUMMARY: summary,
-        }
-    )
+    in_bins = _with_names(run, in_bins.sort("metric", "device", "bin"))
+    return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
