@@ -355,6 +355,13 @@ def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_the
     ]  # fmt: skip
 
 
+def test_an_occurrence_of_hours_costs_in_all_parts_together_what_it_costs() -> None:
+    hour = 3_600_000_000_000
+    pieces = over_parts(occurrences((0, hour, 9 * hour, 8 * hour)), ("count",), 10 * hour)
+
+    assert (pieces.height, pieces["cost"].sum(), pieces["cost"].unique().to_list()) == (80, 8 * hour, [hour // 10])
+
+
 def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first() -> None:
     rows = occurrences((0, 30, 40, 7), (0, 10, 20, 7), (1, 50, 60, 1), (0, 70, 90, 3)).with_columns(row=pl.col("begin") // 10)
     frame = with_top(rows, LENGTH)

@@ -266,7 +266,9 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     # The first time of a part, as `part_of` has it; of the cost what is before a time, so that pieces add up to it.
     edges = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
     inside = (edge.clip("begin", "end") - pl.col("begin") for edge in edges)
-    before, until = (pl.col("cost") * time // (pl.col("end") - pl.col("begin")) for time in inside)
+    # Of seconds in ns the products have more than 64 bits.
+    cost, duration = pl.col("cost").cast(pl.Int128), pl.col("end") - pl.col("begin")
+    before, until = ((cost * time // duration).cast(pl.Int64) for time in inside)
     is_first = pl.col("part") == pl.col("first")
     counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums)
     pieces = pieces.with_columns(*counted_once, cost=until - before)
