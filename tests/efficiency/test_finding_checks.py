@@ -12,7 +12,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed, with_top
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, over_parts, summed, with_top
 from nsys2prv.efficiency.findings.rule import FindingRule
 from nsys2prv.efficiency.measure import measure
 
@@ -387,20 +387,31 @@ def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:
     assert (OfAnyRun().needs, OfAnyRun().of_processes, OfAnyRun().at_most) == ((), False, False)
 
 
-def loss(device: int, costs: dict[int, int]) -> Loss:
-    return Loss(device, len(costs), sum(costs.values()), 0, LENGTH, (0, 10), costs=costs)
+def losses(costs: dict[int, dict[int, int]], **columns: Any) -> Losses:
+    """From costs by device and part."""
+    parts = [(device, part, 1, cost) for device, of_parts in costs.items() for part, cost in of_parts.items()]
+    frame = pl.DataFrame(parts, ["device", "part", "count", "cost"], orient="row")
+    return Losses(frame.group_by("device").agg(pl.col("count", "cost").sum()).sort("device").with_columns(**columns), frame)
 
 
 def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
-    losses = Losses([loss(0, {1: 5, 2: 1}), loss(1, {1: 3, 2: 4})])
-    finding = Finding("", losses)
+    lost = losses({0: {1: 5, 2: 1}, 1: {1: 3, 2: 4}})
 
-    assert (losses.cost, finding.saved, str(losses)) == (13, 9, "on 2 GPUs")
-    assert Finding("", losses, wall=2).saved == 2
-    # Where parts are not known, the device counts that loses most.
-    assert Finding("", Losses([*losses, loss(2, {})])).saved == 7
+    assert (lost.cost, Finding("", lost).saved, str(lost)) == (13, 9, "on 2 GPUs")
+    assert Finding("", lost, wall=2).saved == 2
+    # Where parts are not known of all devices, the device counts that loses most.
+    assert Finding("", Losses(lost.devices)).saved == 7
+    assert Finding("", Losses(lost.devices, lost.parts.filter(device=0))).saved == 7
     # Of devices of the same cost the first one is shown.
-    assert Losses([loss(1, {1: 2}), loss(0, {1: 2})]).worst.index == 0
+    assert losses({1: {1: 2}, 0: {1: 2}}).worst["device"] == 0
+
+
+def test_a_device_loses_at_most_its_limit_and_all_its_parts_less() -> None:
+    lost = losses({0: {1: 9_000_000_000, 2: 1}, 1: {1: 4}}, limit=pl.Series([4_500_000_000, 7])).at_most(pl.col("limit"))
+
+    assert sorted(lost.devices["cost"]) == [4, 4_500_000_000]
+    # Rounded up: a part that loses anything is not without a loss.
+    assert lost.parts["cost"].to_list() == [4_500_000_000, 1, 4]
 
 
 @pytest.mark.parametrize(

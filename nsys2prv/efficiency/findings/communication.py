@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
 from nsys2prv.efficiency.graph.replay import Step
@@ -40,6 +40,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     )  # fmt: skip
     fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     least = least_share(0.05, "less is the normal end of a step")
+    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & (pl.col("events") >= fewest_kernels.value)
     at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -64,25 +65,16 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         )
         # NCCL kernels that run at the same time are alone at the same time.
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.at_most(lambda loss: evidence.tables["devices"]["nccl_alone_ns"][loss.index])
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]
-        return super().counts(loss, evidence) and is_exposed and loss.sums["events"] >= self.fewest_kernels.value
+        return losses.at_most(evidence.column("nccl_alone_ns"))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         moving = losses.total("length")
         of_last = losses.total("of_last")
-        active = sum(map(evidence.active, losses.indices))
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= self.exposed_part.value * moving and of_last >= self.least.value * active
+        is_cause = of_last >= max(self.exposed_part.value * moving, self.least.value * losses.total("active"))
         finding = self.finding(
             losses,
-            kernels=losses.total("events"),
-            moving=moving,
             exposed=losses.cost / moving,
-            waits=losses.total("waits"),
-            of_last=of_last,
             alone="; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "",
         )
         return replace(finding, follows=None if is_cause else "straggler")
@@ -118,8 +110,7 @@ class _OfCollectives(EventRule):
         return self.finding(
             losses,
             [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
-            kernels=f"{losses.occurrences:,}",
-            beside=beside,
+            kernels=f"{losses.total('count'):,}",
             lost=losses.cost,
             starved=time(losses.cost),
             part=losses.cost / max(beside, 1),
@@ -133,6 +124,7 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     )
     fewest = _OfCollectives.fewest
     least = least_share(0.02, "less is not worth a change of the program")
+    condition = pl.col("cost") >= starved_part.value * pl.col("exposed")
     lost = "nothing is launched beside it"
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
@@ -145,9 +137,6 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
         device, begin, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         inside = elapsed.between(device, begin, end.clip(max=evidence.length))
         return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time while devices are starved."""
@@ -277,7 +266,6 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             losses,
             which=counted(kernels, "kernel"),
             kernels=kernels,
-            count=losses.occurrences,
             name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
             beside=first["beside_mean"],
             alone=first["alone_mean"],
@@ -288,7 +276,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
         slowed = evidence.run.measured(NcclContention).slowed.select(pl.col("value").cast(pl.Int64)).unique()
-        lost = pl.DataFrame([(loss.index, loss.cost) for loss in finding.losses], schema=["device", "lost"], orient="row")
+        lost = finding.losses.devices.select("device", lost="cost")
         kernels = (
             evidence.run.measured(Kernels)
             .by_device.filter(pl.col("number") == event_types.KERNEL)

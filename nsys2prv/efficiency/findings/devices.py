@@ -127,8 +127,8 @@ class _Differing(FindingRule):
         excess = round(min(worst["excess"], running * worst["excess"] / worst["total"]))
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
-        rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
-        losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
+        cost = pl.when(pl.int_range(pl.len()) == 0).then(lost).otherwise(0)
+        losses = evidence.always(devices.head(_MOST_DEVICES).select("device", "count", cost=cost))
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
         ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
         return self.finding(
@@ -201,7 +201,7 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
         if lost < self.least.value * evidence.active_time * len(useful):
             return None
         return self.finding(
-            Losses([evidence.of_device(largest, 1, lost)]),
+            evidence.always(pl.DataFrame({"device": [largest], "count": 1, "cost": lost})),
             wall=lost // len(useful),
             name=devices["device"][largest],
             number=str(len(useful)),
@@ -276,8 +276,8 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
             waiting=evidence.devices if (is_waited := evidence.run.measured(Nccl).members.height > 0) else None,
         )
         if is_waited:
-            of_worst = {losses.worst.index: wall * evidence.devices}
-            losses = Losses(replace(loss, cost=of_worst.get(loss.index, 0), costs={}) for loss in losses)
+            of_worst = pl.when(pl.col("device") == losses.worst["device"]).then(wall * evidence.devices).otherwise(0)
+            losses = Losses(losses.devices.with_columns(cost=of_worst))
         return replace(finding, losses=losses)
 
 
@@ -300,9 +300,9 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             pl.col("mean") <= 100 * self.largest_use.value,
             pl.any_horizontal(pl.col("family", "name").str.contains(_FAMILIES)),
         )
-        by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
-        losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
-        losses = self.costly(losses.at_most(lambda loss: evidence.tables["devices"]["kernels_ns"][loss.index]), evidence)
+        device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
+        by_device = idle.group_by(device).agg(count=pl.len(), cost=pl.col("time_ns").sum()).sort("device")
+        losses = self.costly(evidence.always(by_device).at_most(evidence.column("kernels_ns")), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
@@ -360,12 +360,10 @@ class _KernelRule(EventRule, texts="kernel-rule"):
         blocks, threads = (counted(int(first[f"{name}s"] or 0), name) for name in ("block", "thread"))
         return self.finding(
             losses,
-            count=losses.occurrences,
-            executions=counted(losses.occurrences, "execution"),
+            executions=counted(losses.total("count"), "execution"),
             kernels=by_kernel.height,
             which=counted(by_kernel.height, "kernel"),
             spent=int(by_kernel["length"].sum()),
-            lost=time(losses.cost),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
             sizes=f" with {blocks} of {threads}" if self.names_sizes else "",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, over_parts, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps
@@ -53,27 +53,25 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        worst = max(losses, key=lambda loss: loss.longest)
+        worst = losses.longest
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
-        begin, end = (at + evidence.run.events.offset for at in worst.worst)
-        alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
+        begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
+        alike = int((losses.devices["longest"] >= _ALIKE * worst["longest"]).sum())
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
-            gaps=losses.occurrences,
-            spent=time(losses.cost),
-            longest=worst.longest,
             begin=f"{begin / 1e9:.3f}",
             end=f"{end / 1e9:.3f}",
-            name=evidence.name(worst.index),
+            name=evidence.name(worst["device"]),
             alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
             doing=doing,
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
-        blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
-        is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
+        blocked = dict(queue.losses.devices.select("device", "cost").iter_rows()) if queue else {}
+        lost = losses.devices.select("device", "cost").iter_rows()
+        is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
@@ -91,7 +89,7 @@ class _OfAllHosts(FindingRule):
     """A rule about a time from the start in which devices do little, whatever hosts do."""
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses[0].end)
+        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses.devices["end"][0])
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
@@ -104,20 +102,20 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
         counted by other rules."""
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-        costs = evidence.tables["absent_time"]["start_up_ns"].to_list()
+        costs = evidence.tables["absent_time"]["start_up_ns"]
         longest = max(costs, default=0)
         if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
-        devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-        losses = Losses(
-            Loss(row["device"], 1, costs[row["device"]], 0, first, (0, first), rows_of_top(evidence.run, row))
-            for row in devices
-        )
+        devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").select(
+            "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
+        )  # fmt: skip
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
         also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
+        return self.finding(
+            Losses.placed(devices), also, longest, before=first, share=percent(first / evidence.length), doing=doing
+        )
 
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
@@ -142,17 +140,14 @@ class StateRule(FindingRule, texts="state-rule"):
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """All devices or none: the cost is that of the wall time by cause."""
-        longest = max((loss.cost for loss in losses), default=0)
-        is_long = self.shortest is None or longest >= self.shortest.value
+        is_long = losses and (self.shortest is None or losses.worst["cost"] >= self.shortest.value)
         return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        longest = max(losses, key=lambda loss: loss.longest)
         return {
             "each": losses.cost / len(losses),
             "share": percent(losses.cost / (evidence.length * evidence.devices)),
-            "longest": longest.longest,
-            "name": evidence.name(longest.index),
+            "name": evidence.name(losses.longest["device"]),
         }
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
@@ -210,12 +205,12 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever did something."""
         last = max(evidence.last, default=-1)
-        lost, place = evidence.length - last, (last, evidence.length)
+        lost = evidence.length - last
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        active = [device for device, first in enumerate(evidence.first) if first >= 0]
-        losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
+        active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
+        losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
+        return self.finding(Losses.placed(losses), wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
@@ -227,17 +222,16 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,))
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
-        running = table["active_ns"].to_list()
-        busiest, part = max(running), max(running) / max(length, 1)
+        busiest = max(table["active_ns"])
+        part = busiest / max(length, 1)
         if not busiest or part > self.largest.value:
             return None
-        times = enumerate(zip(running, evidence.first, evidence.last, strict=True))
-        losses = Losses(
-            Loss(device, 1, length - busy, 0, length, (first, last) if first >= 0 else (0, length))
-            for device, (busy, first, last) in times
-        )
+        devices = table.select(
+            pl.int_range(pl.len()).alias("device"), count=1, cost=length - pl.col("active_ns"), begin=0, end=length,
+            worst_begin=pl.col("first_ns").fill_null(0), worst_end=pl.col("last_ns").fill_null(length),
+        )  # fmt: skip
         return self.finding(
-            losses,
+            Losses.placed(devices),
             wall=length - busiest,
             part=part,
             busiest=busiest,

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
@@ -37,11 +37,10 @@ _IS_LAUNCHING = (
 class _ShortWork(GapRule):
     """A rule about gaps that are long against the work behind them."""
 
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.sums["next_length"] <= _LONGEST_KERNEL.value * loss.cost
+    condition = pl.col("next_length") <= _LONGEST_KERNEL.value * pl.col("cost")
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        return {"work": losses.total("next_length") / losses.occurrences}
+        return {"work": losses.total("next_length") / losses.total("count")}
 
 
 class LaunchBound(_ShortWork, kind="launch-bound"):
@@ -102,7 +101,7 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         gaps = evidence.gaps.of(losses.indices, self.kind)
         following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
         different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
-        is_first = different >= self.first_launches.value * losses.occurrences
+        is_first = different >= self.first_launches.value * losses.total("count")
         first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
         return {"different": different, "first": first}
 
@@ -134,14 +133,12 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
 
     def losses(self, evidence: Evidence) -> Losses:
         """A device that has always work loses nothing."""
-        busy = evidence.tables["devices"]["active_ns"]
-        return self.blocked(evidence).at_most(lambda loss: evidence.active(loss.index) - busy[loss.index])
+        return self.blocked(evidence).at_most(evidence.active - evidence.column("active_ns"))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        pending = losses.total("pending") / losses.occurrences
+        pending = losses.total("pending") / losses.total("count")
         also = [Number("operations that are launched and have not started, on average", pending)]
-        spent = self.blocked(evidence).cost
-        return self.finding(losses, also, calls=losses.occurrences, spent=spent, pending=f"{pending:,.0f}")
+        return self.finding(losses, also, spent=self.blocked(evidence).cost, pending=f"{pending:,.0f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Queues have places enough."""
@@ -169,6 +166,7 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         "largest part of that work that starts beside the default stream", 0.02, "streams that wait for it never do"
     )
     least = least_share(0.02, "less is not worth a change of the program")
+    condition = (pl.col("count") >= waiting_part.value * pl.col("work")) & (pl.col("beside") <= beside.value * pl.col("work"))
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
@@ -199,19 +197,6 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         losses = Losses.of(run, waits).within(waits.with_columns(end="start"))
         return losses.with_sums(work, pl.len().alias("work"), (start < default_end).sum().alias("beside"))
 
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        work, beside = loss.sums["work"], loss.sums["beside"]
-        is_serial = loss.count >= self.waiting_part.value * work and beside <= self.beside.value * work
-        return super().counts(loss, evidence) and is_serial
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
         work, beside = losses.total("work"), losses.total("beside")
-        return self.finding(
-            losses,
-            waits=losses.occurrences,
-            work=work,
-            waiting=losses.occurrences / work,
-            beside=f"{beside:,}",
-            part=beside / work,
-            mean=losses.cost / losses.occurrences,
-        )
+        return {"waiting": losses.total("count") / work, "beside": f"{beside:,}", "part": beside / work}

@@ -150,7 +150,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         wall, kinds = (cost, ()) if cause is None else (min(cost, cause.longer), cause.kinds)
         is_worst = _in_communicator(worst) & (pl.col("device") == worst["device"]) & pl.col("is_last")
         losses = Losses.of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
-        losses = Losses(replace(loss, count=worst["last"], cost=worst["waiting"], costs={}) for loss in losses)
+        losses = Losses(losses.devices.with_columns(count=pl.lit(worst["last"]), cost=pl.lit(worst["waiting"])))
         finding = self.finding(
             losses,
             # What makes a rank late can be seen in several collectives.
