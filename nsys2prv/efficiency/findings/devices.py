@@ -13,7 +13,7 @@ from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed
+from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -24,12 +24,6 @@ from nsys2prv.vocabulary.wording import short, time
 
 # -- a device against the others ------------------------------------------------------------------
 
-_SLOWDOWN = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
-_AGREEMENT = Threshold(
-    "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
-)
-_COMPARABLE = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
-_LEAST_SLOWER = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
 _KERNEL = ["number", "value"]
 _MOST_DEVICES = 50
 """Devices that are listed."""
@@ -69,10 +63,10 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
         & (pl.col("alike") >= SlowDevice.like_factor.value * total)
         & (pl.col("agreeing") >= SlowDevice.others_agree.value)
     ).filter(
-        total >= _SLOWDOWN.value * pl.col("usual"),
-        pl.col("slower") >= _AGREEMENT.value * total,
-        total >= _COMPARABLE.value * pl.col("of_all_kernels"),
-        excess >= _LEAST_SLOWER.value * evidence.active_time,
+        total >= _Differing.slowdown.value * pl.col("usual"),
+        pl.col("slower") >= _Differing.agreement.value * total,
+        total >= _Differing.comparable.value * pl.col("of_all_kernels"),
+        excess >= _Differing.least.value * evidence.active_time,
     ).sort("excess", "device", descending=[True, False])  # fmt: skip
 
 
@@ -102,7 +96,7 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     """For each device the part of the others whose kernels, against the usual durations, are near their median."""
     # One sorted list for all: the median of the others is one of two neighbours in it.
     ratios = (by_device["total"] / by_device["usual"]).to_numpy()
-    ordered, near, parts = np.sort(ratios), _SLOWDOWN.value, []
+    ordered, near, parts = np.sort(ratios), _Differing.slowdown.value, []
     for ratio in ratios:
         peers = np.delete(ordered, int(np.searchsorted(ordered, ratio)))
         middle = float(np.median(peers)) if len(peers) else 1.0
@@ -114,6 +108,13 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
 class _Differing(FindingRule):
     """A rule about devices whose kernels take longer: the one with the largest excess counts."""
 
+    needs = (rule.SEVERAL_DEVICES,)
+    slowdown = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
+    agreement = Threshold(
+        "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
+    )
+    comparable = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
+    least = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
     is_slow: bool
     """Whether the device makes its kernels longer, and not their work."""
 
@@ -156,13 +157,12 @@ class _Differing(FindingRule):
         return scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio")))
 
 
-class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
-    slowdown, agreement = _SLOWDOWN, _AGREEMENT
+class SlowDevice(_Differing, kind="slow-device"):
+    is_slow = True
     count_difference = Threshold(
         "largest difference of executions of a kernel to the median device", 0.05, "other counts are other work"
     )
     fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "means of fewer are chance", "")
-    comparable = _COMPARABLE
     fewest_kernels = Threshold(
         "fewest different kernels that are slower by a like factor", 2, "one kernel can have other work", ""
     )
@@ -174,12 +174,9 @@ class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
         "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5,
         "durations that are spread over all devices are unequal work",
     )  # fmt: skip
-    least = _LEAST_SLOWER
-    is_slow = True
 
 
-class UnequalWork(_Differing, kind="unequal-work", needs=(rule.SEVERAL_DEVICES,)):
-    slowdown, agreement, comparable, least = _SLOWDOWN, _AGREEMENT, _COMPARABLE, _LEAST_SLOWER
+class UnequalWork(_Differing, kind="unequal-work"):
     is_slow = False
 
 
@@ -421,10 +418,10 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         fewest = min(size.multiprocessors for size in sizes)
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
-        edges = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         # Several such kernels at once may well use all of the GPU.
-        is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
-        alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
+        alone = pl.Series(
+            time_where(run.on_devices, run.on_devices.counts[KERNEL] == 1, kernels.select("device", "start", "end"))
+        )
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
 
 

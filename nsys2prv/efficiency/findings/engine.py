@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, memory
 from nsys2prv.efficiency.findings.finding import Finding, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, TEXTS, Evidence, FindingRule
@@ -126,7 +126,7 @@ FINDING_CHECKS = Table(
 
 # -- rules ----------------------------------------------------------------------------------------
 
-_MODULES = communication, devices, hosts, idle, launches, memory, straggler
+_MODULES = communication, devices, hosts, idle, memory
 
 
 def _rules(*, of_processes: bool) -> tuple[FindingRule, ...]:

@@ -234,7 +234,7 @@ class Finding:
 
 def together(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Times that occurrences (`device`, `begin`, `end`) take together: the same columns, and their length as `cost`, ns."""
-    times = segments(Intervals.of(*(occurrences[name].to_numpy() for name in ("device", "begin", "end"))))
+    times = segments(Intervals.of(*occurrences.select("device", "begin", "end")))
     busy = times.where(times.counts[0] > 0)
     return pl.DataFrame({"device": busy.group, "begin": busy.begin, "end": busy.end, "cost": busy.end - busy.begin})
 

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Va
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
+from nsys2prv.efficiency.intervals import Intervals, moments_inside, segments, time_where
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meter import Measurement
@@ -285,9 +285,8 @@ def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """Functions with most samples in some times, with their part of these samples."""
     samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
     row, time = (samples[name].to_numpy().astype(np.int64) for name in ("row", "start"))
-    of_row, begin, end = (times[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
-    first, last = (search(row, time, of_row, edge - 1) for edge in (begin, end))
-    inside = samples[np.unique(expanded(first + 1, last)[1])]
+    _, places = moments_inside(row, time, Intervals.of(*times.select("row", "begin", "end")))
+    inside = samples[np.unique(places)]
     if inside.height < _FEWEST_SAMPLES:
         return []
     top = _functions(run, inside).head(_MOST_FUNCTIONS).iter_rows()
@@ -296,14 +295,13 @@ def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """The NVTX range that holds most of some times, of several the shortest, with its part of them; none, or one."""
-    together = segments(Intervals.of(*(times[name].to_numpy() for name in ("row", "begin", "end"))))
-    is_inside = (together.counts[0] > 0).astype(np.int64)
-    ranges, total = run.frame(RANGES), int(together.length[is_inside > 0].sum())
+    together = segments(Intervals.of(*times.select("row", "begin", "end")))
+    is_inside, ranges = together.counts[0] > 0, run.frame(RANGES)
+    total = int(together.length[is_inside].sum())
     if ranges.is_empty() or not total:
         return []
-    edges = (ranges[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
-    inside = pl.Series(Elapsed(together, is_inside, 2).between(*edges)[:, 1])
-    by_name = ranges.with_columns(inside=inside).group_by("number", "value")
+    inside = time_where(together, is_inside, ranges.select("row", "start", "end"))
+    by_name = ranges.with_columns(inside=pl.Series(inside)).group_by("number", "value")
     holding = by_name.agg(pl.col("inside").sum(), length=(pl.col("end") - pl.col("start")).mean())
     holding = holding.filter(pl.col("inside") >= _LEAST_IN_RANGE * total).sort("length", "number", "value").head(1)
     names = run.events.named(holding["number"], holding["value"])

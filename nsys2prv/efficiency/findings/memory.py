@@ -132,16 +132,15 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
 
 # -- copies during which nothing computes ---------------------------------------------------------
 
-_SMALLEST = Threshold(
-    "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
-)
-_FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
-_IS_LARGE = pl.col("size") >= _SMALLEST.value
-
 
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
+    smallest = Threshold(
+        "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
+    )
+    fewest = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
+    is_large = pl.col("size") >= smallest.value
     copies: pl.Expr
     can_be_faster = True
     """Whether the memory makes them slow."""
@@ -175,7 +174,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding: time per byte of pinned copies against that of pageable ones;
         None: there are no pinned ones, or the memory does not make these slow."""
-        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large)
         slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
         by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
         pageable, pinned = by_memory.get(True), by_memory.get(False)
@@ -190,18 +189,15 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
-    smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
-    copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
+    copies = _HOST_COPY & pl.col("is_pageable") & _LargeCopies.is_large
 
 
 class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
-    smallest = _SMALLEST
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
-    fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
     can_be_faster = False
-    copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
+    copies = ~pl.col("is_pageable") & _LargeCopies.is_large & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
 
 

@@ -371,8 +371,10 @@ class FindingRule:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """What it compares with. A device is part of a finding when it is itself beyond all of them."""
-        return [threshold for threshold in vars(type(self)).values() if isinstance(threshold, Threshold)]
+        """What it compares with, first what several rules do. A device is part of a finding when it is itself beyond all of
+        them."""
+        attributes = {name: value for of in reversed(type(self).__mro__) for name, value in vars(of).items()}
+        return [threshold for threshold in attributes.values() if isinstance(threshold, Threshold)]
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """The finding of a run, if there is one."""
