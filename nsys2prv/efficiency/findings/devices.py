@@ -419,9 +419,8 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
         # Several such kernels at once may well use all of the GPU.
-        alone = pl.Series(
-            time_where(run.on_devices, run.on_devices.counts[KERNEL] == 1, kernels.select("device", "start", "end"))
-        )
+        is_single = run.on_devices.counts[KERNEL] == 1
+        alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
 
 

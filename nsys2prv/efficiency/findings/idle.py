@@ -243,7 +243,7 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             pl.int_range(pl.len()).alias("device"), count=1, cost=length - pl.col("active_ns"), begin=0, end=length,
             worst_begin=pl.col("first_ns").fill_null(0), worst_end=pl.col("last_ns").fill_null(length),
         )  # fmt: skip
-        return self.finding(
+        finding = self.finding(
             Losses.placed(devices),
             wall=length - busiest,
             part=part,
@@ -253,6 +253,12 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             computing=int(table["kernels_ns"].to_numpy().max()),
             active=evidence.active_time,
         )
+        # What explains most of the idle time says more.
+        causes = {kind: evidence.finding(kind) for kind in (*evidence.gaps.causes, "start-up", "shut-down")}
+        explained = {kind: cause.losses.cost for kind, cause in causes.items() if cause}
+        most = max(explained, key=lambda kind: explained[kind], default=None)
+        is_explained = most is not None and explained[most] >= _DOMINANT * finding.losses.cost
+        return replace(finding, follows=most if is_explained else None)
 
 
 # -- gaps before kernels --------------------------------------------------------------------------
