@@ -343,11 +343,11 @@ LENGTH = 1000
 
 def occurrences(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
     """From device, begin, end and cost."""
-    return pl.DataFrame(rows, ["device", "begin", "end", "cost"], orient="row").with_columns(count=pl.lit(1))
+    return pl.DataFrame(rows, ["device", "begin", "end", "cost"], orient="row")
 
 
 def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_there() -> None:
-    pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), ("count",), LENGTH).sort("begin", "part")
+    pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), (), LENGTH).sort("begin", "part")
 
     # 5, 10 and 10 of 25 ns; what is lost by rounding is in the first part.
     assert pieces.select("part", "count", "cost", "top_cost").rows() == [
@@ -357,7 +357,7 @@ def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_the
 
 def test_an_occurrence_of_hours_costs_in_all_parts_together_what_it_costs() -> None:
     hour = 3_600_000_000_000
-    pieces = over_parts(occurrences((0, hour, 9 * hour, 8 * hour)), ("count",), 10 * hour)
+    pieces = over_parts(occurrences((0, hour, 9 * hour, 8 * hour)), (), 10 * hour)
 
     assert (pieces.height, pieces["cost"].sum(), pieces["cost"].unique().to_list()) == (80, 8 * hour, [hour // 10])
 
@@ -371,13 +371,13 @@ def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first
             "top_cost": [7, 1], "top_begin": [10, 50], "top_end": [20, 60], "top_row": [1, 5], "top_thread": [-1, -1],
         }
     )  # fmt: skip
-    together = summed([frame], ("device",), ("count", "cost"))
+    together = summed([frame], ("device",), ())
     # Sums of blocks can be summed again.
-    blocks = [summed([block], ("device",), ("count", "cost")) for block in (frame[:1], frame[1:])]
+    blocks = [summed([block], ("device",), ()) for block in (frame[:1], frame[1:])]
 
     assert_frame_equal(together, expected)
-    assert_frame_equal(summed(blocks, ("device",), ("count", "cost")), expected)
-    assert summed([], ("device",), ("count", "cost")).schema == expected.schema
+    assert_frame_equal(summed(blocks, ("device",), ()), expected)
+    assert summed([], ("device",), ()).schema == expected.schema
 
 
 def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:

@@ -304,7 +304,7 @@ _ELSEWHERE = ("straggler",)
 _OF_KERNELS = ("slow-device", "unequal-work", "imbalance", "clock-throttling")
 _OF_COPIES = ("pageable-copies", "exposed-copies")
 
-Late = Mapping[str, Any]
+Late = dict[str, Any]
 """A row of `_late`."""
 
 
@@ -331,10 +331,10 @@ def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(waiting=residence - residence.min().over(_COLLECTIVE), lost=lost, is_last=lost > 0)
 
 
-def _late(waits: pl.DataFrame) -> list[Late]:
-    """Devices by communicator (`communicator`, `communicator_name`, `device`): in how many of its `collectives` a device is
-    `last`, what the last but one waits then (`lost`), and all of them (`waiting`), ns."""
-    of_devices = (
+def _late(waits: pl.DataFrame) -> pl.DataFrame:
+    """Devices by communicator: in how many of its `collectives` a device is `last`, what the last but one waits then (`lost`),
+    and all of them (`waiting`), ns; those first that cost most."""
+    return (
         waits.with_columns(waited=pl.col("waiting").sum().over(_COLLECTIVE))
         .group_by("communicator", "communicator_name", "device")
         .agg(
@@ -343,18 +343,17 @@ def _late(waits: pl.DataFrame) -> list[Late]:
             lost=pl.col("lost").sum(),
             waiting=pl.col("waited").filter("is_last").sum(),
         )
+        .sort("lost", "device", "communicator", descending=[True, False, False], nulls_last=True)
     )
-    return list(of_devices.sort("communicator", "device", nulls_last=True).iter_rows(named=True))
 
 
-def _awaited(late: Late, waits: pl.DataFrame, ranks: list[Late], followed: list[Late]) -> Late | None:
-    """The one for which a rank waits in another communicator: that is last there most of the time."""
+def _awaited(late: Late, waits: pl.DataFrame, ranks: pl.DataFrame, followed: list[Late]) -> list[Late]:
+    """The one, if there is one, for which a rank waits in another communicator: it is late there most of the time."""
     elsewhere = waits.filter((pl.col("device") == late["device"]) & ~_in_communicator(late))
     waited = elsewhere.group_by("communicator").agg(pl.col("waiting").sum())
-    longest = waited.sort("waiting", descending=True)["communicator"][0]
-    devices = [rank["device"] for rank in followed]
-    awaited = [rank for rank in ranks if rank["communicator"] == longest and rank["device"] not in devices and rank["last"]]
-    return max(awaited, key=lambda rank: (rank["lost"], -rank["device"]), default=None)
+    longest = waited.sort("waiting", descending=True).row(0, named=True)
+    is_new = ~pl.col("device").is_in([rank["device"] for rank in followed]) & (pl.col("last") > 0)
+    return ranks.filter(_in_communicator(longest), is_new).head(1).rows(named=True)
 
 
 def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Cause]:
@@ -394,22 +393,20 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         nothing explains it); no ranks: there is none. And rows of `_waits`."""
         waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
         ranks = _late(waits)
-        stragglers = [
-            rank
-            for rank in ranks
-            if rank["last"] >= max(self.fewest.value, self.last_part.value * rank["collectives"])
-            and rank["lost"] >= self.least.value * evidence.active_time
-        ]
-        chain = sorted(stragglers, key=lambda rank: (-rank["lost"], rank["device"]))[:1]
+        is_straggler = (
+            pl.col("last") >= pl.max_horizontal(self.fewest.value, self.last_part.value * pl.col("collectives")),
+            pl.col("lost") >= self.least.value * evidence.active_time,
+        )
+        chain: list[Late] = ranks.filter(is_straggler).head(1).rows(named=True)
         while chain and len(chain) < _MOST_STEPS:
             late = chain[-1]
             cause = max(_causes(late, waits, evidence), key=lambda cause: cause.longer)
             if cause.longer < self.cause_part.value * late["lost"]:
                 return chain, None, waits
-            awaited = _awaited(late, waits, ranks, chain) if cause.kinds == _ELSEWHERE else None
-            if awaited is None:
+            awaited = _awaited(late, waits, ranks, chain) if cause.kinds == _ELSEWHERE else []
+            if not awaited:
                 return chain, cause, waits
-            chain.append(awaited)
+            chain += awaited
         return chain, None, waits
 
     def judge(self, evidence: Evidence) -> Finding | None:

@@ -31,11 +31,8 @@ _MOST_DEVICES = 50
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
-    first. Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others),
-    `excess` (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its
-    kernels), `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing`
-    (part of the other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel
-    with the largest excess.
+    first: `total` (ns of its comparable kernels) against `usual` (ns of as many at the median of the others), of it `slower` (in
+    kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the kernel with the largest one.
     """
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
@@ -53,12 +50,10 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
             alike_kernels=pl.col("is_alike").sum(),
             **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*_KERNEL, "ratio")},
         )
-        .with_columns(excess=excess)
         .join(of_all_kernels, on="device", how="left")
         .sort("device")
     )
-    by_device = by_device.with_columns(agreeing=_agreeing(by_device))
-    return by_device.with_columns(
+    return by_device.with_columns(excess=excess, agreeing=_agreeing(by_device)).with_columns(
         is_slow=(pl.col("alike_kernels") >= SlowDevice.fewest_kernels.value)
         & (pl.col("alike") >= SlowDevice.like_factor.value * total)
         & (pl.col("agreeing") >= SlowDevice.others_agree.value)
@@ -71,9 +66,8 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
-    """Kernels that most devices execute equally often, by device. Columns `device`, `number`, `value`, `count`, `total` (ns),
-    `usual` (ns of as many at the median of the other devices), `ratio` (total / usual), and others.
-    """
+    """Kernels that most devices execute equally often, by device, with `usual` (ns of as many at the median of the others) and
+    `ratio` (total / usual)."""
     kernels = evidence.run.measured(Kernels).by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     executing, usual_count = pl.len().over(_KERNEL), pl.col("count").median().over(_KERNEL)
     comparable = kernels.filter(
@@ -94,14 +88,11 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
 
 def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     """For each device the part of the others whose kernels, against the usual durations, are near their median."""
-    # One sorted list for all: the median of the others is one of two neighbours in it.
-    ratios = (by_device["total"] / by_device["usual"]).to_numpy()
-    ordered, near, parts = np.sort(ratios), _Differing.slowdown.value, []
-    for ratio in ratios:
-        peers = np.delete(ordered, int(np.searchsorted(ordered, ratio)))
-        middle = float(np.median(peers)) if len(peers) else 1.0
-        first, last = np.searchsorted(peers, [middle / near, middle * near])
-        parts.append((last - first) / len(peers) if len(peers) else 1.0)
+    ratios, near, parts = (by_device["total"] / by_device["usual"]).to_numpy(), _Differing.slowdown.value, []
+    for place in range(len(ratios)):
+        peers = np.delete(ratios, place)
+        middle = np.median(peers)
+        parts.append(((peers >= middle / near) & (peers < middle * near)).mean())
     return pl.Series(parts, dtype=pl.Float64)
 
 

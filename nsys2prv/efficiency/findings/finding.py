@@ -82,12 +82,12 @@ class Losses:
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
         or of `summed`."""
         placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
-        by_part = summed([placed], ("device", "part"), ("count", "cost", *sums))
+        by_part = summed([placed], ("device", "part"), sums)
         return cls.of_parts(run, by_part, sums, worst).within(occurrences)
 
     @classmethod
     def of_parts(cls, run: MeasuredRun, by_part: pl.DataFrame, sums: Sequence[str] = (), worst: Worst = "part") -> Losses:
-        """What was lost on each device, from rows of `summed` by `device` and `part` that sum `count`, `cost` and `sums`."""
+        """What was lost on each device, from rows of `summed` by `device` and `part`, with its `sums`."""
         place, earliest = ("", "part") if worst == "part" else ("top_", "top_begin")
         devices = (
             by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
@@ -246,8 +246,8 @@ def part_of(begin: pl.Expr, length: int) -> pl.Expr:
 
 def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
     """Occurrences (columns of `with_top`) cut into pieces, one for each `part` of the run (`length`, ns) that they reach over,
-    as `summed` needs them. Columns of `sums` count for the first piece alone; the cost is shared out by time. Few are longer
-    than a part: there are few pieces.
+    as `summed` needs them. `count` and columns of `sums` count for the first piece alone; the cost is shared out by time. Few
+    are longer than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
@@ -260,7 +260,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     cost, duration = pl.col("cost").cast(pl.Int128), pl.col("end") - pl.col("begin")
     before, until = ((cost * time // duration).cast(pl.Int64) for time in inside)
     is_first = pl.col("part") == pl.col("first")
-    counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums)
+    counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in ("count", *sums))
     pieces = pieces.with_columns(*counted_once, cost=until - before)
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
@@ -275,10 +275,11 @@ def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
 
 
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
-    """Occurrences by key: the key, sums, the first `begin` and last `end`, and of the most costly occurrence `top_` cost,
-    begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the key. They come in blocks,
-    of `with_top` or as this returns them. All are whole numbers.
+    """Occurrences by key: the key, `count`, `cost`, further sums, the first `begin` and last `end`, and of the most costly
+    occurrence `top_` cost, begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the
+    key. They come in blocks, of `with_top` or as this returns them. All are whole numbers.
     """
+    sums = ["count", "cost", *sums]
     columns = [*key, *sums, "begin", "end", *_TOP]
     blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
     blocks += [block.select(pl.col(columns).cast(pl.Int64)) for block in occurrences]

@@ -148,8 +148,8 @@ class StateRule(FindingRule, texts="state-rule"):
         return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
 
     def losses(self, evidence: Evidence) -> Losses:
-        pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
-        return Losses.of(evidence.run, over_parts(pieces.drop("part"), ("count",), evidence.length), worst="occurrence")
+        pieces = self.pieces(evidence).drop("part").with_columns(cost=pl.col("end") - pl.col("begin"))
+        return Losses.of(evidence.run, over_parts(pieces, (), evidence.length), worst="occurrence")
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """All devices or none: the cost is that of the wall time by cause."""
