@@ -78,9 +78,9 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         moving = losses.total("length")
-        of_last = losses.total("of_last")
+        of_last, active = losses.total("of_last"), losses.devices.select(evidence.active.sum()).item()
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= max(self.exposed_part.value * moving, self.least.value * losses.total("active"))
+        is_cause = of_last >= max(self.exposed_part.value * moving, self.least.value * active)
         finding = self.finding(
             losses,
             exposed=losses.cost / moving,

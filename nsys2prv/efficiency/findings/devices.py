@@ -31,8 +31,8 @@ _MOST_DEVICES = 50
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
-    first: `total` (ns of its comparable kernels) against `usual` (ns of as many at the median of the others), of it `slower` (in
-    kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the kernel with the largest one.
+    first: `total` (ns of its comparable kernels) against `usual` (ns of as many at the median of the others), of it `slower`
+    (in kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the worst kernel.
     """
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
@@ -242,8 +242,7 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         busy = _busy_clocks(evidence).with_columns(usual=usual)
         low = busy.filter(pl.col("mean") <= self.largest_ratio.value * pl.col("usual"))
         low = low.with_columns(cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64))
-        device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
-        bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
+        bins = low.select("cost", evidence.index, begin="begin_ns", end="end_ns")
         losses = self.costly(Losses.of(evidence.run, bins, worst="occurrence"), evidence)
         if not losses:
             return None
@@ -288,8 +287,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             pl.col("mean") <= 100 * self.largest_use.value,
             pl.any_horizontal(pl.col("family", "name").str.contains(_FAMILIES)),
         )
-        device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
-        by_device = idle.group_by(device).agg(count=pl.len(), cost=pl.col("time_ns").sum()).sort("device")
+        by_device = idle.group_by(evidence.index).agg(count=pl.len(), cost=pl.col("time_ns").sum()).sort("device")
         losses = self.costly(evidence.always(by_device).at_most(evidence.column("kernels_ns")), evidence)
         if not losses:
             return None

@@ -63,8 +63,8 @@ class Evidence:
     ----------
     rows, length, devices
         Of the run: its rows, E in ns, and n, the number of GPUs; 0 in a run without.
-    indices
-        Of devices, by their names.
+    index
+        The index of a device that the column `device` names.
     processes
         Tasks with threads that call MPI.
     first, last
@@ -78,7 +78,8 @@ class Evidence:
     def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
         self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
         self.devices = len(self.rows.devices)
-        self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        self.index = pl.col("device").replace_strict(indices, return_dtype=pl.Int64)
         self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
         self.first, self.last = (tables["devices"][f"{name}_ns"].fill_null(-1) for name in ("first", "last"))
         self.active = pl.lit(self.last - self.first).gather("device")
@@ -141,9 +142,8 @@ class Evidence:
         kernels, others = pl.col("kernels_ns"), pl.len().over("bin") - 1
         mean = pl.when(others > 0).then((kernels.sum().over("bin") - kernels) / others).otherwise(0)
         excess = self.tables["device_bins"].join(bins, on="bin").with_columns(excess=kernels - mean)
-        worst = excess.sort("excess", "bin", descending=[True, False]).unique("device", keep="first").select(
-            "worst_begin", "worst_end", device=pl.col("device").replace_strict(self.indices, return_dtype=pl.Int64)
-        )  # fmt: skip
+        worst = excess.sort("excess", "bin", descending=[True, False]).unique("device", keep="first", maintain_order=True)
+        worst = worst.select("worst_begin", "worst_end", self.index)
         times = (pl.lit(times).gather("device").alias(name) for name, times in (("begin", self.first), ("end", self.last)))
         placed = devices.cast(pl.Int64).with_columns(times)
         return Losses.placed(placed.join(worst, on="device", how="left", maintain_order="left"))
