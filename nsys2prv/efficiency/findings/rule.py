@@ -373,8 +373,8 @@ class FindingRule:
     def thresholds(self) -> Sequence[Threshold]:
         """What it compares with, first what several rules do. A device is part of a finding when it is itself beyond all of
         them."""
-        attributes = {name: value for of in reversed(type(self).__mro__) for name, value in vars(of).items()}
-        return [threshold for threshold in attributes.values() if isinstance(threshold, Threshold)]
+        of_classes = (vars(of).items() for of in reversed(type(self).__mro__))
+        return list({name: value for of in of_classes for name, value in of if isinstance(value, Threshold)}.values())
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """The finding of a run, if there is one."""
