@@ -175,7 +175,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
             device="task", count=1, cost="both", begin=begin, end=end,
             worst_begin=pl.col("start").fill_null(begin), worst_end=pl.col("stop").fill_null(end),
         )  # fmt: skip
-        start, stop = (float(times[name].to_numpy().mean()) for name in ("start_up", "shut_down"))
+        start, stop = times.select(pl.col("start_up", "shut_down").mean()).row(0)
         share = percent(longest / evidence.length)
         return self.finding(_losses(evidence, processes), start=start, stop=stop, longest=longest, share=share)
 
@@ -272,13 +272,9 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     """Names of the innermost `function` and its `module` in CPU samples, and their number (`len`), the most frequent first."""
     counts = samples.group_by("function", "module").len()
-    named = counts.with_columns(
-        run.events.named(pl.repeat(int(number), counts.height, dtype=pl.Int64, eager=True), counts[name])
-        .fill_null("not known")
-        .alias(name)
-        for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
-    )
-    return named.sort("len", "function", "module", descending=[True, False, False])
+    types = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
+    names = (run.events.named(int(number), counts[name]).fill_null("not known").alias(name) for name, number in types.items())
+    return counts.with_columns(names).sort("len", "function", "module", descending=[True, False, False])
 
 
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

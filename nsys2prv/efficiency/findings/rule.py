@@ -122,7 +122,7 @@ class Evidence:
 
     def kernel_name(self, number: int, value: int) -> str:
         """Name of a kernel."""
-        return str(self.run.events.named(pl.Series([number]), pl.Series([value]))[0])
+        return str(self.run.events.named(number, pl.Series([value]))[0])
 
     def column(self, name: str) -> pl.Expr:
         """A column of the table `devices`, of rows with a `device`."""

@@ -350,5 +350,4 @@ def _with_totals(sums: pl.DataFrame) -> pl.DataFrame:
 
 def _named(run: MeasuredRun, rows: pl.DataFrame, **numbers: int) -> list[pl.Series]:
     """Names of values in columns, by their event types."""
-    types = {name: pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True) for name, number in numbers.items()}
-    return [run.events.named(number, rows[name]).alias(name) for name, number in types.items()]
+    return [run.events.named(int(number), rows[name]).alias(name) for name, number in numbers.items()]
