@@ -86,6 +86,16 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     assert "creating the context 40.0 %" in str(finding(tables, "start-up")["seen"])
 
 
+def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_path: Path) -> None:
+    made = report()
+    made.os_call("read", 0, 690 * MS)
+    made.kernel("k(int)", 693 * MS, 700 * MS, launch=(690 * MS, 691 * MS))
+    tables = measured(tmp_path, made)
+
+    assert tables["findings"]["kind"].to_list() == ["start-up", "little-gpu-work"]
+    assert tables["findings"]["consequence_of"].to_list() == [None, "start-up"]
+
+
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)

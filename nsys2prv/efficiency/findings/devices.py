@@ -20,7 +20,7 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import short, time
+from nsys2prv.vocabulary.wording import short
 
 # -- a device against the others ------------------------------------------------------------------
 
@@ -298,7 +298,6 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             losses,
             which=counted(names, "kernel"),
             kernels=names,
-            spent=time(losses.cost),
             active=mean,
             name=short(longest["name"]),
             longest=longest["time_ns"],

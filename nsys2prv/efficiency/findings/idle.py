@@ -360,8 +360,9 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
     fewest = Threshold("fewest blocked calls on a device", 20, "fewer are chance", "")
     least = least_share(0.02, "a host that is far ahead loses nothing")
 
-    def blocked(self, evidence: Evidence) -> Losses:
-        """Launch calls that wait for a place in the queue of their stream; the cost is the time that they are blocked."""
+    def losses(self, evidence: Evidence) -> Losses:
+        """Of launch calls that wait for a place in the queue of their stream the time that they are blocked, but a device that
+        has always work loses nothing; with the sums `pending`, and `spent`, that time."""
         run, calls = evidence.run, evidence.run.measured(BlockedCalls).calls
         blocked = calls.with_columns(
             device=pl.Series(evidence.rows.device[calls["next_row"].to_numpy()], dtype=pl.Int64),
@@ -370,16 +371,14 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
             row="next_row",
             thread=pl.Series(run.place_of_caller[calls["row"].to_numpy()], dtype=pl.Int64),
         )
-        return Losses.of(run, blocked, ("pending",))
-
-    def losses(self, evidence: Evidence) -> Losses:
-        """A device that has always work loses nothing."""
-        return self.blocked(evidence).at_most(evidence.active - evidence.column("active_ns"))
+        losses = Losses.of(run, blocked, ("pending",))
+        spent = losses.with_sums(losses.devices, pl.col("cost").sum().alias("spent"))
+        return spent.at_most(evidence.active - evidence.column("active_ns"))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         pending = losses.total("pending") / losses.total("count")
         also = [Number("operations that are launched and have not started, on average", pending)]
-        return self.finding(losses, also, spent=self.blocked(evidence).cost, pending=f"{pending:,.0f}")
+        return self.finding(losses, also, pending=f"{pending:,.0f}")
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Queues have places enough."""
