@@ -39,7 +39,7 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
 _MOST_NAMED = 3
-_COLLECTIVES = ["communicator", "communicator_name", "operation", "placement"]
+_KIND_OF_COLLECTIVE = ["communicator", "communicator_name", "operation", "placement"]
 
 
 class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
@@ -108,11 +108,13 @@ class _OfCollectives(EventRule):
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """Those inside a node and over nodes are apart."""
         events = losses.of_devices(self.events(evidence))
-        costs = events.group_by(_COLLECTIVES).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
-        top = costs.sort("cost", *_COLLECTIVES, descending=[True, *(False for _ in _COLLECTIVES)], nulls_last=True)
+        costs = events.group_by(_KIND_OF_COLLECTIVE).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
+        top = costs.sort(
+            "cost", *_KIND_OF_COLLECTIVE, descending=[True, *(False for _ in _KIND_OF_COLLECTIVE)], nulls_last=True
+        )
         named = [
             (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
-            for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_COLLECTIVES, "cost").iter_rows()
+            for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_KIND_OF_COLLECTIVE, "cost").iter_rows()
         ]
         more = f", and {top.height - len(named):,} more" if top.height > len(named) else ""
         beside = losses.total("exposed")

@@ -120,7 +120,7 @@ class _Differing(FindingRule):
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         cost = pl.when(pl.int_range(pl.len()) == 0).then(lost).otherwise(0)
-        losses = evidence.always(devices.head(_MOST_DEVICES).select("device", "count", cost=cost))
+        losses = evidence.throughout(devices.head(_MOST_DEVICES).select("device", "count", cost=cost))
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
         ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
         return self.finding(
@@ -189,7 +189,7 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
         if lost < self.least.value * evidence.active_time * len(useful):
             return None
         return self.finding(
-            evidence.always(pl.DataFrame({"device": [largest], "count": 1, "cost": lost})),
+            evidence.throughout(pl.DataFrame({"device": [largest], "count": 1, "cost": lost})),
             wall=lost // len(useful),
             name=devices["device"][largest],
             number=str(len(useful)),
@@ -288,7 +288,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             pl.any_horizontal(pl.col("family", "name").str.contains(_FAMILIES)),
         )
         by_device = idle.group_by(evidence.index).agg(count=pl.len(), cost=pl.col("time_ns").sum()).sort("device")
-        losses = self.costly(evidence.always(by_device).at_most(evidence.column("kernels_ns")), evidence)
+        losses = self.costly(evidence.throughout(by_device).at_most(evidence.column("kernels_ns")), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)

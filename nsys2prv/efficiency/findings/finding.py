@@ -118,10 +118,9 @@ class Losses:
         if events.is_empty():
             return cls()
         costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
+        rows = pl.col("row").unique().sort().alias("rows")
         losses = cls.of(run, costly)
-        losses = replace(losses, devices=losses.devices.drop("rows")).with_sums(
-            costly, pl.col("row").unique().sort().alias("rows")
-        )
+        losses = replace(losses, devices=losses.devices.drop("rows")).with_sums(costly, rows)
         return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
 
     def where(self, condition: pl.Expr) -> Losses:
@@ -134,10 +133,9 @@ class Losses:
         devices = self.devices.with_columns(cost=pl.min_horizontal(limit, "cost").cast(pl.Int64), lost="cost")
         parts = self.parts.join(devices.select("device", "lost", limit="cost"), on="device", how="left", maintain_order="left")
         # Rounded up: a part that loses anything is not without a loss. Of seconds in ns the products have more than 64 bits.
-        cost, lost = pl.col("cost").cast(pl.Int128) * pl.col("limit"), pl.col("lost").clip(lower_bound=1)
-        return Losses(
-            devices.drop("lost"), parts.select("device", "part", "count", cost=((cost + lost - 1) // lost).cast(pl.Int64))
-        )
+        scaled, lost = pl.col("cost").cast(pl.Int128) * pl.col("limit"), pl.col("lost").clip(lower_bound=1)
+        cost = ((scaled + lost - 1) // lost).cast(pl.Int64)
+        return Losses(devices.drop("lost"), parts.select("device", "part", "count", cost=cost))
 
     def within(self, occurrences: pl.DataFrame) -> Losses:
         """The same, where each device loses no more than the time that occurrences take together."""

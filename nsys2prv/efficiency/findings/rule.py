@@ -135,7 +135,7 @@ class Evidence:
         # A call before the window is on no row of it.
         return bool((self.run.launches["time"].to_numpy()[places[places != NO_LAUNCH]] >= 0).any())
 
-    def always(self, devices: pl.DataFrame) -> Losses:
+    def throughout(self, devices: pl.DataFrame) -> Losses:
         """Devices (`device`, `count`, `cost`) that show something all the time; the place to look at is the bin where each
         computes most against the others."""
         bins = self.tables["bins"].select("bin", worst_begin="begin_ns", worst_end="end_ns")
@@ -412,21 +412,21 @@ class FindingRule:
     ) -> Finding:
         """A finding with the text of the rule, and with `numbers`, as far as there are values for them, and `also` behind them.
 
-        Values are, beside the given ones, sums of the columns of losses (a number that is a share: against the cost), their
+        Beside `values` these are sums of the columns of losses (a number that is a share: against the cost), their
         `mean` and `longest`, and the cost as a text, `lost`.
         """
         sums = losses.devices.select(selectors.numeric().sum()).row(0, named=True)
         cost, is_share = losses.cost, {name for name, (_, unit) in self.numbers.items() if unit == SHARE}
-        given = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}
-        given |= {"mean": cost / max(sums["count"], 1), "lost": time(cost), **values}
+        filled = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}
+        filled |= {"mean": cost / max(sums["count"], 1), "lost": time(cost), **values}
         if "longest" in sums and "longest" not in values:
-            given["longest"] = losses.devices["longest"].max()
+            filled["longest"] = losses.devices["longest"].max()
         numbers = {
             name: Number(what, value, unit)
             for name, (what, unit) in self.numbers.items()
-            if (value := given.get(name)) is not None and not isinstance(value, str)
+            if (value := filled.get(name)) is not None and not isinstance(value, str)
         }
-        text = self.text.format(**{**given, "devices": losses, "what": self.what, **numbers})
+        text = self.text.format(**{**filled, "devices": losses, "what": self.what, **numbers})
         return Finding(text, losses, [*numbers.values(), *also], wall, at_most=self.at_most)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
