@@ -418,9 +418,8 @@ class FindingRule:
         sums = losses.devices.select(selectors.numeric().sum()).row(0, named=True)
         cost, is_share = losses.cost, {name for name, (_, unit) in self.numbers.items() if unit == SHARE}
         filled = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}
-        filled |= {"mean": cost / max(sums["count"], 1), "lost": time(cost), **values}
-        if "longest" in sums and "longest" not in values:
-            filled["longest"] = losses.devices["longest"].max()
+        longest = losses.devices["longest"].max() if "longest" in sums else None
+        filled |= {"mean": cost / max(sums["count"], 1), "longest": longest, "lost": time(cost), **values}
         numbers = {
             name: Number(what, value, unit)
             for name, (what, unit) in self.numbers.items()
