@@ -6,7 +6,7 @@ single intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -324,6 +324,12 @@ class Elapsed:
         return np.stack(list(self.in_windows(group, begin, end)), axis=1)
 
 
+def time_where(of_groups: Segments, selected: Mask, windows: Iterable[npt.ArrayLike]) -> Numbers:
+    """ns of windows (columns group, begin and end) in the selected segments of their groups."""
+    group, begin, end = (np.asarray(column, dtype=np.int64) for column in windows)
+    return Elapsed(of_groups, selected.view(np.int8), 2).between(group, begin, end)[:, 1]
+
+
 # -- places --------------------------------------------------------------------------------------------
 
 
@@ -337,6 +343,12 @@ def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     row = np.repeat(np.arange(len(first)), counts)
     skipped = np.cumsum(counts) - counts
     return row, np.arange(int(counts.sum())) - np.repeat(skipped - first, counts)
+
+
+def moments_inside(group: Integers, time: Numbers, windows: Intervals) -> tuple[Numbers, Numbers]:
+    """Which moments, sorted by group and time, are in which windows: places of a window and of a moment, for each such pair."""
+    first, last = (search(group, time, windows.group, edge - 1) for edge in (windows.begin, windows.end))
+    return expanded(first + 1, last)
 
 
 def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers) -> Numbers:

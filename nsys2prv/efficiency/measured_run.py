@@ -159,8 +159,8 @@ class MeasuredRun:
     # -- events -------------------------------------------------------------------------------------
 
     def frame(self, collection: Collection) -> pl.DataFrame:
-        """Events of a collection: the columns of its schema, sorted by `start` (samples) or in the order of their content, without
-        those outside of the window and cut at its edges."""
+        """Events of a collection: the columns of its schema, sorted by `start` (samples) or in the order of their content, cut at
+        the edges of the window, without those outside."""
         with self._lock:
             if collection.name not in self._frames:
                 if self._recorded is None:

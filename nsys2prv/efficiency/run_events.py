@@ -427,16 +427,16 @@ class RunEvents:
         """Whether it is known that all ranks of the run are read."""
         return self.ranks_of_run > 0 and self.missing_ranks == 0
 
-    def named(self, numbers: pl.Series, values: pl.Series) -> pl.Series:
-        """Names of values of event types; null without a number (null or 0) or a value."""
+    def named(self, numbers: pl.Series | int, values: pl.Series) -> pl.Series:
+        """Names of values of event types, or of one of them; null without a number (null or 0) or a value."""
+        pairs = pl.DataFrame({"value": values.cast(pl.Int64)}).with_columns(number=pl.lit(numbers).cast(pl.Int64))
         labels = [
             (number, value, label)
-            for number in numbers.unique().to_list()
+            for number in pairs["number"].unique().to_list()
             if number in self.types
             for value, label in (self.types[number].values or {}).items()
         ]
         names = pl.DataFrame(labels, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
-        pairs = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))
         return joined.select(pl.coalesce("label", plain)).to_series()

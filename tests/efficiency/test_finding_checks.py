@@ -12,7 +12,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, over_parts, summed, with_top
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, over_parts, summed, with_top
 from nsys2prv.efficiency.findings.rule import FindingRule
 from nsys2prv.efficiency.measure import measure
 
@@ -84,6 +84,16 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     assert tables["findings"]["kind"].to_list() == ["little-gpu-work", "start-up", "creating-context", "shut-down"]
     assert tables["findings"]["saved_ns"].to_list() == [697 * MS, 300 * MS, 200 * MS, 197 * MS]
     assert "creating the context 40.0 %" in str(finding(tables, "start-up")["seen"])
+
+
+def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_path: Path) -> None:
+    made = report()
+    made.os_call("read", 0, 690 * MS)
+    made.kernel("k(int)", 693 * MS, 700 * MS, launch=(690 * MS, 691 * MS))
+    tables = measured(tmp_path, made)
+
+    assert tables["findings"]["kind"].to_list() == ["start-up", "little-gpu-work"]
+    assert tables["findings"]["consequence_of"].to_list() == [None, "start-up"]
 
 
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
@@ -343,16 +353,23 @@ LENGTH = 1000
 
 def occurrences(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
     """From device, begin, end and cost."""
-    return pl.DataFrame(rows, ["device", "begin", "end", "cost"], orient="row").with_columns(count=pl.lit(1))
+    return pl.DataFrame(rows, ["device", "begin", "end", "cost"], orient="row")
 
 
 def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_there() -> None:
-    pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), ("count",), LENGTH).sort("begin", "part")
+    pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), (), LENGTH).sort("begin", "part")
 
     # 5, 10 and 10 of 25 ns; what is lost by rounding is in the first part.
     assert pieces.select("part", "count", "cost", "top_cost").rows() == [
         (0, 1, 4, 4), (2, 1, 4, 20), (3, 0, 8, 20), (4, 0, 8, 20)
     ]  # fmt: skip
+
+
+def test_an_occurrence_of_hours_costs_in_all_parts_together_what_it_costs() -> None:
+    hour = 3_600_000_000_000
+    pieces = over_parts(occurrences((0, hour, 9 * hour, 8 * hour)), (), 10 * hour)
+
+    assert (pieces.height, pieces["cost"].sum(), pieces["cost"].unique().to_list()) == (80, 8 * hour, [hour // 10])
 
 
 def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first() -> None:
@@ -364,13 +381,13 @@ def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first
             "top_cost": [7, 1], "top_begin": [10, 50], "top_end": [20, 60], "top_row": [1, 5], "top_thread": [-1, -1],
         }
     )  # fmt: skip
-    together = summed([frame], ("device",), ("count", "cost"))
+    together = summed([frame], ("device",), ())
     # Sums of blocks can be summed again.
-    blocks = [summed([block], ("device",), ("count", "cost")) for block in (frame[:1], frame[1:])]
+    blocks = [summed([block], ("device",), ()) for block in (frame[:1], frame[1:])]
 
     assert_frame_equal(together, expected)
-    assert_frame_equal(summed(blocks, ("device",), ("count", "cost")), expected)
-    assert summed([], ("device",), ("count", "cost")).schema == expected.schema
+    assert_frame_equal(summed(blocks, ("device",), ()), expected)
+    assert summed([], ("device",), ()).schema == expected.schema
 
 
 def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:
@@ -380,20 +397,31 @@ def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:
     assert (OfAnyRun().needs, OfAnyRun().of_processes, OfAnyRun().at_most) == ((), False, False)
 
 
-def loss(device: int, costs: dict[int, int]) -> Loss:
-    return Loss(device, len(costs), sum(costs.values()), 0, LENGTH, (0, 10), costs=costs)
+def losses(costs: dict[int, dict[int, int]], **columns: Any) -> Losses:
+    """From costs by device and part."""
+    parts = [(device, part, 1, cost) for device, of_parts in costs.items() for part, cost in of_parts.items()]
+    frame = pl.DataFrame(parts, ["device", "part", "count", "cost"], orient="row")
+    return Losses(frame.group_by("device").agg(pl.col("count", "cost").sum()).sort("device").with_columns(**columns), frame)
 
 
 def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
-    losses = Losses([loss(0, {1: 5, 2: 1}), loss(1, {1: 3, 2: 4})])
-    finding = Finding("", losses)
+    lost = losses({0: {1: 5, 2: 1}, 1: {1: 3, 2: 4}})
 
-    assert (losses.cost, finding.saved, str(losses)) == (13, 9, "on 2 GPUs")
-    assert Finding("", losses, wall=2).saved == 2
-    # Where parts are not known, the device counts that loses most.
-    assert Finding("", Losses([*losses, loss(2, {})])).saved == 7
+    assert (lost.cost, Finding("", lost).saved, str(lost)) == (13, 9, "on 2 GPUs")
+    assert Finding("", lost, wall=2).saved == 2
+    # Where parts are not known of all devices, the device counts that loses most.
+    assert Finding("", Losses(lost.devices)).saved == 7
+    assert Finding("", Losses(lost.devices, lost.parts.filter(device=0))).saved == 7
     # Of devices of the same cost the first one is shown.
-    assert Losses([loss(1, {1: 2}), loss(0, {1: 2})]).worst.index == 0
+    assert losses({1: {1: 2}, 0: {1: 2}}).worst["device"] == 0
+
+
+def test_a_device_loses_at_most_its_limit_and_all_its_parts_less() -> None:
+    lost = losses({0: {1: 9_000_000_000, 2: 1}, 1: {1: 4}}, limit=pl.Series([4_500_000_000, 7])).at_most(pl.col("limit"))
+
+    assert sorted(lost.devices["cost"]) == [4, 4_500_000_000]
+    # Rounded up: a part that loses anything is not without a loss.
+    assert lost.parts["cost"].to_list() == [4_500_000_000, 1, 4]
 
 
 @pytest.mark.parametrize(

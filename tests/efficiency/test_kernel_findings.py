@@ -13,8 +13,8 @@ from support.spans import union_length
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES, engine
-from nsys2prv.efficiency.findings.finding import Threshold
-from nsys2prv.efficiency.findings.rule import FindingRule
+from nsys2prv.efficiency.findings.finding import Losses, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
@@ -202,7 +202,10 @@ EVIDENCE = {
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_finding_costs_more_than_its_evidence(results: Results, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(FindingRule, "costly", lambda _rule, losses, _evidence: losses.where(lambda loss: loss.cost > 0))
+    def costly(_rule: FindingRule, losses: Losses, _evidence: Evidence) -> Losses:
+        return losses.where(pl.col("cost") > 0) if losses else losses
+
+    monkeypatch.setattr(FindingRule, "costly", costly)
     for name in ("LEAST_COST", "LEAST_SHARE"):
         monkeypatch.setattr(engine, name, Threshold("", 0, ""))
     made = [random_work(rank, random.Random(f"{seed} {rank}")) for rank in range(2)]

@@ -1,4 +1,4 @@
-"""Rules about NCCL: communication that is exposed, starved or blocks, and kernels that are slower beside it.
+"""Rules about NCCL: communication that is exposed, starved or blocks, kernels that are slower beside it, and stragglers.
 
 The rank that is in a collective for the shortest time waits least: its duration is the transfer, and what others take longer is
 waiting. Durations are of one clock each, so that errors of clocks don't matter.
@@ -6,18 +6,27 @@ waiting. Durations are of one clock each, so that errors of clocks don't matter.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
-from nsys2prv.efficiency.graph.changes import scaled_kernels, without_collectives, without_gaps, without_transfers
+from nsys2prv.efficiency.graph.changes import (
+    no_late_ranks,
+    scaled_kernels,
+    without_collectives,
+    without_gaps,
+    without_transfers,
+)
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
+from nsys2prv.efficiency.intervals import Intervals, segments, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
@@ -30,7 +39,7 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
 _MOST_NAMED = 3
-_COLLECTIVES = ["communicator", "communicator_name", "operation", "placement"]
+_KIND_OF_COLLECTIVE = ["communicator", "communicator_name", "operation", "placement"]
 
 
 class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
@@ -40,6 +49,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     )  # fmt: skip
     fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     least = least_share(0.05, "less is the normal end of a step")
+    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & (pl.col("events") >= fewest_kernels.value)
     at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -64,25 +74,16 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         )
         # NCCL kernels that run at the same time are alone at the same time.
         losses = Losses.of_events(evidence.run, kernels, ("length", "of_last", "waits", "alone"))
-        return losses.at_most(lambda loss: evidence.tables["devices"]["nccl_alone_ns"][loss.index])
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        is_exposed = loss.cost >= self.exposed_part.value * loss.sums["length"]
-        return super().counts(loss, evidence) and is_exposed and loss.sums["events"] >= self.fewest_kernels.value
+        return losses.at_most(evidence.column("nccl_alone_ns"))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         moving = losses.total("length")
-        of_last = losses.total("of_last")
-        active = sum(map(evidence.active, losses.indices))
+        of_last, active = losses.total("of_last"), losses.devices.select(evidence.active.sum()).item()
         # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
-        is_cause = of_last >= self.exposed_part.value * moving and of_last >= self.least.value * active
+        is_cause = of_last >= max(self.exposed_part.value * moving, self.least.value * active)
         finding = self.finding(
             losses,
-            kernels=losses.total("events"),
-            moving=moving,
             exposed=losses.cost / moving,
-            waits=losses.total("waits"),
-            of_last=of_last,
             alone="; where not all ranks of a collective are known, waits are in these times" if losses.total("alone") else "",
         )
         return replace(finding, follows=None if is_cause else "straggler")
@@ -107,19 +108,20 @@ class _OfCollectives(EventRule):
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """Those inside a node and over nodes are apart."""
         events = losses.of_devices(self.events(evidence))
-        costs = events.group_by(_COLLECTIVES).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
-        top = costs.sort("cost", *_COLLECTIVES, descending=[True, *(False for _ in _COLLECTIVES)], nulls_last=True)
+        costs = events.group_by(_KIND_OF_COLLECTIVE).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
+        top = costs.sort(
+            "cost", *_KIND_OF_COLLECTIVE, descending=[True, *(False for _ in _KIND_OF_COLLECTIVE)], nulls_last=True
+        )
         named = [
             (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
-            for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_COLLECTIVES, "cost").iter_rows()
+            for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_KIND_OF_COLLECTIVE, "cost").iter_rows()
         ]
         more = f", and {top.height - len(named):,} more" if top.height > len(named) else ""
         beside = losses.total("exposed")
         return self.finding(
             losses,
             [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
-            kernels=f"{losses.occurrences:,}",
-            beside=beside,
+            kernels=f"{losses.total('count'):,}",
             lost=losses.cost,
             starved=time(losses.cost),
             part=losses.cost / max(beside, 1),
@@ -131,8 +133,8 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
-    fewest = _OfCollectives.fewest
     least = least_share(0.02, "less is not worth a change of the program")
+    condition = pl.col("cost") >= starved_part.value * pl.col("exposed")
     lost = "nothing is launched beside it"
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
@@ -140,14 +142,9 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
         starved, kernels = evidence.run.measured(AbsentTime).starved_beside_nccl, evidence.run.measured(NcclExposure).kernels
         if starved is None or starved.is_empty() or kernels.is_empty():
             return pl.DataFrame()
-        times = segments(Intervals.of(*(starved[name].to_numpy() for name in ("device", "begin", "end"))))
-        elapsed = Elapsed(times, (times.counts[0] > 0).astype(np.int64), 2)
-        device, begin, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
-        inside = elapsed.between(device, begin, end.clip(max=evidence.length))
-        return kernels.with_columns(cost=pl.Series(inside[:, 1], dtype=pl.Int64))
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.cost >= self.starved_part.value * loss.sums["exposed"]
+        times = segments(Intervals.of(*starved.select("device", "begin", "end")))
+        in_window = kernels.select("device", "start", pl.col("end").clip(upper_bound=evidence.length))
+        return kernels.with_columns(cost=pl.Series(time_where(times, times.counts[0] > 0, in_window)))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time while devices are starved."""
@@ -156,7 +153,6 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
-    fewest = _OfCollectives.fewest
     least = Threshold("least share of such time", 0.02, "less is not worth a change of the program")
     lost = "hidden, and waited for"
     at_most = True
@@ -277,7 +273,6 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             losses,
             which=counted(kernels, "kernel"),
             kernels=kernels,
-            count=losses.occurrences,
             name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
             beside=first["beside_mean"],
             alone=first["alone_mean"],
@@ -288,7 +283,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
         slowed = evidence.run.measured(NcclContention).slowed.select(pl.col("value").cast(pl.Int64)).unique()
-        lost = pl.DataFrame([(loss.index, loss.cost) for loss in finding.losses], schema=["device", "lost"], orient="row")
+        lost = finding.losses.devices.select("device", lost="cost")
         kernels = (
             evidence.run.measured(Kernels)
             .by_device.filter(pl.col("number") == event_types.KERNEL)
@@ -298,3 +293,158 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         )
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
         return scaled_kernels(built, kernels.with_columns(factor=factor))
+
+
+# -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
+
+_COLLECTIVE = ["communicator", "operation", "turn"]
+_MOST_MOMENTS = 2_500_000
+"""Moments of a graph in which a rank is made faster: that takes several replays."""
+_MOST_STEPS = 8
+"""Longest chain of ranks that wait for another one."""
+_ELSEWHERE = ("straggler",)
+_OF_KERNELS = ("slow-device", "unequal-work", "imbalance", "clock-throttling")
+_OF_COPIES = ("pageable-copies", "exposed-copies")
+
+Late = dict[str, Any]
+"""A row of `_late`."""
+
+
+class _Cause(NamedTuple):
+    """What makes a device late: how much longer it takes, ns, a text, and the kinds of rules that may know more about it."""
+
+    longer: int
+    text: str
+    kinds: tuple[str, ...]
+
+
+def _in_communicator(late: Late) -> pl.Expr:
+    return pl.col("communicator").eq_missing(pl.lit(late["communicator"]))
+
+
+def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of collectives with `residence`, `waiting` (longer than the shortest of the collective), `is_last` (it is the
+    shortest) and `lost` (of the last: what the next one is in it longer), ns."""
+    residence = pl.col("residence")
+    ordered = collectives.with_columns(residence=pl.col("end") - pl.col("start"))
+    ordered = ordered.sort(*_COLLECTIVE, "residence", "device", nulls_last=True)
+    is_first = pl.int_range(pl.len()).over(_COLLECTIVE) == 0
+    lost = pl.when(is_first).then((residence.shift(-1).over(_COLLECTIVE) - residence).fill_null(0)).otherwise(0)
+    return ordered.with_columns(waiting=residence - residence.min().over(_COLLECTIVE), lost=lost, is_last=lost > 0)
+
+
+def _late(waits: pl.DataFrame) -> pl.DataFrame:
+    """Devices by communicator: in how many of its `collectives` a device is `last`, what the last but one waits then (`lost`),
+    and all of them (`waiting`), ns; those first that cost most."""
+    return (
+        waits.with_columns(waited=pl.col("waiting").sum().over(_COLLECTIVE))
+        .group_by("communicator", "communicator_name", "device")
+        .agg(
+            last=pl.col("is_last").sum(),
+            collectives=pl.len(),
+            lost=pl.col("lost").sum(),
+            waiting=pl.col("waited").filter("is_last").sum(),
+        )
+        .sort("lost", "device", "communicator", descending=[True, False, False], nulls_last=True)
+    )
+
+
+def _awaited(late: Late, waits: pl.DataFrame, ranks: pl.DataFrame, followed: list[Late]) -> list[Late]:
+    """The one, if there is one, for which a rank waits in another communicator: it is late there most of the time."""
+    elsewhere = waits.filter((pl.col("device") == late["device"]) & ~_in_communicator(late))
+    waited = elsewhere.group_by("communicator").agg(pl.col("waiting").sum())
+    longest = waited.sort("waiting", descending=True).row(0, named=True)
+    is_new = ~pl.col("device").is_in([rank["device"] for rank in followed]) & (pl.col("last") > 0)
+    return ranks.filter(_in_communicator(longest), is_new).head(1).rows(named=True)
+
+
+def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Cause]:
+    """All that a late device may spend more time on than the median of the others of its communicator."""
+    device, name = late["device"], evidence.name(late["device"])
+    peers = sorted(set(waits.filter(_in_communicator(late))["device"].to_list()) - {device})
+
+    def cause(text: str, kinds: tuple[str, ...], times: Mapping[int, int]) -> _Cause:
+        usual = statistics.median(times.get(peer, 0) for peer in peers) if peers else 0
+        longer = times.get(device, 0) - round(usual)
+        return _Cause(longer, text.format(device=name, longer=time(longer)), kinds)
+
+    devices = evidence.tables["devices"]
+    of_kernels, of_copies = (dict(enumerate(devices[column])) for column in ("kernels_ns", "memory_alone_ns"))
+    yield cause("kernels of {device} take {longer} longer than those of the others", _OF_KERNELS, of_kernels)
+    yield cause("copies of {device} take {longer} longer beside no kernel", _OF_COPIES, of_copies)
+    for kind, lost in evidence.gaps.lost_by_cause():
+        what, kinds = ("gaps of unknown cause", ()) if kind is None else (f"gaps of the kind {kind}", (kind,))
+        yield cause(f"{what} on {{device}} take {{longer}} longer than on the others", kinds, lost)
+    elsewhere = waits.filter(~_in_communicator(late)).group_by("device").agg(pl.col("waiting").sum())
+    if elsewhere.height:
+        text = "{device} waits {longer} longer in collectives of other communicators"
+        yield cause(text, _ELSEWHERE, dict(elsewhere.iter_rows()))
+
+
+class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
+    fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
+    last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
+    least = least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
+    cause_part = Threshold(
+        "least part of the loss that its cause must reach, against the median of the other ranks", 0.3,
+        "else nothing explains it alone",
+    )  # fmt: skip
+
+    def chain(self, evidence: Evidence) -> tuple[list[Late], _Cause | None, pl.DataFrame]:
+        """The late rank that costs most with those that make it late, the last of them first, and the cause of that one (None:
+        nothing explains it); no ranks: there is none. And rows of `_waits`."""
+        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
+        ranks = _late(waits)
+        is_straggler = (
+            pl.col("last") >= pl.max_horizontal(self.fewest.value, self.last_part.value * pl.col("collectives")),
+            pl.col("lost") >= self.least.value * evidence.active_time,
+        )
+        chain: list[Late] = ranks.filter(is_straggler).head(1).rows(named=True)
+        while chain and len(chain) < _MOST_STEPS:
+            late = chain[-1]
+            cause = max(_causes(late, waits, evidence), key=lambda cause: cause.longer)
+            if cause.longer < self.cause_part.value * late["lost"]:
+                return chain, None, waits
+            awaited = _awaited(late, waits, ranks, chain) if cause.kinds == _ELSEWHERE else []
+            if not awaited:
+                return chain, cause, waits
+            chain += awaited
+        return chain, None, waits
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        chain, cause, waits = self.chain(evidence)
+        if not chain:
+            return None
+        worst, first = chain[0], chain[-1]
+        cost, name, ranks = worst["lost"], evidence.name(worst["device"]), evidence.ranks_of([worst["device"]])
+        awaited = ", then ".join(evidence.name(rank["device"]) for rank in chain[1:])
+        unknown = f"nothing that was measured explains why {evidence.name(first['device'])} is late"
+        wall, kinds = (cost, ()) if cause is None else (min(cost, cause.longer), cause.kinds)
+        is_worst = _in_communicator(worst) & (pl.col("device") == worst["device"]) & pl.col("is_last")
+        losses = Losses.of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
+        losses = Losses(losses.devices.with_columns(count=pl.lit(worst["last"]), cost=pl.lit(worst["waiting"])))
+        finding = self.finding(
+            losses,
+            # What makes a rank late can be seen in several collectives.
+            wall=wall,
+            who=f"rank {', '.join(map(str, ranks))} ({name})" if ranks else name,
+            last=f"{worst['last']:,}",
+            collectives=worst["collectives"],
+            last_part=worst["last"] / worst["collectives"],
+            communicator=f" of {short(worst['communicator_name'])}" if worst["communicator_name"] else "",
+            waiting=worst["waiting"],
+            lost=cost,
+            longer=cause.longer if cause else None,
+            awaited=f"it waits itself in another communicator for {awaited}; " if awaited else "",
+            cause=cause.text if cause else unknown,
+        )
+        findings = {kind: evidence.finding(kind) for kind in kinds if kinds != _ELSEWHERE}
+        follows = (kind for kind, of in findings.items() if of and first["device"] in of.losses.indices)
+        return replace(finding, follows=next(follows, None))
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+        """The late rank, and those that make it late, take as long as the typical member of their collectives."""
+        if len(built.graph.moments) > _MOST_MOMENTS:
+            return None
+        tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
+        return no_late_ranks(built, [], tasks=tasks)

@@ -13,23 +13,17 @@ from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed
+from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import short, time
+from nsys2prv.vocabulary.wording import short
 
 # -- a device against the others ------------------------------------------------------------------
 
-_SLOWDOWN = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
-_AGREEMENT = Threshold(
-    "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
-)
-_COMPARABLE = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
-_LEAST_SLOWER = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
 _KERNEL = ["number", "value"]
 _MOST_DEVICES = 50
 """Devices that are listed."""
@@ -37,11 +31,8 @@ _MOST_DEVICES = 50
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
-    first. Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others),
-    `excess` (their difference), `slower` (the part of `total` in kernels that take longer), `of_all_kernels` (ns of all its
-    kernels), `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing`
-    (part of the other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel
-    with the largest excess.
+    first: `total` (ns of its comparable kernels) against `usual` (ns of as many at the median of the others), of it `slower`
+    (in kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the worst kernel.
     """
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
@@ -59,27 +50,24 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
             alike_kernels=pl.col("is_alike").sum(),
             **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*_KERNEL, "ratio")},
         )
-        .with_columns(excess=excess)
         .join(of_all_kernels, on="device", how="left")
         .sort("device")
     )
-    by_device = by_device.with_columns(agreeing=_agreeing(by_device))
-    return by_device.with_columns(
+    return by_device.with_columns(excess=excess, agreeing=_agreeing(by_device)).with_columns(
         is_slow=(pl.col("alike_kernels") >= SlowDevice.fewest_kernels.value)
         & (pl.col("alike") >= SlowDevice.like_factor.value * total)
         & (pl.col("agreeing") >= SlowDevice.others_agree.value)
     ).filter(
-        total >= _SLOWDOWN.value * pl.col("usual"),
-        pl.col("slower") >= _AGREEMENT.value * total,
-        total >= _COMPARABLE.value * pl.col("of_all_kernels"),
-        excess >= _LEAST_SLOWER.value * evidence.active_time,
+        total >= _Differing.slowdown.value * pl.col("usual"),
+        pl.col("slower") >= _Differing.agreement.value * total,
+        total >= _Differing.comparable.value * pl.col("of_all_kernels"),
+        excess >= _Differing.least.value * evidence.active_time,
     ).sort("excess", "device", descending=[True, False])  # fmt: skip
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
-    """Kernels that most devices execute equally often, by device. Columns `device`, `number`, `value`, `count`, `total` (ns),
-    `usual` (ns of as many at the median of the other devices), `ratio` (total / usual), and others.
-    """
+    """Kernels that most devices execute equally often, by device, with `usual` (ns of as many at the median of the others) and
+    `ratio` (total / usual)."""
     kernels = evidence.run.measured(Kernels).by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     executing, usual_count = pl.len().over(_KERNEL), pl.col("count").median().over(_KERNEL)
     comparable = kernels.filter(
@@ -100,20 +88,24 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
 
 def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     """For each device the part of the others whose kernels, against the usual durations, are near their median."""
-    # One sorted list for all: the median of the others is one of two neighbours in it.
-    ratios = (by_device["total"] / by_device["usual"]).to_numpy()
-    ordered, near, parts = np.sort(ratios), _SLOWDOWN.value, []
-    for ratio in ratios:
-        peers = np.delete(ordered, int(np.searchsorted(ordered, ratio)))
-        middle = float(np.median(peers)) if len(peers) else 1.0
-        first, last = np.searchsorted(peers, [middle / near, middle * near])
-        parts.append((last - first) / len(peers) if len(peers) else 1.0)
+    ratios, near, parts = (by_device["total"] / by_device["usual"]).to_numpy(), _Differing.slowdown.value, []
+    for place in range(len(ratios)):
+        peers = np.delete(ratios, place)
+        middle = np.median(peers)
+        parts.append(((peers >= middle / near) & (peers < middle * near)).mean())
     return pl.Series(parts, dtype=pl.Float64)
 
 
 class _Differing(FindingRule):
     """A rule about devices whose kernels take longer: the one with the largest excess counts."""
 
+    needs = (rule.SEVERAL_DEVICES,)
+    slowdown = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
+    agreement = Threshold(
+        "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
+    )
+    comparable = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
+    least = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
     is_slow: bool
     """Whether the device makes its kernels longer, and not their work."""
 
@@ -127,8 +119,8 @@ class _Differing(FindingRule):
         excess = round(min(worst["excess"], running * worst["excess"] / worst["total"]))
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
-        rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
-        losses = Losses(evidence.of_device(device, count, 0 if place else lost) for place, (device, count) in enumerate(rows))
+        cost = pl.when(pl.int_range(pl.len()) == 0).then(lost).otherwise(0)
+        losses = evidence.throughout(devices.head(_MOST_DEVICES).select("device", "count", cost=cost))
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
         ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
         return self.finding(
@@ -156,13 +148,12 @@ class _Differing(FindingRule):
         return scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio")))
 
 
-class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
-    slowdown, agreement = _SLOWDOWN, _AGREEMENT
+class SlowDevice(_Differing, kind="slow-device"):
+    is_slow = True
     count_difference = Threshold(
         "largest difference of executions of a kernel to the median device", 0.05, "other counts are other work"
     )
     fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "means of fewer are chance", "")
-    comparable = _COMPARABLE
     fewest_kernels = Threshold(
         "fewest different kernels that are slower by a like factor", 2, "one kernel can have other work", ""
     )
@@ -174,12 +165,9 @@ class SlowDevice(_Differing, kind="slow-device", needs=(rule.SEVERAL_DEVICES,)):
         "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5,
         "durations that are spread over all devices are unequal work",
     )  # fmt: skip
-    least = _LEAST_SLOWER
-    is_slow = True
 
 
-class UnequalWork(_Differing, kind="unequal-work", needs=(rule.SEVERAL_DEVICES,)):
-    slowdown, agreement, comparable, least = _SLOWDOWN, _AGREEMENT, _COMPARABLE, _LEAST_SLOWER
+class UnequalWork(_Differing, kind="unequal-work"):
     is_slow = False
 
 
@@ -201,7 +189,7 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
         if lost < self.least.value * evidence.active_time * len(useful):
             return None
         return self.finding(
-            Losses([evidence.of_device(largest, 1, lost)]),
+            evidence.throughout(pl.DataFrame({"device": [largest], "count": 1, "cost": lost})),
             wall=lost // len(useful),
             name=devices["device"][largest],
             number=str(len(useful)),
@@ -254,8 +242,7 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         busy = _busy_clocks(evidence).with_columns(usual=usual)
         low = busy.filter(pl.col("mean") <= self.largest_ratio.value * pl.col("usual"))
         low = low.with_columns(cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64))
-        device = pl.col("device").replace_strict(evidence.indices, return_dtype=pl.Int64)
-        bins = low.select("cost", device=device, begin="begin_ns", end="end_ns")
+        bins = low.select("cost", evidence.index, begin="begin_ns", end="end_ns")
         losses = self.costly(Losses.of(evidence.run, bins, worst="occurrence"), evidence)
         if not losses:
             return None
@@ -276,8 +263,8 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
             waiting=evidence.devices if (is_waited := evidence.run.measured(Nccl).members.height > 0) else None,
         )
         if is_waited:
-            of_worst = {losses.worst.index: wall * evidence.devices}
-            losses = Losses(replace(loss, cost=of_worst.get(loss.index, 0), costs={}) for loss in losses)
+            of_worst = pl.when(pl.col("device") == losses.worst["device"]).then(wall * evidence.devices).otherwise(0)
+            losses = Losses(losses.devices.with_columns(cost=of_worst))
         return replace(finding, losses=losses)
 
 
@@ -300,9 +287,8 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             pl.col("mean") <= 100 * self.largest_use.value,
             pl.any_horizontal(pl.col("family", "name").str.contains(_FAMILIES)),
         )
-        by_device = idle.group_by("device").agg(pl.len(), pl.col("time_ns").sum()).sort("device")
-        losses = Losses(evidence.of_device(evidence.indices[name], *row) for name, *row in by_device.iter_rows())
-        losses = self.costly(losses.at_most(lambda loss: evidence.tables["devices"]["kernels_ns"][loss.index]), evidence)
+        by_device = idle.group_by(evidence.index).agg(count=pl.len(), cost=pl.col("time_ns").sum()).sort("device")
+        losses = self.costly(evidence.throughout(by_device).at_most(evidence.column("kernels_ns")), evidence)
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
@@ -312,7 +298,6 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
             losses,
             which=counted(names, "kernel"),
             kernels=names,
-            spent=time(losses.cost),
             active=mean,
             name=short(longest["name"]),
             longest=longest["time_ns"],
@@ -360,12 +345,10 @@ class _KernelRule(EventRule, texts="kernel-rule"):
         blocks, threads = (counted(int(first[f"{name}s"] or 0), name) for name in ("block", "thread"))
         return self.finding(
             losses,
-            count=losses.occurrences,
-            executions=counted(losses.occurrences, "execution"),
+            executions=counted(losses.total("count"), "execution"),
             kernels=by_kernel.height,
             which=counted(by_kernel.height, "kernel"),
             spent=int(by_kernel["length"].sum()),
-            lost=time(losses.cost),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
             sizes=f" with {blocks} of {threads}" if self.names_sizes else "",
@@ -423,10 +406,9 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         fewest = min(size.multiprocessors for size in sizes)
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
-        edges = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         # Several such kernels at once may well use all of the GPU.
-        is_single = (run.on_devices.counts[KERNEL] == 1).astype(np.int64)
-        alone = pl.Series(Elapsed(run.on_devices, is_single, 2).between(*edges)[:, 1])
+        is_single = run.on_devices.counts[KERNEL] == 1
+        alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
 
 

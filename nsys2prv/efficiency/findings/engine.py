@@ -11,14 +11,14 @@ critical path is in threads that only wait (for what is not known) says that not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings import communication, devices, hosts, idle, launches, memory, straggler
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses
+from nsys2prv.efficiency.findings import communication, devices, hosts, idle, memory
+from nsys2prv.efficiency.findings.finding import Finding, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, TEXTS, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
@@ -126,7 +126,7 @@ FINDING_CHECKS = Table(
 
 # -- rules ----------------------------------------------------------------------------------------
 
-_MODULES = communication, devices, hosts, idle, launches, memory, straggler
+_MODULES = communication, devices, hosts, idle, memory
 
 
 def _rules(*, of_processes: bool) -> tuple[FindingRule, ...]:
@@ -188,9 +188,10 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
             for key, rule, finding in placed
         ],
         FINDING_DEVICES: [
-            {**key, "device": evidence.name(loss.index), "count": loss.count, "cost_ns": loss.cost, **_times([loss], loss)}
+            {**key, "device": evidence.name(row["device"]), "count": row["count"]}
+            | {f"{name}_ns": row[name] for name in ("cost", "begin", "end", "worst_begin", "worst_end")}
             for key, _, finding in placed
-            for loss in sorted(finding.losses, key=lambda loss: (-loss.cost, loss.index))
+            for row in finding.losses.devices.sort("cost", "device", descending=[True, False]).iter_rows(named=True)
             if evidence.devices
         ],
         FINDING_NUMBERS: [
@@ -203,7 +204,7 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
-    shown = worst.rows or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst.index)).tolist()
+    shown = worst["rows"] or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst["device"])).tolist()
     return {
         "title": f"{rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,
@@ -213,11 +214,14 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "cost_ns": losses.cost,
         "share": losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
         "devices": len(losses) if evidence.devices else 0,
-        "device": evidence.name(worst.index) if evidence.devices else None,
-        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst.index])),
+        "device": evidence.name(worst["device"]) if evidence.devices else None,
+        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst["device"]])),
         "ranks": ranges(evidence.ranks_of(losses.indices)) or None,
         "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in shown)),
-        **_times(losses, worst),
+        "begin_ns": losses.devices["begin"].min(),
+        "end_ns": losses.devices["end"].max(),
+        "worst_begin_ns": worst["worst_begin"],
+        "worst_end_ns": worst["worst_end"],
         "view": rule.view,
         "advice": rule.advice,
     }
@@ -225,7 +229,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
 
 def _who(losses: Losses, evidence: Evidence) -> str:
     """The device that loses most, with its ranks, or the process with its node; and how many there are."""
-    worst = losses.worst.index
+    worst = losses.worst["device"]
     if not evidence.devices:
         task = evidence.rows.tasks[worst]
         who = f"{task.name} on {task.node}"
@@ -234,11 +238,6 @@ def _who(losses: Losses, evidence: Evidence) -> str:
         who = evidence.name(worst) + (f", rank {ranks}" if ranks else "")
     several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}, most on " if len(losses) > 1 else ""
     return f"on {several}{who}"
-
-
-def _times(losses: Sequence[Loss], worst: Loss) -> Mapping[str, int]:
-    times = min(loss.begin for loss in losses), max(loss.end for loss in losses), *worst.worst
-    return dict(zip(("begin_ns", "end_ns", "worst_begin_ns", "worst_end_ns"), times, strict=True))
 
 
 def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_shown: bool) -> Mapping[str, str | None]:
@@ -271,7 +270,7 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     steps = {
         rule: step
         for rule, finding in costly.items()
-        if finding.losses.occurrences <= _MOST_OCCURRENCES and (step := rule.without(finding, evidence, graph.built))
+        if finding.losses.total("count") <= _MOST_OCCURRENCES and (step := rule.without(finding, evidence, graph.built))
     }
     # What is less is not replayed.
     gains = dict(zip(steps, graph.gains(list(steps.values()), least), strict=True))

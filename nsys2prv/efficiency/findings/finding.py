@@ -6,12 +6,12 @@ and part of the run, which says whether something recurs, where it costs most, a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import polars as pl
+from polars import selectors
 
 from nsys2prv.efficiency.intervals import Intervals, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -25,6 +25,7 @@ SHARE = "0 to 1"
 NONE = -1
 """No row, or no thread."""
 _OCCURRENCE = ("cost", "begin", "end", "row", "thread")
+_OF_PARTS = ["device", "part", "count", "cost"]
 _TOP = [f"top_{name}" for name in _OCCURRENCE]
 Worst = Literal["part", "occurrence"]
 """Where to look: the part of the run with the highest cost, or the most costly occurrence."""
@@ -60,70 +61,55 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What a rule measured on one device, or in one process of a run without GPUs: times in ns.
+class Losses:
+    """What was lost on several devices, or in several processes of a run without GPUs: times in ns.
 
     Attributes
     ----------
-    index
-        Of the device; in a run without GPUs of the process.
-    count, cost, longest
-        Number of occurrences, what all of them cost at most, and the most costly one.
-    begin, end, worst
-        Of all occurrences; and begin and end of the place to look at.
-    rows
-        Rows of the trace that show it there; none: all streams of the device.
-    parts, costs
-        Parts of the run with occurrences, and where they are known the costs by part.
-    sums
-        Further sums of a rule.
+    devices
+        A row of each: its index (`device`, also of a process); `count` of occurrences, `cost` of all of them at most, and
+        `longest`, the most costly one; `begin` and `end` of all, `worst_begin` and `worst_end` of the place to look at, and
+        `rows` of the trace that show it there (none: all streams of the device); and further sums of a rule.
+    parts
+        `count` and `cost` by `device` and `part` of the run; no rows where they are not known.
     """
 
-    index: int
-    count: int
-    cost: int
-    begin: int
-    end: int
-    worst: tuple[int, int]
-    rows: tuple[int, ...] = ()
-    parts: Sequence[int] = ()
-    costs: Mapping[int, int] = field(default_factory=dict)
-    longest: int = 0
-    sums: Mapping[str, int] = field(default_factory=dict)
-
-
-class Losses(tuple[Loss, ...]):
-    """What was lost on several devices."""
+    devices: pl.DataFrame = field(default_factory=pl.DataFrame)
+    parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(_OF_PARTS, pl.Int64)))
 
     @classmethod
     def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
         or of `summed`."""
         placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
-        by_part = summed([placed], ("device", "part"), ("count", "cost", *sums))
+        by_part = summed([placed], ("device", "part"), sums)
         return cls.of_parts(run, by_part, sums, worst).within(occurrences)
 
     @classmethod
     def of_parts(cls, run: MeasuredRun, by_part: pl.DataFrame, sums: Sequence[str] = (), worst: Worst = "part") -> Losses:
-        """What was lost on each device, from rows of `summed` by `device` and `part` that sum `count`, `cost` and `sums`."""
+        """What was lost on each device, from rows of `summed` by `device` and `part`, with its `sums`."""
         place, earliest = ("", "part") if worst == "part" else ("top_", "top_begin")
-        ordered = by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
-        totals = pl.col("count", "cost", *sums).sum(), pl.col("begin").min(), pl.col("end").max()
-
-        def loss(rows: pl.DataFrame) -> Loss:
-            top, total = rows.row(0, named=True), rows.select(totals).row(0, named=True)
-            return Loss(
-                top["device"],
-                **{name: total[name] for name in ("count", "cost", "begin", "end")},
-                worst=(top[f"{place}begin"], top[f"{place}end"]),
-                rows=rows_of_top(run, top),
-                parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
-                costs=dict(rows.select("part", "cost").iter_rows()),
-                longest=rows.select(pl.col("top_cost").max()).item(),
-                sums=total,
+        devices = (
+            by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
+            .group_by("device", maintain_order=True)
+            .agg(
+                pl.col("count", "cost", *sums).sum(),
+                pl.col("begin").min(),
+                pl.col("end").max(),
+                pl.col("top_row", "top_thread").first(),
+                longest=pl.col("top_cost").max(),
+                worst_begin=pl.col(f"{place}begin").first(),
+                worst_end=pl.col(f"{place}end").first(),
             )
+        )
+        return cls(devices.with_columns(rows=rows_of_top(run)).drop("top_row", "top_thread"), by_part.select(_OF_PARTS))
 
-        return cls(map(loss, ordered.partition_by("device", maintain_order=True)))
+    @classmethod
+    def placed(cls, devices: pl.DataFrame) -> Losses:
+        """Losses whose parts are not known: the place to look at is all of them, and all streams show it, if not given."""
+        defaults = {"worst_begin": pl.col("begin"), "worst_end": pl.col("end"), "rows": pl.lit([], pl.List(pl.Int64))}
+        devices = devices.with_columns(selectors.integer().cast(pl.Int64))
+        return cls(devices.with_columns(value.alias(name) for name, value in defaults.items() if name not in devices.columns))
 
     @classmethod
     def of_events(cls, run: MeasuredRun, events: pl.DataFrame, sums: Sequence[str] = ()) -> Losses:
@@ -132,62 +118,66 @@ class Losses(tuple[Loss, ...]):
         if events.is_empty():
             return cls()
         costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
-        rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-        losses = cls(replace(loss, rows=tuple(rows[loss.index])) for loss in cls.of(run, costly))
+        rows = pl.col("row").unique().sort().alias("rows")
+        losses = cls.of(run, costly)
+        losses = replace(losses, devices=losses.devices.drop("rows")).with_sums(costly, rows)
         return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
 
-    def where(self, condition: Callable[[Loss], bool]) -> Losses:
-        """Those that meet a condition."""
-        return Losses(filter(condition, self))
+    def where(self, condition: pl.Expr) -> Losses:
+        """Those that meet a condition about columns of `devices`."""
+        devices = self.devices.filter(condition)
+        return Losses(devices, self.parts.join(devices, on="device", how="semi"))
 
-    def at_most(self, limit_of: Callable[[Loss], int]) -> Losses:
+    def at_most(self, limit: pl.Expr) -> Losses:
         """The same, where each device loses at most its limit, ns: what is above it is taken from all parts alike."""
-
-        def limited(loss: Loss) -> Loss:
-            limit = min(limit_of(loss), loss.cost)
-            # Rounded up: a part that loses anything is not without a loss.
-            costs = {part: -(-cost * limit // max(loss.cost, 1)) for part, cost in loss.costs.items()}
-            return replace(loss, cost=limit, costs=costs)
-
-        return Losses(map(limited, self))
+        devices = self.devices.with_columns(cost=pl.min_horizontal(limit, "cost").cast(pl.Int64), lost="cost")
+        parts = self.parts.join(devices.select("device", "lost", limit="cost"), on="device", how="left", maintain_order="left")
+        # Rounded up: a part that loses anything is not without a loss. Of seconds in ns the products have more than 64 bits.
+        scaled, lost = pl.col("cost").cast(pl.Int128) * pl.col("limit"), pl.col("lost").clip(lower_bound=1)
+        cost = ((scaled + lost - 1) // lost).cast(pl.Int64)
+        return Losses(devices.drop("lost"), parts.select("device", "part", "count", cost=cost))
 
     def within(self, occurrences: pl.DataFrame) -> Losses:
         """The same, where each device loses no more than the time that occurrences take together."""
-        lengths = dict(together(occurrences).group_by("device").agg(pl.col("cost").sum()).iter_rows())
-        return self.at_most(lambda loss: lengths.get(loss.index, 0))
+        limited = self.with_sums(together(occurrences), pl.col("cost").sum().alias("limit"))
+        limited = limited.at_most(pl.col("limit").fill_null(0))
+        return replace(limited, devices=limited.devices.drop("limit"))
 
     def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
         """The same with sums over rows that have a `device`."""
-        totals = {device["device"]: device for device in rows.group_by("device").agg(sums).iter_rows(named=True)}
-        return Losses(replace(loss, sums=totals[loss.index]) for loss in self)
+        totals = rows.group_by(pl.col("device").cast(pl.Int64)).agg(sums)
+        return replace(self, devices=self.devices.join(totals, on="device", how="left", maintain_order="left"))
 
     def of_devices(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that are of these devices, by their column `device`."""
         return rows.filter(pl.col("device").is_in(self.indices))
 
+    def __len__(self) -> int:
+        return self.devices.height
+
     @property
     def indices(self) -> list[int]:
         """Indices of the devices."""
-        return [loss.index for loss in self]
+        return self.devices["device"].to_list()
 
     @property
-    def worst(self) -> Loss:
-        """The device with the highest cost."""
-        return max(self, key=lambda loss: (loss.cost, -loss.index))
+    def worst(self) -> Mapping[str, Any]:
+        """The device with the highest cost: a row of `devices`."""
+        return self.devices.sort("cost", "device", descending=[True, False]).row(0, named=True)
 
     @property
-    def occurrences(self) -> int:
-        """Their number on all devices."""
-        return sum(loss.count for loss in self)
+    def longest(self) -> Mapping[str, Any]:
+        """The device with the most costly occurrence: a row of `devices`."""
+        return self.devices.sort("longest", "device", descending=[True, False]).row(0, named=True)
 
     @property
     def cost(self) -> int:
         """Cost on all devices, ns."""
-        return sum(loss.cost for loss in self)
+        return self.total("cost")
 
     def total(self, name: str) -> int:
-        """One of the further sums, over devices."""
-        return sum(loss.sums[name] for loss in self)
+        """Sum of one of the columns over devices."""
+        return int(self.devices[name].sum())
 
     def __str__(self) -> str:
         """The number of devices, for a sentence about them."""
@@ -231,12 +221,10 @@ class Finding:
         """
         if self.wall is not None:
             return min(self.wall, self.losses.cost)
-        if not all(loss.costs for loss in self.losses):
-            return max(loss.cost for loss in self.losses)
-        highest: Counter[int] = Counter()
-        for loss in self.losses:
-            highest |= Counter(loss.costs)
-        return min(sum(highest.values()), self.losses.cost)
+        if self.losses.parts["device"].n_unique() < len(self.losses):
+            return int(self.losses.worst["cost"])
+        highest = self.losses.parts.group_by("part").agg(pl.col("cost").max())
+        return min(int(highest["cost"].sum()), self.losses.cost)
 
 
 # -- sums of occurrences --------------------------------------------------------------------------
@@ -244,7 +232,7 @@ class Finding:
 
 def together(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Times that occurrences (`device`, `begin`, `end`) take together: the same columns, and their length as `cost`, ns."""
-    times = segments(Intervals.of(*(occurrences[name].to_numpy() for name in ("device", "begin", "end"))))
+    times = segments(Intervals.of(*occurrences.select("device", "begin", "end")))
     busy = times.where(times.counts[0] > 0)
     return pl.DataFrame({"device": busy.group, "begin": busy.begin, "end": busy.end, "cost": busy.end - busy.begin})
 
@@ -256,8 +244,8 @@ def part_of(begin: pl.Expr, length: int) -> pl.Expr:
 
 def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
     """Occurrences (columns of `with_top`) cut into pieces, one for each `part` of the run (`length`, ns) that they reach over,
-    as `summed` needs them. Columns of `sums` count for the first piece alone; the cost is shared out by time. Few are longer
-    than a part: there are few pieces.
+    as `summed` needs them. `count` and columns of `sums` count for the first piece alone; the cost is shared out by time. Few
+    are longer than a part: there are few pieces.
     """
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
@@ -266,9 +254,11 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     # The first time of a part, as `part_of` has it; of the cost what is before a time, so that pieces add up to it.
     edges = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
     inside = (edge.clip("begin", "end") - pl.col("begin") for edge in edges)
-    before, until = (pl.col("cost") * time // (pl.col("end") - pl.col("begin")) for time in inside)
+    # Of seconds in ns the products have more than 64 bits.
+    cost, duration = pl.col("cost").cast(pl.Int128), pl.col("end") - pl.col("begin")
+    before, until = ((cost * time // duration).cast(pl.Int64) for time in inside)
     is_first = pl.col("part") == pl.col("first")
-    counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in sums)
+    counted_once = (pl.when(is_first).then(name).otherwise(0).alias(name) for name in ("count", *sums))
     pieces = pieces.with_columns(*counted_once, cost=until - before)
     return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
 
@@ -283,10 +273,11 @@ def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
 
 
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
-    """Occurrences by key: the key, sums, the first `begin` and last `end`, and of the most costly occurrence `top_` cost,
-    begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the key. They come in blocks,
-    of `with_top` or as this returns them. All are whole numbers.
+    """Occurrences by key: the key, `count`, `cost`, further sums, the first `begin` and last `end`, and of the most costly
+    occurrence `top_` cost, begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the
+    key. They come in blocks, of `with_top` or as this returns them. All are whole numbers.
     """
+    sums = ["count", "cost", *sums]
     columns = [*key, *sums, "begin", "end", *_TOP]
     blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
     blocks += [block.select(pl.col(columns).cast(pl.Int64)) for block in occurrences]
@@ -296,7 +287,8 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), top).sort(key)
 
 
-def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:
-    """Rows of the trace that show the most costly occurrence of a row of `summed`: the stream and the host thread."""
-    row, thread = occurrence["top_row"], occurrence["top_thread"]
-    return tuple(int(place) for place in (row, run.callers[thread] if thread != NONE else NONE) if place != NONE)
+def rows_of_top(run: MeasuredRun) -> pl.Expr:
+    """Rows of the trace that show the most costly occurrence of rows of `summed`: the stream and the host thread."""
+    row, thread = (pl.when(pl.col(name) != NONE).then(name) for name in ("top_row", "top_thread"))
+    callers = pl.lit(pl.Series(run.callers, dtype=pl.Int64))
+    return pl.concat_list(row, callers.gather(thread)).list.drop_nulls()

@@ -32,14 +32,8 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
+_OCCURRENCE = ("device", "begin", "end", "row", "thread")
 _GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64}
-_OCCURRENCE = (
-    pl.col("start").alias("end"),
-    pl.lit(1).alias("count"),
-    pl.col("next_row").fill_null(NONE).alias("row"),
-    pl.col("thread").fill_null(NONE),
-)
-"""Columns of gaps as occurrences, beside what they are counted by."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class GapCauses(Measurement):
 def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
     """Gaps of all devices by cause: `causes` by the kind of their rules, in the order in which they are tried."""
     length, by_part = run.events.length, ("device", "part")
-    count_all, count_of = ("count", *CAUSE_COLUMNS), {kind: ("count", *cause.sums) for kind, cause in causes.items()}
+    sums_of = {kind: tuple(cause.sums) for kind, cause in causes.items()}
     gaps, all_gaps, by_class, longest = [pl.DataFrame(schema=_GAP)], [], [], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
     for block in idle_gaps(run):
@@ -155,24 +149,24 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         by_class.append(block.group_by("device", length_class=length_class).agg(counts))
         longest.append(longest_of(block, MOST_LONGEST))
         placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
-        occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
-        all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
+        placed = placed.with_columns(end="start", row="next_row")
+        occurrences = placed.select("cause", *_OCCURRENCE, *CAUSE_COLUMNS, cost="length")
+        all_gaps.append(summed([over_parts(occurrences, CAUSE_COLUMNS, length)], ("cause", *by_part), CAUSE_COLUMNS))
         after_start = placed.filter(pl.col("cause") != AT_START)
         row = pl.lit(pl.Series(run.callers)).gather(pl.when(pl.col("thread") >= 0).then("thread")).fill_null(NONE)
-        named = after_start.with_columns(row=row, end="start")
-        gaps.append(named.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
+        gaps.append(after_start.with_columns(row=row).select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
         explained = placed.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(causes.items()):
             matches = explained.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches.fill_null(False))
-            occurrences = matches.select("device", "begin", *_OCCURRENCE, cost=cause.cost, **cause.sums)
-            sums[kind].append(summed([over_parts(occurrences, count_of[kind], length)], by_part, ("cost", *count_of[kind])))
+            occurrences = matches.select(*_OCCURRENCE, cost=cause.cost, **cause.sums)
+            sums[kind].append(summed([over_parts(occurrences, sums_of[kind], length)], by_part, sums_of[kind]))
     return GapCauses(
         run,
         pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class"),
         longest_of(pl.concat(longest), MOST_LONGEST),
         causes,
-        summed(all_gaps, ("cause", *by_part), ("cost", *count_all)),
-        {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
+        summed(all_gaps, ("cause", *by_part), CAUSE_COLUMNS),
+        {kind: summed(blocks, by_part, sums_of[kind]) for kind, blocks in sums.items()},
         pl.concat(gaps),
     )
 

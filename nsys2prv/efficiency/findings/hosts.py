@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, expanded, search, segments
+from nsys2prv.efficiency.intervals import Intervals, moments_inside, segments, time_where
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meter import Measurement
@@ -34,14 +34,12 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
     fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
     least = Threshold("least share lost, without the longest gap", 0.05, "the longest is often a separate phase")
     recurring = True
+    compared = pl.col("cost") - pl.col("longest")
     worst = "occurrence"
     gap_cause = GapCause(
         pl.col("is_late") & (pl.col("host") - pl.col("waiting") >= host_part.value * pl.col("length")),
         sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(replace(loss, cost=loss.cost - loss.longest), evidence)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
@@ -54,6 +52,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
     reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
     least = least_share(0.02, "less is not worth more loading processes")
+    condition = pl.col("end") - pl.col("begin") >= reach.value * pl.col("active")
     worst = "occurrence"
     gap_cause = GapCause(
         pl.col("is_late")
@@ -64,9 +63,6 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
         sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
     )
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.end - loss.begin >= self.reach.value * evidence.active(loss.index)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         waiting = losses.total("waiting") / losses.cost
@@ -117,7 +113,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
                 usual = round(statistics.median(lost.get(device, 0) for device in indices))
                 excess += [(longer - usual, device, kind) for device, longer in lost.items() if device not in indices]
         longer, device, kind = max(excess, key=lambda late: late[:2], default=(0, 0, None))
-        if longer < self.late_part.value * max(loss.cost for loss in losses):
+        if longer < self.late_part.value * losses.worst["cost"]:
             return finding
         cause = f"of the kind {kind}" if kind is not None else "of unknown cause"
         late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
@@ -152,10 +148,12 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     return times.with_columns(outside=work - pl.col("mpi"))
 
 
-def _threads(evidence: Evidence, task: int) -> tuple[int, ...]:
-    """Rows of the calling threads of a process."""
+def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:
+    """What processes lose, with the rows of their calling threads."""
     callers = evidence.run.callers
-    return tuple(callers[evidence.rows.task[callers] == task].tolist())
+    threads = pl.DataFrame({"device": evidence.rows.task[callers], "rows": callers}).cast(pl.Int64)
+    rows = threads.group_by("device").agg("rows")
+    return Losses.placed(processes.join(rows, on="device", how="left", maintain_order="left"))
 
 
 class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_processes=True):
@@ -171,15 +169,15 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
         if longest < max(self.shortest.value, self.least.value * evidence.length):
             return None
         phases = mpi_phases(evidence.run)
-        begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
+        begin, end = phases.select(pl.col("start").min(), pl.col("end").max()).row(0)
         calls = phases.sort(pl.col("start") - pl.col("end"), "start").unique("task", keep="first", maintain_order=True)
-        worst = {task: (start, end) for task, start, end in calls.select("task", "start", "end").iter_rows()}
-        losses = Losses(
-            Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
-            for task, lost in times.select("task", "both").iter_rows()
-        )
-        start, stop = (float(times[name].to_numpy().mean()) for name in ("start_up", "shut_down"))
-        return self.finding(losses, start=start, stop=stop, longest=longest, share=percent(longest / evidence.length))
+        processes = times.join(calls.select("task", "start", stop="end"), on="task", how="left", maintain_order="left").select(
+            device="task", count=1, cost="both", begin=begin, end=end,
+            worst_begin=pl.col("start").fill_null(begin), worst_end=pl.col("stop").fill_null(end),
+        )  # fmt: skip
+        start, stop = times.select(pl.col("start_up", "shut_down").mean()).row(0)
+        share = percent(longest / evidence.length)
+        return self.finding(_losses(evidence, processes), start=start, stop=stop, longest=longest, share=share)
 
 
 class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES), of_processes=True):
@@ -195,13 +193,12 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rul
         saved = int(min(most - mean, in_mpi.mean()))
         if saved < self.least.value * evidence.length:
             return None
-        busiest = times.row(int(outside.argmax()), named=True)
-        task, span = busiest["task"], (busiest["begin"], busiest["end"])
-        loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
+        busiest = times[[int(outside.argmax())]]
+        loss = busiest.select("begin", "end", device="task", count=1, cost=most * len(outside) - int(outside.sum()))
         finding = self.finding(
-            Losses([loss]),
+            _losses(evidence, loss),
             wall=saved,
-            name=evidence.name(task),
+            name=evidence.name(busiest["task"][0]),
             most=most,
             mean=mean,
             processes=str(len(outside)),
@@ -226,18 +223,16 @@ class LateProcess(
         task, saved = worst["late"], int(worst["waited"])
         if saved < self.least.value * evidence.length:
             return None
-        waits = late.waits.filter(pl.col("late") == task)
-        number, spent = int(waits["count"].sum()), int(waits["waited"].sum())
         waiting, begin, end = late.longest(task)
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
-        first, last = int(waits["first"].to_numpy().min()), int(waits["last"].to_numpy().max())
-        loss = Loss(task, number, spent, first, last, (begin, end), _threads(evidence, task))
+        loss = late.waits.filter(pl.col("late") == task).select(
+            pl.col("count").sum(), device=pl.lit(task, pl.Int64), cost=pl.col("waited").sum(), begin=pl.col("first").min(),
+            end=pl.col("last").max(), worst_begin=begin, worst_end=end,
+        )  # fmt: skip
         finding = self.finding(
-            Losses([loss]),
+            _losses(evidence, loss),
             wall=saved,
-            number=number,
             name=evidence.name(task),
-            spent=spent,
             most=evidence.name(worst["task"]),
             saved=saved,
             longest=end - begin,
@@ -277,22 +272,17 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     """Names of the innermost `function` and its `module` in CPU samples, and their number (`len`), the most frequent first."""
     counts = samples.group_by("function", "module").len()
-    named = counts.with_columns(
-        run.events.named(pl.repeat(int(number), counts.height, dtype=pl.Int64, eager=True), counts[name])
-        .fill_null("not known")
-        .alias(name)
-        for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
-    )
-    return named.sort("len", "function", "module", descending=[True, False, False])
+    types = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
+    names = (run.events.named(int(number), counts[name]).fill_null("not known").alias(name) for name, number in types.items())
+    return counts.with_columns(names).sort("len", "function", "module", descending=[True, False, False])
 
 
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """Functions with most samples in some times, with their part of these samples."""
     samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
     row, time = (samples[name].to_numpy().astype(np.int64) for name in ("row", "start"))
-    of_row, begin, end = (times[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
-    first, last = (search(row, time, of_row, edge - 1) for edge in (begin, end))
-    inside = samples[np.unique(expanded(first + 1, last)[1])]
+    _, places = moments_inside(row, time, Intervals.of(*times.select("row", "begin", "end")))
+    inside = samples[np.unique(places)]
     if inside.height < _FEWEST_SAMPLES:
         return []
     top = _functions(run, inside).head(_MOST_FUNCTIONS).iter_rows()
@@ -301,14 +291,13 @@ def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """The NVTX range that holds most of some times, of several the shortest, with its part of them; none, or one."""
-    together = segments(Intervals.of(*(times[name].to_numpy() for name in ("row", "begin", "end"))))
-    is_inside = (together.counts[0] > 0).astype(np.int64)
-    ranges, total = run.frame(RANGES), int(together.length[is_inside > 0].sum())
+    together = segments(Intervals.of(*times.select("row", "begin", "end")))
+    is_inside, ranges = together.counts[0] > 0, run.frame(RANGES)
+    total = int(together.length[is_inside].sum())
     if ranges.is_empty() or not total:
         return []
-    edges = (ranges[name].to_numpy().astype(np.int64) for name in ("row", "start", "end"))
-    inside = pl.Series(Elapsed(together, is_inside, 2).between(*edges)[:, 1])
-    by_name = ranges.with_columns(inside=inside).group_by("number", "value")
+    inside = time_where(together, is_inside, ranges.select("row", "start", "end"))
+    by_name = ranges.with_columns(inside=pl.Series(inside)).group_by("number", "value")
     holding = by_name.agg(pl.col("inside").sum(), length=(pl.col("end") - pl.col("start")).mean())
     holding = holding.filter(pl.col("inside") >= _LEAST_IN_RANGE * total).sort("length", "number", "value").head(1)
     names = run.events.named(holding["number"], holding["value"])

@@ -1,17 +1,29 @@
-"""Rules about idle devices: gaps that nothing explains, a late start, an early end, and hardly any work at all."""
+"""Rules about idle devices: gaps that nothing explains, a late start, an early end, hardly any work; and launches that are long
+against kernels or graphs, stall, fill queues, or wait for the default stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, over_parts, rows_of_top
+from nsys2prv.efficiency.findings.finding import (
+    Finding,
+    Losses,
+    Number,
+    Threshold,
+    least_share,
+    over_parts,
+    part_of,
+    rows_of_top,
+)
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values
-from nsys2prv.efficiency.graph.changes import without_gaps
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
+from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
+from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
@@ -19,6 +31,7 @@ from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.wording import percent, time
 
 _MOST_ACTIVITIES = 3
@@ -53,27 +66,25 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        worst = max(losses, key=lambda loss: loss.longest)
+        worst = losses.longest
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
-        begin, end = (at + evidence.run.events.offset for at in worst.worst)
-        alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
+        begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
+        alike = int((losses.devices["longest"] >= _ALIKE * worst["longest"]).sum())
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
-            gaps=losses.occurrences,
-            spent=time(losses.cost),
-            longest=worst.longest,
             begin=f"{begin / 1e9:.3f}",
             end=f"{end / 1e9:.3f}",
-            name=evidence.name(worst.index),
+            name=evidence.name(worst["device"]),
             alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
             doing=doing,
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
-        blocked = {loss.index: loss.cost for loss in queue.losses} if queue else {}
-        is_late = all(blocked.get(loss.index, 0) >= _BLOCKED_PART * loss.cost for loss in losses)
+        blocked = dict(queue.losses.devices.select("device", "cost").iter_rows()) if queue else {}
+        lost = losses.devices.select("device", "cost").iter_rows()
+        is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
@@ -91,7 +102,7 @@ class _OfAllHosts(FindingRule):
     """A rule about a time from the start in which devices do little, whatever hosts do."""
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses[0].end)
+        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses.devices["end"][0])
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
@@ -104,20 +115,20 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
         counted by other rules."""
         first = min((begin for begin in evidence.first if begin >= 0), default=-1)
-        costs = evidence.tables["absent_time"]["start_up_ns"].to_list()
+        costs = evidence.tables["absent_time"]["start_up_ns"]
         longest = max(costs, default=0)
         if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
         gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
-        devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-        losses = Losses(
-            Loss(row["device"], 1, costs[row["device"]], 0, first, (0, first), rows_of_top(evidence.run, row))
-            for row in devices
-        )
+        devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").select(
+            "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
+        )  # fmt: skip
         times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
         activities, doing = _activities(times, sum(times.values()))
         also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
-        return self.finding(losses, also, longest, before=first, share=percent(first / evidence.length), doing=doing)
+        return self.finding(
+            Losses.placed(devices), also, longest, before=first, share=percent(first / evidence.length), doing=doing
+        )
 
 
 _SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
@@ -137,22 +148,19 @@ class StateRule(FindingRule, texts="state-rule"):
         return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
 
     def losses(self, evidence: Evidence) -> Losses:
-        pieces = self.pieces(evidence).with_columns(cost=pl.col("end") - pl.col("begin"), count=pl.lit(1))
-        return Losses.of(evidence.run, over_parts(pieces.drop("part"), ("count",), evidence.length), worst="occurrence")
+        pieces = self.pieces(evidence).drop("part").with_columns(cost=pl.col("end") - pl.col("begin"))
+        return Losses.of(evidence.run, over_parts(pieces, (), evidence.length), worst="occurrence")
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """All devices or none: the cost is that of the wall time by cause."""
-        longest = max((loss.cost for loss in losses), default=0)
-        is_long = self.shortest is None or longest >= self.shortest.value
+        is_long = losses and (self.shortest is None or losses.worst["cost"] >= self.shortest.value)
         return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        longest = max(losses, key=lambda loss: loss.longest)
         return {
             "each": losses.cost / len(losses),
             "share": percent(losses.cost / (evidence.length * evidence.devices)),
-            "longest": longest.longest,
-            "name": evidence.name(longest.index),
+            "name": evidence.name(losses.longest["device"]),
         }
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
@@ -210,12 +218,12 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever did something."""
         last = max(evidence.last, default=-1)
-        lost, place = evidence.length - last, (last, evidence.length)
+        lost = evidence.length - last
         if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
             return None
-        active = [device for device, first in enumerate(evidence.first) if first >= 0]
-        losses = Losses(Loss(device, 1, lost, *place, place) for device in active)
-        return self.finding(losses, wall=lost, after=lost, share=percent(lost / evidence.length))
+        active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
+        losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
+        return self.finding(Losses.placed(losses), wall=lost, after=lost, share=percent(lost / evidence.length))
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
@@ -227,17 +235,16 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,))
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices, where none does much."""
         table, length = evidence.tables["devices"], evidence.length
-        running = table["active_ns"].to_list()
-        busiest, part = max(running), max(running) / max(length, 1)
+        busiest = max(table["active_ns"])
+        part = busiest / max(length, 1)
         if not busiest or part > self.largest.value:
             return None
-        times = enumerate(zip(running, evidence.first, evidence.last, strict=True))
-        losses = Losses(
-            Loss(device, 1, length - busy, 0, length, (first, last) if first >= 0 else (0, length))
-            for device, (busy, first, last) in times
-        )
-        return self.finding(
-            losses,
+        devices = table.select(
+            pl.int_range(pl.len()).alias("device"), count=1, cost=length - pl.col("active_ns"), begin=0, end=length,
+            worst_begin=pl.col("first_ns").fill_null(0), worst_end=pl.col("last_ns").fill_null(length),
+        )  # fmt: skip
+        finding = self.finding(
+            Losses.placed(devices),
             wall=length - busiest,
             part=part,
             busiest=busiest,
@@ -246,3 +253,190 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,))
             computing=int(table["kernels_ns"].to_numpy().max()),
             active=evidence.active_time,
         )
+        # What explains most of the idle time says more.
+        causes = {kind: evidence.finding(kind) for kind in (*evidence.gaps.causes, "start-up", "shut-down")}
+        explained = {kind: cause.losses.cost for kind, cause in causes.items() if cause}
+        most = max(explained, key=lambda kind: explained[kind], default=None)
+        is_explained = most is not None and explained[most] >= _DOMINANT * finding.losses.cost
+        return replace(finding, follows=most if is_explained else None)
+
+
+# -- gaps before kernels --------------------------------------------------------------------------
+
+
+class _ShortWork(GapRule):
+    """A rule about gaps that are long against the work behind them."""
+
+    ahead = Threshold(
+        "longest time from the start of the launch to the gap", 5_000, "a launch takes as long; else the device is late", "ns"
+    )
+    latency = Threshold(
+        "or longest time from the start of the launch to the kernel", 30_000,
+        "a call of 12 µs and the latency of the device: the kernel starts as soon as it can", "ns",
+    )  # fmt: skip
+    launching = Threshold("least part of the gap in launches or between calls", 0.9, "else it waits, copies or allocates")
+    longest_kernel = Threshold(
+        "longest kernel after such a gap against the gap (means)", 4, "beyond, the gaps are less than a fifth of the time", ""
+    )
+    condition = pl.col("next_length") <= longest_kernel.value * pl.col("cost")
+    is_launching = (
+        (pl.col("launched") >= pl.col("begin") - ahead.value) | (pl.col("start") - pl.col("launched") <= latency.value)
+    ) & (pl.col("launch_ns") + pl.col("other_cuda_ns") + pl.col("host") >= launching.value * pl.col("length"))
+    """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        return {"work": losses.total("next_length") / losses.total("count")}
+
+
+class LaunchBound(_ShortWork, kind="launch-bound"):
+    longest = Threshold("longest gap that counts", 100_000, "a launch takes 2 to 20 µs, with Python around it up to 100", "ns")
+    fewest = Threshold("fewest such gaps on a device", 100, "the first launch after any wait leaves such a gap too", "")
+    least = least_share(0.05, "less is the normal price of launches")
+    gap_cause = GapCause(
+        _ShortWork.is_launching & pl.col("before_kernel") & (pl.col("launch_ns") > 0) & (pl.col("length") <= longest.value),
+        sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
+    )
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+        """Without these gaps, and without launch calls in all other gaps of the same devices."""
+        in_gaps = without_gaps(built, evidence.gaps.of(finding.losses.indices, self.kind))
+        in_launches = without_launches(built, evidence.gaps.of(finding.losses.indices))
+        return lambda window, weight: in_launches(window, in_gaps(window, weight))
+
+
+class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS)):
+    longest = Threshold("longest gap that counts", 200_000, "the launch of a graph takes 5 to 100 µs", "ns")
+    between = Threshold(
+        "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
+    )
+    fewest = Threshold("fewest such gaps on a device", 50, "fewer are the start of phases", "")
+    least = least_share(0.02, "less is the normal price of launches")
+    is_late = _ShortWork.is_launching & (pl.col("length") <= longest.value)
+    is_between = (pl.col("former_number") == event_types.GRAPH_EXECUTION) & (pl.col("length") <= between.value)
+    gap_cause = GapCause(
+        (pl.col("number") == event_types.GRAPH_EXECUTION) & (is_late | is_between),
+        sums={"next_length": pl.col("next_length"), "late": is_late.cast(pl.Int64)},
+    )
+
+
+class LaunchStalls(GapRule, kind="launch-stalls"):
+    launch_part = Threshold("least part of the gap in launch calls", 0.5, "else something else dominates")
+    ahead = Threshold(
+        "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
+    )
+    least = least_share(0.02, "less is the start of most programs")
+    first_launches = Threshold(
+        "least part of different kernels among what follows such gaps, for the loading of code", 0.8,
+        "code is loaded once for each kernel",
+    )  # fmt: skip
+    worst = "occurrence"
+    gap_cause = GapCause(
+        pl.col("before_kernel")
+        & (pl.col("length") > LaunchBound.longest.value)
+        & (pl.col("launch_ns") >= launch_part.value * pl.col("length"))
+        & (pl.col("start") - pl.col("launched") <= ahead.value * pl.col("length")),
+        sums={"launching": pl.col("launch_ns")},
+    )
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        gaps = evidence.gaps.of(losses.indices, self.kind)
+        following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
+        different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
+        is_first = different >= self.first_launches.value * losses.total("count")
+        first = ": each is launched for the first time, and its code is loaded then" if is_first else ""
+        return {"different": different, "first": first}
+
+
+class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):
+    pending = Threshold(
+        "fewest operations of the stream that are launched and have not started when the call ends", FEWEST_PENDING,
+        "the queue of a stream has some 1,024 places, of which records of events take some", "",
+    )  # fmt: skip
+    longer = Threshold("shortest call, against the usual one", LONGER, "a call that is not blocked takes as long as others", "")
+    release = Threshold(
+        "longest time from the start of an operation, which makes place, to the end of the call", LONGEST_RELEASE,
+        "then it is not what the call waited for", "ns",
+    )  # fmt: skip
+    fewest = Threshold("fewest blocked calls on a device", 20, "fewer are chance", "")
+    least = least_share(0.02, "a host that is far ahead loses nothing")
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """Of launch calls that wait for a place in the queue of their stream the time that they are blocked, but a device that
+        has always work loses nothing; with the sums `pending`, and `spent`, that time."""
+        run, calls = evidence.run, evidence.run.measured(BlockedCalls).calls
+        blocked = calls.with_columns(
+            device=pl.Series(evidence.rows.device[calls["next_row"].to_numpy()], dtype=pl.Int64),
+            cost=pl.col("free_start") - pl.col("begin"),
+            end="until",
+            row="next_row",
+            thread=pl.Series(run.place_of_caller[calls["row"].to_numpy()], dtype=pl.Int64),
+        )
+        losses = Losses.of(run, blocked, ("pending",))
+        spent = losses.with_sums(losses.devices, pl.col("cost").sum().alias("spent"))
+        return spent.at_most(evidence.active - evidence.column("active_ns"))
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        pending = losses.total("pending") / losses.total("count")
+        also = [Number("operations that are launched and have not started, on average", pending)]
+        return self.finding(losses, also, pending=f"{pending:,.0f}")
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
+        """Queues have places enough."""
+        return without_launch_queue
+
+
+# -- streams that wait for the default stream -----------------------------------------------------
+
+DEFAULT_STREAM = 7
+"""nsys' number of the default stream of a context."""
+
+
+class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
+    near = Threshold(
+        "longest time from the end on the default stream to the start on the other", 10_000,
+        "then the one waited for the other", "ns",
+    )  # fmt: skip
+    waiting = Threshold(
+        "shortest time that the work was launched, and its stream free, before that end", 10_000,
+        "then it was the stream that waited, not the host", "ns",
+    )  # fmt: skip
+    fewest = Threshold("fewest waits on a device", 20, "fewer are chance", "")
+    waiting_part = Threshold("least part of the work on other streams that waits", 0.5, "else it is not the rule")
+    beside = Threshold(
+        "largest part of that work that starts beside the default stream", 0.02, "streams that wait for it never do"
+    )
+    least = least_share(0.02, "less is not worth a change of the program")
+    condition = (pl.col("count") >= waiting_part.value * pl.col("work")) & (pl.col("beside") <= beside.value * pl.col("work"))
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
+        operations on other streams, and `beside`, how many of them start beside the default stream."""
+        run, rows = evidence.run, evidence.rows
+        # NO_LAUNCH is the last one.
+        launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
+        operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
+        streams = [row_names.parse_stream_name(name) for name in rows.names]
+        is_default = pl.Series([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=pl.Boolean)
+        of_one_task = [device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1]
+        operations = operations.filter(pl.col("device").is_in(of_one_task))
+        operations = operations.with_columns(is_default=pl.lit(is_default).gather("row"))
+        operations = operations.filter(pl.col("is_default").any().over("device"))
+        on_default = pl.when("is_default").then("end").otherwise(0)
+        former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
+        operations = operations.sort("device", "start", "end", "row").with_columns(
+            default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
+            begin=pl.max_horizontal("launched", former_end),
+        )
+        work = operations.filter(~pl.col("is_default"))
+        start, default_end, ready = (pl.col(name) for name in ("start", "default_end", "begin"))
+        follows = (start - default_end).is_between(0, self.near.value)
+        waits = work.filter(follows, ready <= default_end - self.waiting.value).with_columns(
+            part=part_of(start, run.events.length), cost=pl.min_horizontal(start - ready, pl.col("end") - start)
+        )
+        # Streams that wait at the same time could have run at the same time.
+        losses = Losses.of(run, waits).within(waits.with_columns(end="start"))
+        return losses.with_sums(work, pl.len().alias("work"), (start < default_end).sum().alias("beside"))
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        work, beside = losses.total("work"), losses.total("beside")
+        return {"waiting": losses.total("count") / work, "beside": f"{beside:,}", "part": beside / work}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +9,7 @@ from itertools import islice
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, together
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
@@ -43,11 +42,10 @@ class DeviceCopies(Measurement):
     def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
         """What some copies cost on each device: their time in which no kernel runs, or `beside_kernels`, too."""
         length = pl.col("end") - pl.col("begin")
-        cost = length if beside_kernels else pl.col("alone")
+        cost, limit = (length, "memory_ns") if beside_kernels else (pl.col("alone"), "memory_alone_ns")
         occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
-        most = evidence.tables["devices"]["memory_ns" if beside_kernels else "memory_alone_ns"]
-        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(lambda loss: most[loss.index])
+        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(evidence.column(limit))
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -91,21 +89,13 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     )
 
     def losses(self, evidence: Evidence) -> Losses:
-        in_gaps = Counter({loss.index: loss.cost for loss in evidence.gaps.losses(self.kind)})
         copies = evidence.run.measured(DeviceCopies).losses(evidence, _HOST_COPY & (pl.col("size") < self.largest.value))
-        return Losses(
-            replace(loss, cost=loss.cost + in_gaps[loss.index], sums={**loss.sums, "between": in_gaps[loss.index]})
-            for loss in copies
-        )
+        copies = copies.with_sums(evidence.gaps.losses(self.kind).devices, pl.col("cost").sum().alias("between"))
+        between = pl.col("between").fill_null(0)
+        return replace(copies, devices=copies.devices.with_columns(between, cost=pl.col("cost") + between))
 
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        return self.finding(
-            losses,
-            copies=losses.occurrences,
-            mean=losses.total("bytes") / losses.occurrences,
-            spent=time(losses.cost),
-            between=losses.total("between"),
-        )
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        return {"mean": losses.total("bytes") / losses.total("count")}
 
 
 class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
@@ -142,16 +132,15 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
 
 # -- copies during which nothing computes ---------------------------------------------------------
 
-_SMALLEST = Threshold(
-    "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
-)
-_FEWEST = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
-_IS_LARGE = pl.col("size") >= _SMALLEST.value
-
 
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
+    smallest = Threshold(
+        "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
+    )
+    fewest = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
+    is_large = pl.col("size") >= smallest.value
     copies: pl.Expr
     can_be_faster = True
     """Whether the memory makes them slow."""
@@ -165,18 +154,16 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         factor = self.factor(evidence)
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
-        kernels = evidence.tables["devices"]["kernels_ns"]
-        saved = Finding("", losses.at_most(lambda loss: kernels[loss.index] + int(speedup * loss.cost))).saved
-        hiding = max(kernels[loss.index] for loss in losses) if saved < Finding("", losses).saved else None
+        kernels, faster = evidence.column("kernels_ns"), (speedup * pl.col("cost")).cast(pl.Int64)
+        saved = Finding("", losses.at_most(kernels + faster)).saved
+        hiding = losses.devices.select(kernels.max()).item() if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
         finding = self.finding(
             losses,
             wall=saved,
-            copies=losses.occurrences,
-            mean=moved / losses.occurrences,
+            mean=moved / losses.total("count"),
             speed=f"{moved / length:.1f}",
-            spent=length,
             exposed=losses.cost / length,
             hiding=hiding,
             factor=factor,
@@ -187,7 +174,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     def factor(self, evidence: Evidence) -> float | None:
         """How many times as long copies take without the finding: time per byte of pinned copies against that of pageable ones;
         None: there are no pinned ones, or the memory does not make these slow."""
-        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & _IS_LARGE)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large)
         slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
         by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
         pageable, pinned = by_memory.get(True), by_memory.get(False)
@@ -202,21 +189,16 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
-    smallest, fewest = _SMALLEST, _FEWEST
     least = least_share(0.01, "they are easily avoided")
-    copies = _HOST_COPY & pl.col("is_pageable") & _IS_LARGE
+    copies = _HOST_COPY & pl.col("is_pageable") & _LargeCopies.is_large
 
 
 class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
-    smallest = _SMALLEST
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
-    fewest = _FEWEST
     least = least_share(0.05, "one copy of a batch per iteration is normal")
     can_be_faster = False
-    copies = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
-
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        return super().counts(loss, evidence) and loss.cost >= self.exposed_part.value * loss.sums["length"]
+    copies = ~pl.col("is_pageable") & _LargeCopies.is_large & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
+    condition = pl.col("cost") >= exposed_part.value * pl.col("length")
 
 
 class Allocations(GapRule, kind="allocations"):
@@ -239,7 +221,7 @@ class Allocations(GapRule, kind="allocations"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
-        begin, end = min(loss.begin for loss in finding.losses), max(loss.end for loss in finding.losses)
+        begin, end = finding.losses.devices.select(pl.col("begin").min(), pl.col("end").max()).row(0)
         return without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end)
 
 
@@ -256,7 +238,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         of_kinds = (self.losses(evidence, [kind]) for kind in OF_UNIFIED_MEMORY)
-        there, back = (of_kind.where(lambda loss: loss.index in losses.indices) for of_kind in of_kinds)
+        there, back = (of_kind.where(pl.col("device").is_in(losses.indices)) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
         faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
@@ -264,13 +246,12 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         handled = int(together(faults)["cost"].sum())
         finding = self.finding(
             losses,
-            number=losses.occurrences,
             moved=moved,
             returned=returned,
             fewer=fewer,
             to_device=there.cost,
             to_host=back.cost,
-            size=str(Number("", (moved + returned) / losses.occurrences, "bytes")),
+            size=str(Number("", (moved + returned) / losses.total("count"), "bytes")),
             turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
             faults=faults.height,
             handled=handled,
@@ -280,7 +261,8 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
             return replace(finding, text=finding.text + unknown, is_bound=False)
         copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
         copies = losses.of_devices(copies).select(faults.columns).cast(pl.Int64)
-        waits = {loss.index: loss for loss in Losses.of(evidence.run, together(pl.concat([faults, copies])))}
-        waiting = Losses(replace(loss, cost=waits[loss.index].cost, costs=waits[loss.index].costs) for loss in losses)
+        waits = Losses.of(evidence.run, together(pl.concat([faults, copies])))
+        cost = waits.devices.select("device", "cost")
+        waiting = Losses(losses.devices.drop("cost").join(cost, on="device", maintain_order="left"), waits.parts)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
         return replace(finding, text=text, losses=waiting)

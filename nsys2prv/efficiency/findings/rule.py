@@ -5,15 +5,16 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import polars as pl
+from polars import selectors
 
-from nsys2prv.efficiency.findings.finding import PARTS, SHARE, Finding, Loss, Losses, Number, Threshold, Worst
+from nsys2prv.efficiency.findings.finding import PARTS, SHARE, Finding, Losses, Number, Threshold, Worst, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
@@ -24,6 +25,7 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.run_events import NCCL_REGIONS
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
 
 Values = Mapping[str, Any]
 """What is filled into texts: numbers, and texts."""
@@ -61,21 +63,28 @@ class Evidence:
     ----------
     rows, length, devices
         Of the run: its rows, E in ns, and n, the number of GPUs; 0 in a run without.
-    indices
-        Of devices, by their names.
+    index
+        The index of a device that the column `device` names.
     processes
         Tasks with threads that call MPI.
     first, last
         Of each device, ns: first begin and last end of activity; -1: none.
+    active
+        Time from the first to the last activity, of rows with a `device`, ns.
+    active_time
+        The same of all devices together, ns.
     """
 
     def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
         self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
         self.devices = len(self.rows.devices)
-        self.indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        indices = {device.name: index for index, device in enumerate(self.rows.devices)}
+        self.index = pl.col("device").replace_strict(indices, return_dtype=pl.Int64)
         self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
-        self.first: list[int] = tables["devices"]["first_ns"].fill_null(-1).to_list()
-        self.last: list[int] = tables["devices"]["last_ns"].fill_null(-1).to_list()
+        self.first, self.last = (tables["devices"][f"{name}_ns"].fill_null(-1) for name in ("first", "last"))
+        self.active = pl.lit(self.last - self.first).gather("device")
+        begins = [first for first in self.first if first >= 0]
+        self.active_time = max(self.last) - min(begins) if begins else 0
         self._rules = {rule.kind: rule for rule in rules}
         self._findings: dict[str, Finding | None] = {}
 
@@ -113,17 +122,11 @@ class Evidence:
 
     def kernel_name(self, number: int, value: int) -> str:
         """Name of a kernel."""
-        return str(self.run.events.named(pl.Series([number]), pl.Series([value]))[0])
+        return str(self.run.events.named(number, pl.Series([value]))[0])
 
-    def active(self, device: int) -> int:
-        """Time from the first to the last activity of a device, ns."""
-        return self.last[device] - self.first[device]
-
-    @property
-    def active_time(self) -> int:
-        """Time from the first to the last activity of any device, ns."""
-        firsts = [first for first in self.first if first >= 0]
-        return max(self.last) - min(firsts) if firsts else 0
+    def column(self, name: str) -> pl.Expr:
+        """A column of the table `devices`, of rows with a `device`."""
+        return pl.lit(self.tables["devices"][name]).gather("device")
 
     @cached_property
     def has_launches(self) -> bool:
@@ -132,24 +135,28 @@ class Evidence:
         # A call before the window is on no row of it.
         return bool((self.run.launches["time"].to_numpy()[places[places != NO_LAUNCH]] >= 0).any())
 
-    def of_device(self, device: int, count: int, cost: int) -> Loss:
-        """A device that shows something all the time; the place to look at is the bin where it computes most against others."""
-        bins = self.tables["device_bins"].join(self.tables["bins"].select("bin", "begin_ns", "end_ns"), on="bin")
-        kernels, is_device = pl.col("kernels_ns"), pl.col("device") == self.name(device)
-        excess = kernels - kernels.filter(~is_device).mean().over("bin").fill_null(0)
-        place = bins.with_columns(excess=excess).filter(is_device).sort("excess", "bin", descending=[True, False])
-        worst = place.select("begin_ns", "end_ns").row(0)
-        return Loss(device, count, cost, self.first[device], self.last[device], worst)
+    def throughout(self, devices: pl.DataFrame) -> Losses:
+        """Devices (`device`, `count`, `cost`) that show something all the time; the place to look at is the bin where each
+        computes most against the others."""
+        bins = self.tables["bins"].select("bin", worst_begin="begin_ns", worst_end="end_ns")
+        kernels, others = pl.col("kernels_ns"), pl.len().over("bin") - 1
+        mean = pl.when(others > 0).then((kernels.sum().over("bin") - kernels) / others).otherwise(0)
+        excess = self.tables["device_bins"].join(bins, on="bin").with_columns(excess=kernels - mean)
+        worst = excess.sort("excess", "bin", descending=[True, False]).unique("device", keep="first", maintain_order=True)
+        worst = worst.select("worst_begin", "worst_end", self.index)
+        times = (pl.lit(times).gather("device").alias(name) for name, times in (("begin", self.first), ("end", self.last)))
+        placed = devices.cast(pl.Int64).with_columns(times)
+        return Losses.placed(placed.join(worst, on="device", how="left", maintain_order="left"))
 
-    def recurs(self, loss: Loss) -> bool:
-        """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
-        length = max(self.length, 1)
-        first, last = (min(times[loss.index] * PARTS // length, PARTS - 1) for times in (self.first, self.last))
-        parts = last - first + 1
-        if parts < ACTIVE_PARTS.value * PARTS:
-            return False
-        tenths = {(part - first) * 10 // parts for part in loss.parts if first <= part <= last}
-        return len(tenths) >= RECURRING.value * 10
+    def recurring(self, losses: Losses) -> list[int]:
+        """Devices with occurrences in many of the tenths of their active time: RECURRING, ACTIVE_PARTS."""
+        first, last = (part_of(pl.lit(times).gather("device"), self.length) for times in (self.first, self.last))
+        parts = losses.parts.with_columns(first=first, several=last - first + 1)
+        place = pl.col("part") - pl.col("first")
+        inside = parts.filter(pl.col("count") > 0, place >= 0, place < pl.col("several"))
+        tenths = inside.group_by("device", "several").agg(tenths=(place * 10 // pl.col("several")).n_unique())
+        is_often = pl.col("tenths") >= RECURRING.value * 10
+        return tenths.filter(is_often, pl.col("several") >= ACTIVE_PARTS.value * PARTS)["device"].to_list()
 
 
 # -- what must be recorded ------------------------------------------------------------------------
@@ -326,6 +333,9 @@ class FindingRule:
         Share of the active time of a device that it loses at least, and the fewest occurrences on it.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
+    compared, condition
+        What of the cost is compared with `least`, and what else must be true of a device: expressions over
+        `Losses.devices`, and `active`, its active time, ns.
     gap_cause, unseen
         The gaps that it counts; and what it can't see by its nature, for people who find nothing.
     of_processes, at_most
@@ -346,6 +356,8 @@ class FindingRule:
     fewest: Threshold | None = None
     recurring: bool = False
     or_large: bool = False
+    compared: pl.Expr = pl.col("cost")
+    condition: pl.Expr = pl.lit(value=True)
     gap_cause: GapCause | None = None
     unseen: str | None = None
     at_most: bool = False
@@ -359,8 +371,10 @@ class FindingRule:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """What it compares with. A device is part of a finding when it is itself beyond all of them."""
-        return [threshold for threshold in vars(type(self)).values() if isinstance(threshold, Threshold)]
+        """What it compares with, first what several rules do. A device is part of a finding when it is itself beyond all of
+        them."""
+        of_classes = (vars(of).items() for of in reversed(type(self).__mro__))
+        return list({name: value for of in of_classes for name, value in of if isinstance(value, Threshold)}.values())
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """The finding of a run, if there is one."""
@@ -372,17 +386,20 @@ class FindingRule:
         raise NotImplementedError
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
-        """Devices whose losses count."""
-        return losses.where(lambda loss: self.counts(loss, evidence))
+        """Devices that lose enough of their active time, with enough occurrences; with the column `active`."""
+        if not losses:
+            return losses
+        losses = replace(losses, devices=losses.devices.with_columns(active=evidence.active))
+        counts = self.compared >= self.least.value * pl.col("active")
+        if self.fewest is not None:
+            counts &= pl.col("count") >= self.fewest.value
+        if self.recurring:
+            counts &= pl.col("device").is_in(evidence.recurring(losses))
+        if self.or_large:
+            counts |= pl.col("cost") >= LARGE_SHARE.value * pl.col("active")
+        return losses.where(counts & self.condition)
 
-    def counts(self, loss: Loss, evidence: Evidence) -> bool:
-        """Whether a device loses enough of its active time, with enough occurrences."""
-        active = evidence.active(loss.index)
-        is_often = (self.fewest is None or loss.count >= self.fewest.value) and (not self.recurring or evidence.recurs(loss))
-        is_large = self.or_large and loss.cost >= LARGE_SHARE.value * active
-        return (is_often and loss.cost >= self.least.value * active) or is_large
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding | None:
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """The finding of devices whose losses count."""
         return self.finding(losses, **self.values(losses, evidence))
 
@@ -393,14 +410,22 @@ class FindingRule:
     def finding(
         self, losses: Losses, also: Iterable[Number] = (), wall: int | None = None, **values: float | str | None
     ) -> Finding:
-        """A finding with the text of the rule, into which values are filled, and with `numbers`, as far as there are
-        values for them, and `also` behind them."""
+        """A finding with the text of the rule, and with `numbers`, as far as there are values for them, and `also` behind them.
+
+        Beside `values` these are sums of the columns of losses (a number that is a share: against the cost), their
+        `mean` and `longest`, and the cost as a text, `lost`.
+        """
+        sums = losses.devices.select(selectors.numeric().sum()).row(0, named=True)
+        cost, is_share = losses.cost, {name for name, (_, unit) in self.numbers.items() if unit == SHARE}
+        filled = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}
+        longest = losses.devices["longest"].max() if "longest" in sums else None
+        filled |= {"mean": cost / max(sums["count"], 1), "longest": longest, "lost": time(cost), **values}
         numbers = {
             name: Number(what, value, unit)
             for name, (what, unit) in self.numbers.items()
-            if (value := values.get(name)) is not None and not isinstance(value, str)
+            if (value := filled.get(name)) is not None and not isinstance(value, str)
         }
-        text = self.text.format(devices=losses, **{"what": self.what, **values, **numbers})
+        text = self.text.format(**{**filled, "devices": losses, "what": self.what, **numbers})
         return Finding(text, losses, [*numbers.values(), *also], wall, at_most=self.at_most)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
@@ -448,14 +473,6 @@ class GapRule(FindingRule, texts="gap-rule"):
     def losses(self, evidence: Evidence) -> Losses:
         """What its gaps cost on each device."""
         return evidence.gaps.losses(self.kind, worst=self.worst)
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """The text with number, mean and longest of the gaps, with sums of its cause, and with `values`."""
-        gaps = {"gaps": losses.occurrences, "mean": losses.cost / losses.occurrences}
-        sums = {name: losses.total(name) for name in self.gap_cause.sums}
-        shares = {name: total / losses.cost for name, total in sums.items() if self.numbers.get(name, ("", ""))[1] == SHARE}
-        values = {**gaps, "longest": max(loss.longest for loss in losses), **sums, **shares, **self.values(losses, evidence)}
-        return self.finding(losses, (), None, **values)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Its gaps, where the launching thread works for the program."""

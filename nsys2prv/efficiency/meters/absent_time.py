@@ -14,7 +14,7 @@ import polars as pl
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, Intervals, expanded, search, segments
+from nsys2prv.efficiency.intervals import NONE, Intervals, moments_inside, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -255,9 +255,7 @@ def _joined(pieces: pl.DataFrame, *columns: str) -> pl.DataFrame:
 def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
     """Numbers of `samples` (as of `_samples`) by thread, part and function in launch-starved time."""
     thread, time = (samples[name].to_numpy().astype(np.int64) for name in ("thread", "start"))
-    of_thread, begin, end = (starved[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
-    first, last = (search(thread, time, of_thread, edge - 1) for edge in (begin, end))
-    window, place = expanded(first + 1, last)
+    window, place = moments_inside(thread, time, Intervals.of(*starved.select("thread", "begin", "end")))
     counted = samples[place].with_columns(starved["part"].gather(window))
     return counted.group_by(_FUNCTION_KEY).agg(samples=pl.len().cast(pl.Int64))
 
