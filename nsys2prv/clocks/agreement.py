@@ -91,11 +91,12 @@ def usual_variation(off: Floats) -> float:
     return _TIMES_NOISE * float(np.percentile(np.abs(off), _NOISE))
 
 
-def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
+def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int, has_steps: bool) -> Iterator[Floats]:
     """How far each clock may be from the others that take part in the same collectives.
 
     `ends` are as of `deviations`, times are ns of the axis, rising: a width counts for all of the time between the neighbors of
-    its time. For each communicator: (times, clocks), ns, infinite for a clock without such ends.
+    its time. `has_steps`: whether clocks were corrected by steps. For each communicator: (times, clocks), ns, infinite for a
+    clock without such ends.
     """
     for _, members in ends.group_by("communicator", maintain_order=True):
         numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
@@ -105,8 +106,9 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
         widths = np.full((len(times), clocks), np.inf)
         for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
             least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
-            # A single one that is not much off may be where a slew begins or ends.
-            bend = np.where(np.abs(off - level) > _OUT * spread, np.minimum(np.abs(off), _BEND), 0)
+            # Where clocks step, a single one that is not much off may be where a slew begins or ends; else a rank was late.
+            is_bend = has_steps & (np.abs(off - level) > _OUT * spread)
+            bend = np.where(is_bend, np.minimum(np.abs(off), _BEND), 0)
             widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 

@@ -192,7 +192,8 @@ def _axis(
     first, last = min(ends, default=0), max(ends, default=0)
     collectives = anchors.placed_collectives(corrections)
     of_hosts = deviations(collectives)
-    intervals = clock_intervals(bounds, first, last, of_hosts) if bounds is not None else None
+    has_steps = any(step.size for correction in corrections for step in correction.steps)
+    intervals = clock_intervals(bounds, first, last, of_hosts, has_steps=has_steps) if bounds is not None else None
     errors = [
         _error(clock, width, intervals, corrections, first) if estimate is not None else ClockError(clock, (0,), alone, width)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)

@@ -199,11 +199,13 @@ class ClockIntervals:
     contradiction: Floats  # by how much the most violated bound of a clock is violated, ns; NaN for a clock without bounds
 
 
-def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None) -> ClockIntervals:
+def clock_intervals(
+    bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None, *, has_steps: bool = False
+) -> ClockIntervals:
     """Intervals of clocks from the bounds between them, after clocks were moved so that these are kept as far as they can be.
 
     The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
-    make intervals narrower.
+    make intervals narrower. `has_steps`: whether clocks were corrected by steps.
     """
     ahead, clocks = bounds.ahead, bounds.ahead.shape[1]
     centre, half = (bounds.start + bounds.stop) / 2, (bounds.stop - bounds.start) / 2
@@ -216,7 +218,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
     times = np.unique(np.concatenate([[first, max(last, first + 1)], centre, (centre[1:] + centre[:-1]) / 2]))
     at_times = np.stack([np.min(wide + drift * np.abs(time - centre)[:, None, None], axis=0) for time in times])
     times = np.rint(times).astype(np.int64)
-    for widths in () if ends is None else widths_by_ends(ends, times, clocks):
+    for widths in () if ends is None else widths_by_ends(ends, times, clocks, has_steps):
         for at_time, width in zip(at_times, widths, strict=True):
             np.minimum(at_time, width[:, None] + width[None, :], out=at_time)
     closed = _shortest_ways(at_times)
