@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, running_median
+from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, entries_of_each, running_median
 from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockError
@@ -48,22 +49,16 @@ INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 def deviations(collectives: pl.DataFrame) -> pl.DataFrame:
     """How far the ends on each clock are from those on the others.
 
-    Parameters
-    ----------
-    collectives
-        As of `Anchors`, as placed. Those that tie ranks in one direction only do not count.
-
-    Returns
-    -------
-    A row per collective and clock: `event`, `clock`, `communicator`, `kind`, `name`, `size`, `end`, `off` (how much later than
-    the median of the clocks it ends, ns), and `is_outlier`: it is much further off than is usual for its kind.
+    Collectives are as of `Anchors`, as placed; those that tie ranks in one direction only do not count. A row per collective
+    and clock: `event`, `clock`, `communicator`, `kind`, `end`, `off` (how much later than the median of the clocks it ends,
+    ns), and `is_outlier`: it is much further off than is usual for its kind.
     """
     off = pl.col("off").abs()
     return (
         collectives.filter(pl.col("rule") == ALL)
         .group_by("event", "clock")
         # A rank may end late because it was not running: not the latest of its host.
-        .agg(pl.col("communicator", "kind", "name", "size").first(), pl.col("end").quantile(0.5, "lower").cast(pl.Int64))
+        .agg(pl.col("communicator", "kind").first(), pl.col("end").quantile(0.5, "lower").cast(pl.Int64))
         .filter(pl.len().over("event") > 1)
         .with_columns(off=pl.col("end") - pl.col("end").median().over("event"))
         .with_columns(is_outlier=off > _OUTLIER * off.median().over("kind").clip(lower_bound=_USUAL))
@@ -196,7 +191,7 @@ def check_axis(
 
     Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
     """
-    disagreements = [*_impossible(collectives, errors, names), *_early_messages(messages, names)]
+    disagreements = chain(_impossible(collectives, errors, names), _early_messages(messages, names))
     return tuple(sorted(disagreements, key=lambda disagreement: -disagreement.size))
 
 
@@ -206,9 +201,8 @@ def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: 
     report, end = (of_all[name].to_numpy() for name in ("report", "end"))
     of_report = np.array([error.of_report for error in errors])[report]
     of_clock = np.zeros(len(report))
-    order = np.argsort(report, kind="stable")
-    for number, entries in enumerate(np.split(order, np.searchsorted(report[order], np.arange(1, len(errors))))):
-        of_clock[entries] = errors[number].at(end[entries])
+    for error, entries in zip(errors, entries_of_each(report, len(errors)), strict=True):
+        of_clock[entries] = error.at(end[entries])
     group = pl.Series("group", np.array([error.group for error in errors])[report])
     for what, key, width in (
         (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2),
@@ -233,11 +227,9 @@ def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: 
 
 
 def _early_messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
-    early = pl.DataFrame(schema=dict.fromkeys(("clock", "to_clock", "size", "count"), pl.Int64))
-    for part in messages:
-        of_part = part.filter(_ARRIVES_EARLY).select(
-            "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
-        )
-        early = pl.concat([early, of_part]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
-    for clock, to_clock, size, count in early.sort("clock", "to_clock").iter_rows():
+    clocks, size = ("clock", "to_clock"), pl.col("time") - pl.col("to_time")
+    early = [pl.DataFrame(schema=dict.fromkeys((*clocks, "size"), pl.Int64))]
+    early += [part.filter(_ARRIVES_EARLY).select(*clocks, size=size) for part in messages]
+    largest = pl.concat(early).group_by(clocks).agg(pl.col("size").max(), count=pl.len()).sort(clocks)
+    for clock, to_clock, size, count in largest.iter_rows():
         yield Disagreement(MESSAGE, tuple(dict.fromkeys((names[clock], names[to_clock]))), float(size), count)

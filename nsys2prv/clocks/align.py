@@ -21,10 +21,10 @@ import polars as pl
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.agreement import Disagreement, check_axis, count_anchors, deviations, report_agreement
-from nsys2prv.clocks.anchors import PRECISION, Anchors, Floats, Ints, corrected_times, match_messages, stepping
+from nsys2prv.clocks.anchors import FASTEST_CLOCK, PRECISION, Anchors, Floats, Ints, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
 from nsys2prv.clocks.collective_matching import match_run
-from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
+from nsys2prv.clocks.estimate import Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report

@@ -28,6 +28,8 @@ _TIMES_NOISE, _NOISE = 8.0, 90
 """Steps are larger by this than almost all of the noise: this percentile of it."""
 UNKNOWN_DRIFT = 1e-4
 """Quartz clocks of two hosts drift apart by less, if nothing else is known."""
+FASTEST_CLOCK = 2e-4
+"""A clock is not faster or slower than the others by more: what says so is wrong."""
 PRECISION = 500.0
 """ns; time stamps are not more precise, and no clock is known better, however small its error seems."""
 _FEWEST = 16
@@ -122,6 +124,12 @@ def extent_of(times: Iterable[pl.Series]) -> tuple[float, float]:
     return min(ends, default=0.0), max(ends, default=0.0)
 
 
+def entries_of_each(number: Ints, count: int) -> list[Ints]:
+    """Places of each number from 0 on in an array, in their order."""
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.searchsorted(number[order], np.arange(1, count)))
+
+
 def columns_of(corrections: Sequence[ClockCorrection], *names: str) -> list[np.ndarray]:
     """Attributes of corrections, each as an array."""
     return [np.array([getattr(correction, name) for correction in corrections]) for name in names]
@@ -162,9 +170,7 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STE
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
     number, `smallest` the size that steps have at least, ns.
     """
-    order = np.lexsort((events.event, events.clock))
-    borders = np.searchsorted(events.clock[order], np.arange(1, clocks))
-    ends_by_clock = [events.at(entries) for entries in np.split(order, borders)]
+    ends_by_clock = [events.at(entries) for entries in entries_of_each(events.clock, clocks)]
     steps: dict[int, tuple[ClockStep, ...]] = {}
     remaining = sorted(range(clocks), key=lambda clock: -len(ends_by_clock[clock].time))
     while remaining:

@@ -17,6 +17,7 @@ import polars as pl
 from nsys2prv.clocks.anchors import Floats, Ints
 from nsys2prv.clocks.sequence_matching import (
     FEW,
+    LEAST_TOLERANCE,
     PRECISIONS,
     Ambiguous,
     CollectiveSequence,
@@ -37,9 +38,8 @@ _SEARCHES = 4
 _SEARCHES_PER_CLOCK = 20
 _KNOT = 24
 """Collectives that one value of the shift between two clocks comes from."""
-_LEAST_TOLERANCE, _SAME_CLOCK = 20e3, 400e3
-"""ns between ends of one collective, where the shift between the clocks is known; on one host, where sessions read the time of
-their start a little apart."""
+_SAME_CLOCK = 400e3
+"""ns between ends of one collective on one host, where sessions read the time of their start a little apart."""
 _FAR = 1e12
 """ns."""
 
@@ -255,7 +255,7 @@ class Matching:
             first, second, match = second, first, match.inverse()
         if first.clock == second.clock or second.clock in self._shifts:
             return
-        base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), _LEAST_TOLERANCE))
+        base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), LEAST_TOLERANCE))
         order = np.argsort(match.first)
         shown = first.time[match.first[order]].astype(np.float64)
         time = shown - np.interp(shown, base.time + base.shift, base.shift)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from nsys2prv.clocks.agreement import ENDS_APART_NS, FEW
 from nsys2prv.clocks.anchors import (
+    FASTEST_CLOCK,
     PRECISION,
     SMALLEST_STEP,
     UNKNOWN_DRIFT,
@@ -35,6 +36,7 @@ from nsys2prv.clocks.anchors import (
     SharedEvents,
     columns_of,
     corrected_times,
+    entries_of_each,
     extent_of,
     find_steps,
     stepping,
@@ -42,9 +44,6 @@ from nsys2prv.clocks.anchors import (
 from nsys2prv.clocks.bounds import bounds_of_run
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockCorrection
-
-FASTEST_CLOCK = 2e-4
-"""A clock is not faster or slower than the others by more: what says so is wrong."""
 
 _ROUNDS, _HUBER_ROUNDS = 36, 10
 _BIWEIGHT = 6.0
@@ -285,10 +284,9 @@ def _corrections(
     residual = _residuals(events, corrected, weight)
     edges = np.linspace(time.min(), time.max(), _BINS + 1) if len(time) else np.zeros(_BINS + 1)
     place = np.clip(np.searchsorted(edges, time, side="right") - 1, 0, _BINS - 1)
-    order = np.argsort(events.clock, kind="stable")
-    order = order[weight[order] > 0]
     corrections = []
-    for clock, entries in enumerate(np.split(order, np.searchsorted(events.clock[order], np.arange(1, len(group))))):
+    for clock, of_clock in enumerate(entries_of_each(events.clock, len(group))):
+        entries = of_clock[weight[of_clock] > 0]
         error, bins = residual[entries], place[entries]
         size = np.abs(error) if len(error) else np.array([np.nan])
         corrections.append(

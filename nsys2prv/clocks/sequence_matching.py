@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsys2prv.clocks.anchors import Floats, Ints
+from nsys2prv.clocks.anchors import FASTEST_CLOCK, Floats, Ints
 
 FEW = 6
 """Fewer collectives are matched only by counting."""
+LEAST_TOLERANCE = 20e3
+"""ns between ends of one collective on two ranks, however small the noise is."""
 PRECISIONS = (60e3, 1e6, 10e6)
 """ns between ends of one collective on two ranks: what is tried one after the other."""
 _FARTHEST_SHIFT = 15e9
 """Clocks differ by less than this, ns, before they are aligned."""
-_FASTEST_DRIFT = 2e-4
-"""A clock with a larger drift is broken."""
 _FEW_APART = 50e6
 """By how much the time between two of a few collectives may differ between ranks, ns: in real runs the same collective ends
 up to 12 ms apart."""
@@ -30,8 +30,6 @@ _WINDOW = 24
 """Collectives that a shift is looked for with, and that are matched at once."""
 _NEIGHBOURS = 6
 """Collectives, one after the other, during which a clock does not drift or jump in most cases."""
-_LEAST_TOLERANCE = 20e3
-"""ns between ends of one collective on two ranks, however small the noise is."""
 _LEAST_NOISE = 5e3
 """ns; ends that are closer together say no more."""
 _STEP = 50e6
@@ -188,11 +186,11 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
     time = (first.time - first.time[0]).astype(np.float64)
     if len(first) < FEW:
         deviation = float(np.ptp(distance))
-        is_refuted = deviation > _FEW_APART + _FASTEST_DRIFT * time[-1] or not _may_be_same(first, second)
+        is_refuted = deviation > _FEW_APART + FASTEST_CLOCK * time[-1] or not _may_be_same(first, second)
         return None if is_refuted else SequenceMatch(places, places, deviation / 2, 0.0)
     shift, drift = robust_line(time, distance)
     error = float(np.median(np.abs(distance - shift - drift * time)))
-    is_refuted = abs(drift) > _FASTEST_DRIFT
+    is_refuted = abs(drift) > FASTEST_CLOCK
     return None if is_refuted else SequenceMatch(places, places, error, _evidence(first, second, len(places), error))
 
 
@@ -252,7 +250,7 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
         return False
     shift = float(np.median(second.time[match.second] - first.time[match.first]))
     start, stop = max(first.time[0], second.time[0] - shift), min(first.time[-1], second.time[-1] - shift)
-    slack = 1e6 + _FASTEST_DRIFT * (stop - start)
+    slack = 1e6 + FASTEST_CLOCK * (stop - start)
     common = min(
         int(np.sum((time >= start - slack) & (time <= stop + slack))) for time in (first.time - 0.0, second.time - shift)
     )
@@ -269,7 +267,7 @@ def _may_be_same(first: CollectiveSequence, second: CollectiveSequence) -> bool:
     parts = max(len(first) // _NEIGHBOURS, 1)
     most = np.array([part.min() for part in np.array_split(second.time - first.start, parts)])
     least = np.array([part.max() for part in np.array_split(second.start - first.time, parts)])
-    return bool(np.mean(least - most > _LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
+    return bool(np.mean(least - most > LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
 
 
 # -- a search for the shift between two clocks -------------------------------------------------------------------------
@@ -301,7 +299,7 @@ def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: 
     for start in dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]):
         for shift in _shifts(first.at(slice(start, start + _WINDOW)), second, precision):
             # Another window of the same shift leads to the same match.
-            if all(abs(shift.by - by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - at) for at, by in tried):
+            if all(abs(shift.by - by) > 10 * precision + FASTEST_CLOCK * abs(shift.at - at) for at, by in tried):
                 tried.append((shift.at, shift.by))
                 match = _follow(first, second, start, shift, precision)
                 matches += [match] if _is_enough(first, second, match) else []
@@ -326,9 +324,9 @@ def _shifts(window: CollectiveSequence, second: CollectiveSequence, precision: f
     elapsed = (time - (time[0] + time[-1]) // 2).astype(np.float64)[row]
     width = 2 * precision
     least = max(_LEAST_PEAK * len(time), min(FEW, len(time)))
-    drifts = min(2 * int(np.ceil(_FASTEST_DRIFT * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
+    drifts = min(2 * int(np.ceil(FASTEST_CLOCK * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
     peaks: list[tuple[int, float, float]] = []
-    for drift in np.linspace(-_FASTEST_DRIFT, _FASTEST_DRIFT, drifts) if drifts > 1 else (0.0,):
+    for drift in np.linspace(-FASTEST_CLOCK, FASTEST_CLOCK, drifts) if drifts > 1 else (0.0,):
         without = np.sort(distance - drift * elapsed)
         count = _within(without, width)
         likely = np.flatnonzero(count >= least)
@@ -371,7 +369,7 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
             part = first.at(window)
             centre, wide = float(part.time.mean()), float(part.time[-1] - part.time[0])
             covered = max(abs(shift.at - since.at), wide, 1.0)
-            unknown = min(_FASTEST_DRIFT, 2 * tolerance / covered)
+            unknown = min(FASTEST_CLOCK, 2 * tolerance / covered)
             allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
             matched, places = _in_window(part, second, shift, allowed)
             if len(matched) < _LEAST_SHARE * len(part):
@@ -393,8 +391,8 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
             elif centre != since.at:
                 # The drift since the first window is known better the longer that is ago.
                 drift = (shift.by - since.by) / (centre - since.at)
-                shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
-            tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
+                shift = replace(shift, drift=float(np.clip(drift, -FASTEST_CLOCK, FASTEST_CLOCK)))
+            tolerance = min(max(8 * float(np.median(deviation)), LEAST_TOLERANCE), precision)
             pairs.append((matched + window.start, places, deviation))
     if not pairs:
         return SequenceMatch(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), float("inf"), 0.0)
@@ -417,7 +415,7 @@ def _in_window(part: CollectiveSequence, second: CollectiveSequence, shift: _Shi
         return here, there
     residual = second.time[there] - expected[here]
     local = float(np.median(residual))
-    narrow = max(8 * float(np.median(np.abs(residual - local))), _LEAST_TOLERANCE)
+    narrow = max(8 * float(np.median(np.abs(residual - local))), LEAST_TOLERANCE)
     return _nearest(part, second, expected + local, min(narrow, tolerance))
 
 
