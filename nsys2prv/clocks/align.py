@@ -174,14 +174,13 @@ def _axis(
     """
     alone = (0.0 if anchors.clocks == 1 else float("inf"),)
     corrections, placed_by, moves = stepping(anchors.clocks, {}), ("utc",) * anchors.clocks, np.zeros(anchors.clocks)
-    bounds = None
+    intervals = None
     if estimate is not None:
         placed_by, moves = estimate.placed_by, _moves(anchors, estimate)
         corrections = [
             replace(correction, offset=correction.offset + by)
             for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
         ]
-        bounds = bounds_of_run(anchors, corrections, widths)
     subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
     clock_of_report = anchors.clock_of_report.tolist()
     placements = [
@@ -192,8 +191,9 @@ def _axis(
     first, last = min(ends, default=0), max(ends, default=0)
     collectives = anchors.placed_collectives(corrections)
     of_hosts = deviations(collectives)
-    has_steps = any(step.size for correction in corrections for step in correction.steps)
-    intervals = clock_intervals(bounds, first, last, of_hosts, has_steps=has_steps) if bounds is not None else None
+    if estimate is not None and anchors.clocks > 1 and len((bounds := bounds_of_run(anchors, corrections, widths)).start):
+        has_steps = any(step.size for correction in corrections for step in correction.steps)
+        intervals = clock_intervals(bounds, first, last, of_hosts, has_steps=has_steps)
     errors = [
         _error(clock, width, intervals, corrections, first) if estimate is not None else ClockError(clock, (0,), alone, width)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
@@ -224,15 +224,12 @@ def _axis(
 
 def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
     """What to subtract from each clock besides, ns, so that no message arrives before it was sent."""
-    bounds = bounds_of_run(anchors, estimate.corrections)
-    if bounds is None:
-        return np.zeros(anchors.clocks)
     # The inverse of the square of the error of each clock; 0 where nothing is known.
     precisions = [
         1 / _UTC_PRECISION**2 if method == "utc" else correction.anchors / max(correction.median, PRECISION) ** 2
         for correction, method in zip(estimate.corrections, estimate.placed_by, strict=True)
     ]
-    return enforce_bounds(bounds.over_all, np.nan_to_num(precisions))
+    return enforce_bounds(bounds_of_run(anchors, estimate.corrections).over_all, np.nan_to_num(precisions))
 
 
 def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: str) -> Placement:

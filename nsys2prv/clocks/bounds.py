@@ -36,7 +36,7 @@ _SETTLED = 0.1
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far clocks may be ahead of each other, as placed.
+    """How far clocks may be ahead of each other, as placed; without a stretch where nothing bounds them.
 
     `ahead` is by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it. Negative:
     it is behind by at least so much.
@@ -53,11 +53,9 @@ class Bounds:
         return least
 
 
-def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds | None:
-    """Bounds between the clocks of a run after corrections; None where there is nothing that bounds them. They are wider by
-    `widths`: how far each report may be off its clock, ns."""
-    if anchors.clocks < 2 or (anchors.collectives.is_empty() and not anchors.messages):
-        return None
+def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds:
+    """Bounds between the clocks of a run after corrections. They are wider by `widths`: how far each report may be off its
+    clock, ns."""
     collectives = anchors.placed_collectives(corrections, widths).with_columns(
         start=pl.col("start") - pl.col("doubt_of_start"), end=pl.col("end") + pl.col("doubt_of_end")
     )
@@ -146,7 +144,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
     moves = np.zeros(len(precision))
-    if not len(ahead) or ahead.min() >= 0:
+    if ahead.min() >= 0:
         return moves
     bounds = _possible(ahead)
     is_known = precision > 0

@@ -47,7 +47,7 @@ Ambiguities = dict[tuple[int, int], int]
 """Two clocks that nothing ties because their collectives can be matched in several ways, with the number of ways."""
 
 _MATCHED = pl.Schema(
-    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name", "size"), pl.Int64())
+    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name"), pl.Int64())
     | {"rule": pl.String(), "is_root": pl.Boolean(), "kind": pl.String()}
 )
 
@@ -62,7 +62,7 @@ def match_run(
     Returns
     -------
     A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
-    `start`, `end` (ns of the rough placement), and `name`, `size`, `rule`, `is_root`, `kind` of the collective; ambiguities.
+    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective; ambiguities.
     """
     frames = _sequences(sync_points, rough)
     sequences = [

@@ -109,8 +109,9 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     messages = anchors.placed_messages(stepping(anchors.clocks, {}))
     extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
     preferred, by_utc = _prefer_utc(corrections, doubt, extent)
-    if by_utc.any() and (bounds := bounds_of_run(anchors, preferred)) is not None:
-        violated = np.where(np.isfinite(bounds.over_all), -bounds.over_all, 0)
+    if by_utc.any():
+        over_all = bounds_of_run(anchors, preferred).over_all
+        violated = np.where(np.isfinite(over_all), -over_all, 0)
         is_wrong = by_utc & (np.maximum(violated.max(axis=0), violated.max(axis=1)) > _UTC_VIOLATES)
         if is_wrong.any():
             preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
