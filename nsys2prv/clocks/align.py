@@ -195,7 +195,9 @@ def _axis(
         has_steps = any(step.size for correction in corrections for step in correction.steps)
         intervals = clock_intervals(bounds, first, last, of_hosts, has_steps=has_steps)
     errors = [
-        _error(clock, width, intervals, corrections, first) if estimate is not None else ClockError(clock, (0,), alone, width)
+        _error(clock, width, intervals, corrections, first)
+        if intervals is not None
+        else ClockError(clock, (0,), alone, width, clock if estimate is not None else 0)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
     ]
     counts = count_anchors(of_hosts, anchors.placed_messages(corrections), anchors.clocks)
@@ -240,12 +242,9 @@ def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: 
 
 
 def _error(
-    clock: int, of_report: float, intervals: ClockIntervals | None, corrections: Sequence[ClockCorrection], first: int
+    clock: int, of_report: float, intervals: ClockIntervals, corrections: Sequence[ClockCorrection], first: int
 ) -> ClockError:
     """How well a report is known: an interval that includes each step of its clock wherever that was between two anchors."""
-    if intervals is None:
-        width = 0.0 if len(corrections) == 1 else float("inf")
-        return ClockError(clock, half_widths=(width,), of_report=of_report, group=clock)
     steps = corrections[clock].steps
     times = intervals.times - first
     starts, stops = np.clip(_on_axis(steps, clock, corrections, first), times[0], times[-1])

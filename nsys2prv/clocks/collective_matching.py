@@ -55,14 +55,10 @@ _MATCHED = pl.Schema(
 def match_run(
     sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
 ) -> tuple[pl.DataFrame, Ambiguities]:
-    """Collectives that were found on several ranks.
+    """Collectives that were found on several ranks, and ambiguities. `clocks` are the numbers of the clocks of reports.
 
-    `clocks` are the numbers of the clocks of reports.
-
-    Returns
-    -------
     A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
-    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective; ambiguities.
+    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective.
     """
     frames = _sequences(sync_points, rough)
     sequences = [
