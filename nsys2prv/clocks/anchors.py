@@ -24,19 +24,16 @@ Ints = NDArray[np.int64]
 
 SMALLEST_STEP = 50e3
 """ns; smaller steps cannot be distinguished from noise."""
-_TIMES_NOISE, _NOISE = 8.0, 90
-"""Steps are larger by this than almost all of the noise: this percentile of it."""
+_TIMES_NOISE, _NOISE = 8.0, 90  # Steps are larger by this than almost all of the noise: this percentile of it
 UNKNOWN_DRIFT = 1e-4
 """Quartz clocks of two hosts drift apart by less, if nothing else is known."""
 FASTEST_CLOCK = 2e-4
 """A clock is not faster or slower than the others by more: what says so is wrong."""
 PRECISION = 500.0
 """ns; time stamps are not more precise, and no clock is known better, however small its error seems."""
-_FEWEST = 16
-"""Shared events that two clocks need."""
+_FEWEST = 16  # Shared events that two clocks need
 _MOST_KNOTS = 18
-_FAR = 10**15
-"""ns; before and after any run."""
+_FAR = 10**15  # ns; before and after any run
 
 
 @dataclass(frozen=True)

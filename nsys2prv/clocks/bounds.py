@@ -22,16 +22,13 @@ from nsys2prv.clocks.anchors import PRECISION, UNKNOWN_DRIFT, Anchors, Floats, I
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT
 from nsys2prv.timeline.time_axis import ClockCorrection
 
-_LEAST_LATENCY = 100.0
-"""ns; no message is faster."""
-_LATEST = 8
-"""Collectives of a stretch and communicator of which the start on a clock counts: those that it began last."""
+_LEAST_LATENCY = 100.0  # ns; no message is faster
+_LATEST = 8  # Collectives of a stretch and communicator of which the start on a clock counts: those that it began last
 _STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
 """Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
 
 _MOST_MOVES = 5_000
-_SETTLED = 0.1
-"""ns; smaller moves count as none."""
+_SETTLED = 0.1  # ns; smaller moves count as none
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,13 @@ from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.timeline.time_axis import Placement
 
 _LEAST_COMMON_NAMES = 0.5
-_REFERENCES = 3
-"""Sequences of a communicator that a further one is compared with."""
+_REFERENCES = 3  # Sequences of a communicator that a further one is compared with
 _SEARCHES = 4
 """Failed searches for the shift between two clocks, after which no more are tried; with a limit for all clocks together."""
 _SEARCHES_PER_CLOCK = 20
-_KNOT = 24
-"""Collectives that one value of the shift between two clocks comes from."""
-_SAME_CLOCK = 400e3
-"""ns between ends of one collective on one host, where sessions read the time of their start a little apart."""
-_FAR = 1e12
-"""ns."""
+_KNOT = 24  # Collectives that one value of the shift between two clocks comes from
+_SAME_CLOCK = 400e3  # ns between ends of one collective on one host, where sessions read the time of their start a little apart
+_FAR = 1e12  # ns
 
 Ambiguities = dict[tuple[int, int], int]
 """Two clocks that nothing ties because their collectives can be matched in several ways, with the number of ways."""

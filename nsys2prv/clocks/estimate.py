@@ -46,27 +46,20 @@ from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockCorrection
 
 _ROUNDS, _HUBER_ROUNDS = 36, 10
-_BIWEIGHT = 6.0
-"""Residuals above this many scales get no weight."""
-_DRIFT_KNOWN = 2e-5
-"""A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm."""
+_BIWEIGHT = 6.0  # Residuals above this many scales get no weight
+_DRIFT_KNOWN = 2e-5  # A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm
 _FEWEST_FOR_DRIFT = 6
 _NO_WEIGHT = 1e-9
-_MOST_ENTRIES = 2_000_000
-"""Events times clocks; of more, some events are left out."""
-_BINS = 12
-"""Stretches of time for which the remaining error is kept."""
+_MOST_ENTRIES = 2_000_000  # Events times clocks; of more, some events are left out
+_BINS = 12  # Stretches of time for which the remaining error is kept
 
 _STRETCHES = (500_000_000, 2_000_000_000)
 """ns; from each such stretch the fastest messages count. In the first, a clock drifts by no more than messages take, and steps
 show; the second ones are used when that drift is known."""
-_PRECISE_MESSAGE = 2e5
-"""ns; messages show steps of clocks where the fastest of both ways tell them apart by less."""
-_TIMES_ERROR = 4.0
-"""Steps that messages show are larger than their error by this."""
+_PRECISE_MESSAGE = 2e5  # ns; messages show steps of clocks where the fastest of both ways tell them apart by less
+_TIMES_ERROR = 4.0  # Steps that messages show are larger than their error by this
 
-_UTC_VIOLATES = 2e5
-"""ns; a clock for which bounds are violated by more than this does not keep UTC."""
+_UTC_VIOLATES = 2e5  # ns; a clock for which bounds are violated by more than this does not keep UTC
 
 Flags = NDArray[np.bool_]
 
