@@ -119,9 +119,8 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Identities have hosts and ranks; spans are first and last times, ns. MPI and NCCL use collectives of one kind, AUTO of both,
-    MESSAGES none. Messages, which are of MPI, place hosts without common collectives, and keep all messages forward; NCCL does
-    not use them. The scratch folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
+    Identities have hosts and ranks; spans are first and last times, ns. The method NCCL does not use messages. The scratch
+    folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
     """
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
@@ -166,10 +165,7 @@ def _axis(
     spans: Sequence[tuple[int, int] | None],
     estimate: Estimate | None,
 ) -> Axis:
-    """The axis by collectives and messages; without an estimate by the starts of sessions, and nothing is known of clocks.
-
-    `widths`: how far each report may be off its clock, ns.
-    """
+    """The axis by an estimate, else by sessions; `widths`: how far each report may be off its clock, ns."""
     alone = (0.0 if anchors.clocks == 1 else float("inf"),)
     corrections, placed_by, moves = stepping(anchors.clocks, {}), ("utc",) * anchors.clocks, np.zeros(anchors.clocks)
     intervals = None
@@ -180,10 +176,12 @@ def _axis(
             for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
         ]
     subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
+    # A clock without anchors may have been moved by messages.
+    methods = np.where([correction.anchors > 0 for correction in corrections], placed_by, np.where(moves, "messages", "utc"))
     clock_of_report = anchors.clock_of_report.tolist()
     placements = [
-        _placement(of_report, subtracted[clock], placed_by[clock])
-        for of_report, clock in zip(rough, clock_of_report, strict=True)
+        replace(at, clock=subtracted[clock], method=at.method if methods[clock] == "utc" else str(methods[clock]))
+        for at, clock in zip(rough, clock_of_report, strict=True)
     ]
     ends = [placement.at(time) for placement, span in zip(placements, spans, strict=True) for time in span or ()]
     first, last = min(ends, default=0), max(ends, default=0)
@@ -230,13 +228,6 @@ def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
         for correction, method in zip(estimate.corrections, estimate.placed_by, strict=True)
     ]
     return enforce_bounds(bounds_of_run(anchors, estimate.corrections).over_all, np.nan_to_num(precisions))
-
-
-def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: str) -> Placement:
-    if correction is None:
-        return rough
-    method = placed_by if correction.anchors else "messages"
-    return replace(rough, clock=correction, method=rough.method if method == "utc" else method)
 
 
 def _error(

@@ -73,11 +73,11 @@ class Anchors:
         """The collectives, after a correction of each clock, with `doubt_of_start` and `doubt_of_end`: by how much these may be
         wrong because a clock jumped, and as much as `widths` say of each report, ns."""
         report = self.collectives["report"].to_numpy()
-        columns: dict[str, pl.Series] = {}
+        placed = self.collectives
         for name in ("start", "end"):
-            time, doubt = self._placed(report, self.collectives[name], corrections, widths)
-            columns |= {name: time, f"doubt_of_{name}": doubt}
-        return self.collectives.with_columns(**columns)
+            time, doubt = self._placed(report, placed[name], corrections, widths)
+            placed = placed.with_columns(time.alias(name), doubt.alias(f"doubt_of_{name}"))
+        return placed
 
     def placed_messages(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Iterator[pl.DataFrame]:
         """The messages, with the columns `clock`, `to_clock`, and `doubt`: that of their latency."""

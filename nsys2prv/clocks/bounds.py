@@ -118,19 +118,13 @@ def _place(borders: Floats, time: Floats) -> Ints:
 
 
 def _shortest_ways(ahead: Floats) -> Floats:
-    """Bounds that follow from those of other clocks between two, if they do not contradict each other.
-
-    If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall).
-    """
+    """Bounds by way of others: b ahead of a by at most x, c of b by y, so c of a by x + y at most (Floyd and Warshall)."""
     closed: Floats = ahead.copy()
     clocks = closed.shape[-1]
     closed[..., np.arange(clocks), np.arange(clocks)] = 0
     for way in range(clocks):
         np.minimum(closed, closed[..., :, way, None] + closed[..., way, None, :], out=closed)
     return closed
-
-
-# -- moves: no message arrives before it was sent ----------------------------------------------------------------------
 
 
 def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
@@ -140,11 +134,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     Such clocks follow the others: the others move first, and only as far as the bounds between them require, including those by
     way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
-    moves = np.zeros(len(precision))
-    if ahead.min() >= 0:
-        return moves
-    bounds = _possible(ahead)
-    is_known = precision > 0
+    moves, bounds, is_known = np.zeros(len(precision)), _possible(ahead), precision > 0
     if is_known.any():
         mobility = np.divide(precision.max(), precision, where=is_known, out=np.zeros(len(precision)))
         moves = _moved(moves, np.where(is_known[:, None] & is_known[None, :], bounds, np.inf), mobility)
@@ -152,10 +142,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
 
 
 def _possible(ahead: Floats) -> Floats:
-    """Bounds that do not contradict each other, with those that follow from them.
-
-    Where both directions cannot be right, because a clock drifts or jumps, both get the same error.
-    """
+    """Bounds with those that follow from them; where a clock drifts or jumps, both directions get the same error."""
     contradict = np.isfinite(ahead + ahead.T) & (ahead + ahead.T < 0)
     difference = np.subtract(ahead, ahead.T, where=contradict, out=np.zeros_like(ahead))
     bounds = np.where(contradict, difference / 2, ahead)
@@ -166,8 +153,7 @@ def _possible(ahead: Floats) -> Floats:
 
 
 def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
-    """Moves of clocks until the bounds are kept, the most violated one first: of each both clocks move, in proportion to their
-    mobility. Those between clocks without mobility are skipped."""
+    """Moves of clocks until bounds are kept, the most violated first: both clocks move, in proportion to their mobility."""
     moves, rates = moves.copy(), mobility[:, None] + mobility[None, :]
     for _ in range(_MOST_MOVES):
         violated = np.where(rates > 0, moves[None, :] - moves[:, None] - bounds, 0.0)
@@ -178,9 +164,6 @@ def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
         moves[first] += step * mobility[first]
         moves[second] -= step * mobility[second]
     return moves
-
-
-# -- intervals: how far clocks may be from the axis --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -235,14 +218,11 @@ def clock_intervals(
 
 
 def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
-    """(clocks, clocks): what is unknown of the drift between two clocks.
-
-    If a clock is ahead by at least x at one time, and by at most y later, its drift is at most (y - x) over the time between.
-    Where y is less than x, it has moved by as much at least: its drift changes, as where it jumps.
-    """
+    """(clocks, clocks): what is unknown of the drift between two clocks."""
     most, least = np.full(ahead.shape[1:], UNKNOWN_DRIFT), np.zeros(ahead.shape[1:])
     for later in range(len(centre)):
         for earlier in range(later):
+            # Ahead by x at least, later by y at most: it drifts by y - x at most. If that is negative, its drift changes.
             rate = (ahead[later] + ahead[earlier].T) / (centre[later] - centre[earlier])
             most = np.where(rate >= 0, np.minimum(most, rate), most)
             least = np.maximum(least, -rate)
@@ -253,10 +233,7 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
 
 
 def _halves(margin: Floats) -> Floats:
-    """Half widths of single clocks such that those of each two add up to the margin between them at least.
-
-    A clock that is badly known has a wide interval, and does not widen those of the others.
-    """
+    """Half widths that add up to the margin of each two clocks at least; a badly known clock widens only its own."""
     to_others = margin[~np.eye(len(margin), dtype=bool)].reshape(len(margin), -1)
     wide = np.quantile(to_others, 0.5, axis=1, method="lower").astype(np.float64) / 2
     settled: list[int] = []

@@ -80,11 +80,7 @@ def match_run(
 
 
 def _sequences(sync_points: Sequence[SyncPoints], rough: Sequence[Placement]) -> list[pl.DataFrame]:
-    """The collectives of each sequence of all reports, in the order of their ends.
-
-    Kernels of NCCL on a stream are one sequence for each communicator, where these are known: those of another one are never
-    the same collective, however alike they are.
-    """
+    """The collectives of each sequence in the order of their ends; known communicators on a stream of NCCL are divided."""
     of_reports = [
         pl.read_ipc(points.collectives.read_bytes()).with_columns(
             *(placement.of(pl.col(name)) for name in ("start", "end")), report=pl.lit(report, pl.Int64)

@@ -9,9 +9,7 @@ Kinds of events whose ends are further apart count less.
 Where clocks have no common collectives, messages both ways give their offset. In a stretch of time the fastest of both ways
 have nearly the same latency, so half of the difference of what they take by both clocks is how far one is ahead, with an error
 of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
-
-UTC of the hosts of a cluster mostly agrees within 0.1 ms; ends of one collective differ between hosts by up to 12 ms in real
-runs. So a few collectives move a clock only if they disagree with UTC by more than that; many do if by more than their noise.
+UTC is kept where ends, which differ by up to 12 ms between hosts, do not disagree with it by more than they vary.
 """
 
 from __future__ import annotations
@@ -106,8 +104,7 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
         over_all = bounds_of_run(anchors, preferred).over_all
         violated = np.where(np.isfinite(over_all), -over_all, 0)
         is_wrong = by_utc & (np.maximum(violated.max(axis=0), violated.max(axis=1)) > _UTC_VIOLATES)
-        if is_wrong.any():
-            preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
+        preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
     return Estimate(preferred, fitted.refused, tuple(np.where(by_utc, "utc", placed_by).tolist()))
 
 
@@ -128,9 +125,6 @@ def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
 
 def _with_steps(corrections: Sequence[ClockCorrection], stepped: Sequence[ClockCorrection]) -> list[ClockCorrection]:
     return [replace(correction, steps=with_steps.steps) for correction, with_steps in zip(corrections, stepped, strict=True)]
-
-
-# -- events: least squares ---------------------------------------------------------------------------------------------
 
 
 def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate:
@@ -176,8 +170,7 @@ def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[S
     _, number, counts = np.unique(events.event, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts > 1)
     most = max(_MOST_ENTRIES // clocks, 1000)
-    if len(places) > most:
-        places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+    places = places[np.linspace(0, len(places) - 1, min(len(places), most)).astype(np.int64)]
     is_used = np.isin(number, places)
     used = events.at(is_used)
     return replace(used, event=np.unique(used.event, return_inverse=True)[1]), np.unique(kind[is_used], return_inverse=True)[1]
@@ -299,14 +292,8 @@ def _corrections(
     return corrections
 
 
-# -- messages both ways ------------------------------------------------------------------------------------------------
-
-
 def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[SharedEvents, Floats]:
-    """Offsets of clocks by the fastest messages of each two clocks, both ways, in each stretch of time of a length, ns.
-
-    Two entries per offset, the same moment by each of the two clocks; and the largest error of each entry, ns.
-    """
+    """The same moments by each two clocks, by the fastest messages both ways in each stretch, ns; and the largest errors."""
     # By the same clock in both directions.
     is_back = pl.col("clock") > pl.col("to_clock")
     at = pl.when(is_back).then("to_time").otherwise("time")
@@ -338,8 +325,7 @@ def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[Sh
 
 
 def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], anchors: Anchors) -> list[ClockCorrection]:
-    """Corrections from collectives (these events, which give these corrections) and, between clocks without common ones, from
-    messages. The error of clocks that messages placed includes the error of the messages."""
+    """Corrections by these events and, between clocks without common ones, by messages; errors include those of messages."""
     fitted = list(corrections)
     group, anchor_count = columns_of(corrections, "group", "anchors")
     for stretch in _STRETCHES:
@@ -369,16 +355,10 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     return fitted
 
 
-# -- UTC ---------------------------------------------------------------------------------------------------------------
-
-
 def _prefer_utc(
     corrections: Sequence[ClockCorrection], doubt: Floats, extent: tuple[float, float]
 ) -> tuple[list[ClockCorrection], Flags]:
-    """Corrections where clocks that UTC puts as well as the estimate does have none, and which clocks these are.
-
-    `doubt` is the least disagreement with UTC that counts, at the ends of the time that the estimate is for, ns.
-    """
+    """Corrections, none for clocks that differ from UTC by at most `doubt`, ns, at both ends; and which clocks these are."""
     offset, drift, pivot, group, anchors = columns_of(corrections, "offset", "drift", "pivot", "group", "anchors")
     by_utc = np.zeros(len(corrections), dtype=bool)
     for number in np.unique(group[anchors > 0]):

@@ -206,9 +206,6 @@ def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMa
     return SequenceMatch(here, there, float(np.median(np.abs(distance - np.median(distance)))), float("inf"))
 
 
-# -- is a match true? --------------------------------------------------------------------------------------------------
-
-
 def _best(candidates: Sequence[SequenceMatch]) -> SequenceMatch | Ambiguous | None:
     """The candidate that explains most, if no other explains nearly as much."""
     ranked = sorted((match for match in candidates if match.evidence > 0), key=lambda match: -match.evidence)
@@ -225,10 +222,7 @@ def _is_mostly_same(match: SequenceMatch, rival: SequenceMatch) -> bool:
 
 
 def _evidence(first: CollectiveSequence, second: CollectiveSequence, matched: int, error: float) -> float:
-    """How much more likely the distances of the ends are than those of sequences that have nothing to do with each other.
-
-    The logarithm of the ratio: ends would lie anywhere between two collectives of the other sequence.
-    """
+    """The logarithm of how much more likely such distances are than with ends anywhere between two of the other sequence."""
     longer = max(first, second, key=len)
     between = float(longer.time[-1] - longer.time[0]) / max(len(longer) - 1, 1)
     return matched * float(np.log(max(between, 1.0) / (4 * max(error, _LEAST_NOISE))))
@@ -250,17 +244,11 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
 
 
 def _may_be_same(first: CollectiveSequence, second: CollectiveSequence) -> bool:
-    """Whether, at some shift between the clocks, no rank ends these collectives before the other has begun them.
-
-    Clocks drift: that is judged for neighbours in time.
-    """
+    """Whether at some shift, which is judged for neighbours, no rank ends these collectives before the other begins them."""
     parts = max(len(first) // _NEIGHBOURS, 1)
     most = np.array([part.min() for part in np.array_split(second.time - first.start, parts)])
     least = np.array([part.max() for part in np.array_split(second.start - first.time, parts)])
     return bool(np.mean(least - most > LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
-
-
-# -- a search for the shift between two clocks -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -309,8 +297,6 @@ def _shifts(window: CollectiveSequence, second: CollectiveSequence, precision: f
         near = int(np.searchsorted(second.time, time[len(time) // 2]))
         low, high = max(low, near - most // 2), min(high, near + most // 2)
     distance, row = _distances(window, second.at(slice(low, high)), 0.0, _FARTHEST_SHIFT)
-    if not len(distance):
-        return []
     elapsed = (time - (time[0] + time[-1]) // 2).astype(np.float64)[row]
     width = 2 * precision
     least = max(_LEAST_PEAK * len(time), min(FEW, len(time)))
@@ -340,9 +326,6 @@ def _distances(window: CollectiveSequence, second: CollectiveSequence, shift: fl
 def _within(ordered: Floats, width: float) -> Ints:
     """From each number on, how many are not further than the width."""
     return np.searchsorted(ordered, ordered + width, side="right") - np.arange(len(ordered))
-
-
-# -- from one window on in both directions -----------------------------------------------------------------------------
 
 
 def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, shift: _Shift, precision: float) -> SequenceMatch:
