@@ -28,14 +28,11 @@ FEW = 5
 
 _OUTLIER = 6.0  # An anchor that is off by more than this many times the usual is an outlier
 _USUAL = 10e3  # ns; ends of a collective are usually not closer
-_TIMES_NOISE, _NOISE = 1.2, 90
-"""Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
-
+_TIMES_NOISE, _NOISE = 1.2, 90  # Ends may be late in the same way each time, by about as much as they vary: this percentile
 _OUT, _BEND = 3.0, 100e3
 _ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")  # Whether a message arrives before it was sent
 _OFF = 1e6  # A report that is off by more, ns, has a separate clock: no session reads the time of its start so late
 _LEAST, _LEAST_OF_FEW = 20e3, 40e3  # ns: ends of collectives on the GPUs of a host are not closer, and a few of them not surely
-
 _INSIDE_HOST_NS = 100e3  # Time stamps of GPUs of one host agree better, ns
 INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 

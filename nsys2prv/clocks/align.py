@@ -32,8 +32,7 @@ from nsys2prv.sources.communication.collectives import KINDS
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, ClockStep, Placement
 
 _BY_SESSIONS = (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC)
-_KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}
-"""Kinds of collectives of methods that do not use all."""
+_KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}  # Others use all kinds
 _UTC_PRECISION = 1e5  # ns; how well UTC is taken to be known, where it is preferred
 _CONTRADICTION = 1e5  # ns; smaller contradictions of bounds are not worth a warning: clocks wander
 

@@ -24,9 +24,7 @@ from nsys2prv.timeline.time_axis import ClockCorrection
 
 _LEAST_LATENCY = 100.0  # ns; no message is faster
 _LATEST = 8  # Collectives of a stretch and communicator of which the start on a clock counts: those that it began last
-_STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
-"""Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
-
+_STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6  # (Clocks, stretches of time with up to so many), and with more
 _MOST_MOVES = 5_000
 _SETTLED = 0.1  # ns; smaller moves count as none
 
@@ -56,11 +54,11 @@ def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widt
     collectives = anchors.placed_collectives(corrections, widths).with_columns(
         start=pl.col("start") - pl.col("doubt_of_start"), end=pl.col("end") + pl.col("doubt_of_end")
     )
-    sent = (messages["time"] for messages in anchors.placed_messages(corrections))
+    times = chain([collectives["end"]], (part["time"] for part in anchors.placed_messages(corrections)))
     messages = (
         part.with_columns(to_time=pl.col("to_time") + pl.col("doubt")) for part in anchors.placed_messages(corrections, widths)
     )
-    return find_bounds(collectives, messages, anchors.clocks, extent_of(chain([collectives["end"]], sent)))
+    return find_bounds(collectives, messages, anchors.clocks, extent_of(times))
 
 
 def find_bounds(

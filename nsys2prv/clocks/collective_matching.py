@@ -32,9 +32,7 @@ from nsys2prv.timeline.time_axis import Placement
 
 _LEAST_COMMON_NAMES = 0.5
 _REFERENCES = 3  # Sequences of a communicator that a further one is compared with
-_SEARCHES = 4
-"""Failed searches for the shift between two clocks, after which no more are tried; with a limit for all clocks together."""
-_SEARCHES_PER_CLOCK = 20
+_SEARCHES, _SEARCHES_PER_CLOCK = 4, 20  # Searches for the shift: failed ones of two clocks, and those of all, for each clock
 _KNOT = 24  # Collectives that one value of the shift between two clocks comes from
 _SAME_CLOCK = 400e3  # ns between ends of one collective on one host, where sessions read the time of their start a little apart
 _FAR = 1e12  # ns

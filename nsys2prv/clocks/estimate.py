@@ -50,13 +50,11 @@ _FEWEST_FOR_DRIFT = 6
 _NO_WEIGHT = 1e-9
 _MOST_ENTRIES = 2_000_000  # Events times clocks; of more, some events are left out
 _BINS = 12  # Stretches of time for which the remaining error is kept
-
 _STRETCHES = (500_000_000, 2_000_000_000)
 """ns; from each such stretch the fastest messages count. In the first, a clock drifts by no more than messages take, and steps
 show; the second ones are used when that drift is known."""
 _PRECISE_MESSAGE = 2e5  # ns; messages show steps of clocks where the fastest of both ways tell them apart by less
 _TIMES_ERROR = 4.0  # Steps that messages show are larger than their error by this
-
 _UTC_VIOLATES = 2e5  # ns; a clock for which bounds are violated by more than this does not keep UTC
 
 Flags = NDArray[np.bool_]
@@ -349,9 +347,9 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
         if not anchor_count[clock]:
-            median, most, largest = (getattr(fitted[clock], name) for name in ("median", "percentile_95", "largest"))
-            more = of_clock + of_mean
-            fitted[clock] = replace(fitted[clock], median=median + more, percentile_95=most + more, largest=largest + more)
+            names = ("median", "percentile_95", "largest")
+            more = {name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in names}
+            fitted[clock] = replace(fitted[clock], **more)
     return fitted
 
 

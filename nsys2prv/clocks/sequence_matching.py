@@ -22,9 +22,7 @@ LEAST_TOLERANCE = 20e3
 PRECISIONS = (60e3, 1e6, 10e6)
 """ns between ends of one collective on two ranks: what is tried one after the other."""
 _FARTHEST_SHIFT = 15e9  # Clocks differ by less than this, ns, before they are aligned
-_FEW_APART = 50e6
-"""By how much the time between two of a few collectives may differ between ranks, ns: in real runs the same collective ends
-up to 12 ms apart."""
+_FEW_APART = 50e6  # ns that the time between two of a few may differ by between ranks: one ends up to 12 ms apart in real runs
 _WINDOW = 24  # Collectives that a shift is looked for with, and that are matched at once
 _NEIGHBOURS = 6  # Collectives, one after the other, during which a clock does not drift or jump in most cases
 _LEAST_NOISE = 5e3  # ns; ends that are closer together say no more
@@ -33,10 +31,8 @@ _CANDIDATES = 5
 _MOST_PAIRS = 40_000  # Pairs of collectives that a shift is looked for with
 _MOST_DRIFTS = 101
 _LEAST_SHARE = 0.5  # Least share of the collectives, in the time that both sequences cover, that match
-_MOST_IMPOSSIBLE = 0.2
-"""Share of such neighbours of which, at any shift, one rank ended one before the other began it: the clock drifts or jumps."""
-_LEAST_SHARE_OF_LOOSE = 0.65
-"""The same where ends are farther apart than the first of PRECISIONS: then half of them agree by chance now and then."""
+_LEAST_SHARE_OF_LOOSE = 0.65  # The same where ends are farther apart than PRECISIONS[0]: half of them may agree by chance
+_MOST_IMPOSSIBLE = 0.2  # Share of neighbours of which one rank ended one before the other began it: the clock drifts or jumps
 _LEAST_OF_SHORTER = 0.3  # Least share of the shorter sequence that matches
 _LEAST_PEAK = 0.4  # Least share of a window that a shift must explain to be looked at
 _SECOND_BEST = 0.75  # A match is ambiguous where another shift explains more than this share of what it explains
