@@ -22,8 +22,7 @@ from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep, Placement
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SMALLEST_STEP = 50e3
-"""ns; smaller steps cannot be distinguished from noise."""
+_SMALLEST_STEP = 50e3  # ns; smaller steps cannot be distinguished from noise
 _TIMES_NOISE, _NOISE = 8.0, 90  # Steps are larger by this than almost all of the noise: this percentile of it
 UNKNOWN_DRIFT = 1e-4
 """Quartz clocks of two hosts drift apart by less, if nothing else is known."""
@@ -161,11 +160,11 @@ def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:
     return sum((np.clip(part, 0, 1) * step.size for part, step in zip(passed, steps, strict=True)), np.zeros(len(time)))
 
 
-def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STEP) -> dict[int, tuple[ClockStep, ...]]:
+def find_steps(events: SharedEvents, clocks: int, smallest: float = 0) -> dict[int, tuple[ClockStep, ...]]:
     """Steps of clocks, in the order of time; clocks without are left out.
 
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
-    number, `smallest` the size that steps have at least, ns.
+    number, `smallest` the size that steps have at least besides, ns.
     """
     ends_by_clock = [events.at(entries) for entries in entries_of_each(events.clock, clocks)]
     steps: dict[int, tuple[ClockStep, ...]] = {}
@@ -219,7 +218,7 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
     ahead -= ahead[0] + np.clip(slope, -UNKNOWN_DRIFT, UNKNOWN_DRIFT) * (time - time[0])
     level = running_median(ahead)
     level[[0, -1]] = level[[1, -2]]
-    smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
+    smallest = max(_SMALLEST_STEP, smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
     knots = [0, len(time) - 1]
     while len(knots) <= _MOST_KNOTS:
         off = np.abs(level - np.interp(time, time[knots], level[knots]))

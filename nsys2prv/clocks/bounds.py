@@ -92,10 +92,8 @@ def _bound_by_collectives(collectives: pl.DataFrame, borders: Floats, bounds: Bo
     begun = collectives.filter(begins).group_by("event", "clock").agg(pl.col("start").max(), pl.col("communicator").first())
     ended = collectives.filter(ends).group_by("event", "clock").agg(pl.col("end").min())
     begun = begun.join(ended.group_by("event").agg(middle=pl.col("end").median()), on="event").sort("event", "clock")
-    begun = begun.with_columns(
-        slack=pl.col("middle") - pl.col("start"), stretch=pl.Series(_place(borders, begun["middle"].to_numpy()))
-    )
-    place = pl.col("slack").rank("ordinal").over("stretch", "clock", "communicator")
+    begun = begun.with_columns(stretch=pl.Series(_place(borders, begun["middle"].to_numpy())))
+    place = (pl.col("middle") - pl.col("start")).rank("ordinal").over("stretch", "clock", "communicator")
     latest = begun.filter(place <= _LATEST).sort("stretch", "event", "clock")
     for (number,), of_stretch in latest.group_by("stretch", maintain_order=True):
         stretch = int(number)

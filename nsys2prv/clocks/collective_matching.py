@@ -89,29 +89,19 @@ def _sequences(sync_points: Sequence[SyncPoints], rough: Sequence[Placement]) ->
     if not of_reports:
         return []
     collectives = pl.concat(of_reports)
-    of_nccl = pl.format(
-        "nccl {}", pl.when(pl.col("communicator").is_in(_shared_communicators(collectives))).then("communicator")
-    )
+    is_nccl, is_known = pl.col("kind") == "nccl", pl.col("communicator").is_not_null().any().over("report", "kind")
+    is_shared = pl.struct("report", "process").n_unique().over("kind", "communicator") > 1
+    # Where a report knows none, and of one that only one process has, kernels are of any communicator.
+    of_nccl = pl.format("nccl {}", pl.when(is_shared & (is_known | ~is_nccl).all()).then("communicator"))
     return [
         rows.sort("end", "start", "name")
         for _, rows in collectives.with_columns(
             # Pids repeat from report to report.
             process_of_run=pl.struct("report", "process").rank("dense"),
-            sequence_kind=pl.when(pl.col("kind") == "nccl")
-            .then(pl.coalesce(of_nccl, "kind"))
-            .otherwise(pl.format("{} {}", "kind", "sequence")),
+            sequence_kind=pl.when(is_nccl).then(pl.coalesce(of_nccl, "kind")).otherwise(pl.format("{} {}", "kind", "sequence")),
             name_and_size=pl.struct("name", "size").hash().reinterpret(signed=True),
         ).group_by("process_of_run", "sequence", "sequence_kind", maintain_order=True)
     ]
-
-
-def _shared_communicators(collectives: pl.DataFrame) -> list[int]:
-    """Communicators of NCCL that several processes have; none where some report knows none."""
-    of_nccl = collectives.filter(pl.col("kind") == "nccl").select("report", "process", "communicator").unique()
-    if not of_nccl.group_by("report").agg(pl.col("communicator").is_not_null().any())["communicator"].all():
-        return []
-    shared: list[int] = of_nccl.drop_nulls().filter(pl.len().over("communicator") > 1)["communicator"].unique().to_list()
-    return shared
 
 
 @dataclass(frozen=True)

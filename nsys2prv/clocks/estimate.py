@@ -26,7 +26,6 @@ from nsys2prv.clocks.agreement import ENDS_APART_NS, FEW
 from nsys2prv.clocks.anchors import (
     FASTEST_CLOCK,
     PRECISION,
-    SMALLEST_STEP,
     UNKNOWN_DRIFT,
     Anchors,
     Floats,
@@ -88,7 +87,7 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     events = replace(events, time=time)
     fitted = fit(events, anchors.clocks, kind)
     by_collectives = _with_steps(fitted.corrections, steps)
-    corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
+    corrections = _fit_messages(events, by_collectives, anchors)
     placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
     # How far a clock may be from UTC before its collectives or messages count more.
     count, median = columns_of(corrections, "anchors", "median")
@@ -109,15 +108,14 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
 def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
     """Corrections that have steps only: by the ends of collectives, and by the fastest messages where a clock has none."""
     steps = find_steps(events, anchors.clocks)
-    if anchors.messages:
-        moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
-        precise = error[error <= _PRECISE_MESSAGE]
-        if len(precise):
-            # The noise of the others would bend the line of a clock where it is straight.
-            is_precise = error <= np.median(precise)
-            smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
-            by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
-            steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
+    moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
+    precise = error[error <= _PRECISE_MESSAGE]
+    if len(precise):
+        # The noise of the others would bend the line of a clock where it is straight.
+        is_precise = error <= np.median(precise)
+        smallest = _TIMES_ERROR * float(np.percentile(error[is_precise], 90))
+        by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
+        steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
     return stepping(anchors.clocks, steps)
 
 
