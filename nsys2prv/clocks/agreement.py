@@ -173,10 +173,7 @@ class Disagreement:
 
 
 def check_axis(
-    collectives: pl.DataFrame,
-    messages: Iterable[pl.DataFrame],
-    errors: Sequence[ClockError],
-    names: Sequence[str],
+    collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], errors: Sequence[ClockError], names: Sequence[str]
 ) -> tuple[Disagreement, ...]:
     """What cannot be as it was placed, the largest first.
 
@@ -195,10 +192,8 @@ def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: 
     for error, entries in zip(errors, entries_of_each(report, len(errors)), strict=True):
         of_clock[entries] = error.at(end[entries])
     group = pl.Series("group", np.array([error.group for error in errors])[report])
-    for what, key, width in (
-        (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2),
-        (BETWEEN_HOSTS, group, of_report + of_clock),
-    ):
+    of_one, of_two = (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2), (BETWEEN_HOSTS, group, of_report + of_clock)
+    for what, key, width in (of_one, of_two):
         beyond = (
             of_all.with_columns(begun=pl.col("start") - pl.Series(width), ended=pl.col("end") + pl.Series(width))
             .group_by("event", key)

@@ -93,11 +93,8 @@ def _rounded(value: float) -> int | None:
 
 @dataclass(frozen=True)
 class Axis:
-    """The common axis.
-
-    Placements, errors and sync points are of each report; sync points are empty when none were read. Warnings are about the
-    clocks; `disagreements` is what cannot be as it was placed, the largest first.
-    """
+    """The common axis: placements, errors and sync points of each report (these are empty when none were read), warnings about
+    the clocks, and in `disagreements` what cannot be as it was placed, the largest first."""
 
     placements: tuple[Placement, ...]
     errors: tuple[ClockError, ...]

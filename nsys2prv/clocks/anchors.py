@@ -225,14 +225,13 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
         if off.max() <= smallest / 2:
             break
         knots = sorted([*knots, int(np.argmax(off))])
-    steps = [_step(time[first : last + 1], level[last] - level[first]) for first, last in pairwise(knots) if len(knots) > 2]
+    steps: list[ClockStep] = []
+    for first, last in pairwise(knots) if len(knots) > 2 else ():
+        # Between two events it is as large as the time between them, of all.
+        part = float(np.diff(time[first : last + 1]).max()) / max(int(time[last] - time[first]), 1)
+        size = float(level[last] - level[first])
+        steps.append(ClockStep(int(time[first]), int(time[last]), size, abs(size) * part))
     # Whether a clock jumped before the last event, or a rank ended that late, cannot be seen.
     off = np.abs(ahead - level)
     edges = ((time[0] - _FAR, time[1], off[0]), (time[-2], time[-1] + _FAR, off[-1]))
     return (*steps, *(ClockStep(int(after), int(before), 0.0, size) for after, before, size in edges if size > smallest))
-
-
-def _step(time: Ints, size: float) -> ClockStep:
-    """A step that is as large between two events as the time between them, of these."""
-    part = float(np.diff(time).max()) / max(int(time[-1] - time[0]), 1)
-    return ClockStep(int(time[0]), int(time[-1]), float(size), abs(size) * part)

@@ -49,8 +49,7 @@ class Bounds:
 
 
 def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds:
-    """Bounds between the clocks of a run after corrections. They are wider by `widths`: how far each report may be off its
-    clock, ns."""
+    """Bounds between the clocks of a run after corrections, wider by `widths`: how far each report may be off its clock, ns."""
     collectives = anchors.placed_collectives(corrections, widths).with_columns(
         start=pl.col("start") - pl.col("doubt_of_start"), end=pl.col("end") + pl.col("doubt_of_end")
     )
@@ -64,10 +63,8 @@ def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widt
 def find_bounds(
     collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int, extent: tuple[float, float]
 ) -> Bounds:
-    """Bounds between a number of clocks, from collectives and messages as of `Anchors`, in time of the axis.
-
-    `extent` is the first and the last of these times, which is divided in stretches.
-    """
+    """Bounds between a number of clocks, from collectives and messages as of `Anchors`, in time of the axis; `extent` is the
+    first and the last of these times, which is divided in stretches."""
     count = next((count for most, count in _STRETCHES if clocks <= most), _FEWEST_STRETCHES)
     borders = np.linspace(extent[0], max(extent[1], extent[0] + 1), count + 1)
     bounds = Bounds(np.full(count, np.inf), np.full(count, -np.inf), np.full((count, clocks, clocks), np.inf))

@@ -83,8 +83,7 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     kind = tying.select(pl.struct("kind", "name").rank("dense")).to_series().to_numpy().astype(np.int64)
     events = SharedEvents(*(tying[name].to_numpy() for name in ("event", "clock", "end")))
     steps = _steps(events, anchors)
-    time, _ = corrected_times(events.time, events.clock, steps)
-    events = replace(events, time=time)
+    events = replace(events, time=corrected_times(events.time, events.clock, steps)[0])
     fitted = fit(events, anchors.clocks, kind)
     by_collectives = _with_steps(fitted.corrections, steps)
     corrections = _fit_messages(events, by_collectives, anchors)
@@ -345,8 +344,9 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
         if not anchor_count[clock]:
-            names = ("median", "percentile_95", "largest")
-            more = {name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in names}
+            more = {
+                name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in ("median", "percentile_95", "largest")
+            }
             fitted[clock] = replace(fitted[clock], **more)
     return fitted
 

@@ -104,8 +104,7 @@ def match_sequences(
     They are recognized by ends that are not further apart than the precision, ns: one of PRECISIONS. None: they are not of the
     same communicator, or its ends are further apart.
     """
-    exact = _by_key(first, second)
-    if exact is not None:
+    if (exact := _by_key(first, second)) is not None:
         return exact
     if min(len(first), len(second)) < FEW:
         return None
@@ -114,8 +113,7 @@ def match_sequences(
         return exchanged.inverse() if isinstance(exchanged, SequenceMatch) else exchanged
     candidates = _followed(first, second, precision)
     best = _best(candidates)
-    if isinstance(best, SequenceMatch):
-        best = _without_gaps(first, second, best)
+    best = _without_gaps(first, second, best) if isinstance(best, SequenceMatch) else best
     counted = match_by_count(first, second)
     if counted is None or counted.error > PRECISIONS[-1] or not _is_enough(first, second, counted):
         return best
@@ -130,8 +128,7 @@ def match_at_shift(
 ) -> SequenceMatch | None:
     """Equal collectives of two sequences where the shift between their clocks is known: when each of the first is expected to
     end in the second, and how far from there it may end, ns."""
-    exact = _by_key(first, second)
-    if exact is not None:
+    if (exact := _by_key(first, second)) is not None:
         return exact
     sample = np.linspace(0, len(first) - 1, min(len(first), 4 * _WINDOW)).astype(np.int64)
     sample = sample[(expected[sample] >= second.time[0] - tolerance) & (expected[sample] <= second.time[-1] + tolerance)]
@@ -147,8 +144,7 @@ def match_at_shift(
 
 
 def _without_gaps(first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> SequenceMatch:
-    """All collectives by counting, where that is what a match does: a clock that jumps, or a rank that ends one late, is no
-    reason to leave any out."""
+    """All collectives by counting, where a match does that: a jump or a late end is no reason to leave any out."""
     shifts = np.unique(match.second - match.first)
     if len(shifts) > 1:
         return match

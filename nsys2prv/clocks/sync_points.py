@@ -40,9 +40,7 @@ class ReportClock:
 
 
 def place_sessions(
-    identities: Sequence[Identity],
-    spans: Sequence[tuple[int, int] | None],
-    method: AlignMethod = AlignMethod.MONOTONIC,
+    identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], method: AlignMethod = AlignMethod.MONOTONIC
 ) -> list[Placement]:
     """Place reports on one axis whose 0 is the first event of all, by what their clocks say.
 
