@@ -121,8 +121,7 @@ def align(
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
     if len(reports) == 1:
-        error = ClockError(0)
-        return Axis(tuple(rough), (error,), (HostClock(clocks[0].name, rough[0].method, error),))
+        return Axis(tuple(rough), (ClockError(0),), (HostClock(clocks[0].name, rough[0].method, ClockError(0)),))
     has_several = len({clock.name for clock in clocks}) > 1 or any(clock.of_report for clock in clocks)
     is_estimated = has_several and method not in _BY_SESSIONS
     sync_points = sync_points_of_run(

@@ -344,9 +344,8 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
         if not anchor_count[clock]:
-            more = {
-                name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in ("median", "percentile_95", "largest")
-            }
+            names = ("median", "percentile_95", "largest")
+            more = {name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in names}
             fitted[clock] = replace(fitted[clock], **more)
     return fitted
 
