@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, running_median
+from nsys2prv.clocks.anchors import UNKNOWN_DRIFT, Floats, Ints, entries_of_each, running_median
 from nsys2prv.clocks.sync_points import ReportClock
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockError
@@ -25,45 +26,30 @@ ENDS_APART_NS = 15e6
 FEW = 5
 """Collectives from which nothing better than that is concluded."""
 
-_OUTLIER = 6.0
-"""An anchor that is off by more than this many times the usual is an outlier."""
-_USUAL = 10e3
-"""ns; ends of a collective are usually not closer."""
-_TIMES_NOISE, _NOISE = 1.2, 90
-"""Ends of a host may be late in the same way each time, by about as much as they vary: this percentile of it."""
-
+_OUTLIER = 6.0  # An anchor that is off by more than this many times the usual is an outlier
+_USUAL = 10e3  # ns; ends of a collective are usually not closer
+_TIMES_NOISE, _NOISE = 1.2, 90  # Ends may be late in the same way each time, by about as much as they vary: this percentile
 _OUT, _BEND = 3.0, 100e3
-_ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")
-"""Whether a message arrives before it was sent."""
-_OFF = 1e6
-"""A report that is off by more, ns, has a separate clock: no session reads the time of its start so late."""
-_LEAST, _LEAST_OF_FEW = 20e3, 40e3
-"""ns: ends of collectives on the GPUs of a host are not closer, and a few of them not surely."""
-
-_INSIDE_HOST_NS = 100e3
-"""Time stamps of GPUs of one host agree better, ns."""
+_ARRIVES_EARLY = pl.col("to_time") + pl.col("doubt") < pl.col("time")  # Whether a message arrives before it was sent
+_OFF = 1e6  # A report that is off by more, ns, has a separate clock: no session reads the time of its start so late
+_LEAST, _LEAST_OF_FEW = 20e3, 40e3  # ns: ends of collectives on the GPUs of a host are not closer, and a few of them not surely
+_INSIDE_HOST_NS = 100e3  # Time stamps of GPUs of one host agree better, ns
 INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 
 
 def deviations(collectives: pl.DataFrame) -> pl.DataFrame:
     """How far the ends on each clock are from those on the others.
 
-    Parameters
-    ----------
-    collectives
-        As of `Anchors`, as placed. Those that tie ranks in one direction only do not count.
-
-    Returns
-    -------
-    A row per collective and clock: `event`, `clock`, `communicator`, `kind`, `name`, `size`, `end`, `off` (how much later than
-    the median of the clocks it ends, ns), and `is_outlier`: it is much further off than is usual for its kind.
+    Collectives are as of `Anchors`, as placed; those that tie ranks in one direction only do not count. A row per collective
+    and clock: `event`, `clock`, `communicator`, `kind`, `end`, `off` (how much later than the median of the clocks it ends,
+    ns), and `is_outlier`: it is much further off than is usual for its kind.
     """
     off = pl.col("off").abs()
     return (
         collectives.filter(pl.col("rule") == ALL)
         .group_by("event", "clock")
         # A rank may end late because it was not running: not the latest of its host.
-        .agg(pl.col("communicator", "kind", "name", "size").first(), pl.col("end").quantile(0.5, "lower").cast(pl.Int64))
+        .agg(pl.col("communicator", "kind").first(), pl.col("end").quantile(0.5, "lower").cast(pl.Int64))
         .filter(pl.len().over("event") > 1)
         .with_columns(off=pl.col("end") - pl.col("end").median().over("event"))
         .with_columns(is_outlier=off > _OUTLIER * off.median().over("kind").clip(lower_bound=_USUAL))
@@ -91,11 +77,12 @@ def usual_variation(off: Floats) -> float:
     return _TIMES_NOISE * float(np.percentile(np.abs(off), _NOISE))
 
 
-def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Floats]:
+def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int, has_steps: bool) -> Iterator[Floats]:
     """How far each clock may be from the others that take part in the same collectives.
 
     `ends` are as of `deviations`, times are ns of the axis, rising: a width counts for all of the time between the neighbors of
-    its time. For each communicator: (times, clocks), ns, infinite for a clock without such ends.
+    its time. `has_steps`: whether clocks were corrected by steps. For each communicator: (times, clocks), ns, infinite for a
+    clock without such ends.
     """
     for _, members in ends.group_by("communicator", maintain_order=True):
         numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
@@ -105,8 +92,9 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int) -> Iterator[Flo
         widths = np.full((len(times), clocks), np.inf)
         for clock, end, off, level in zip(numbers, ends_of, off_of, levels, strict=True):
             least = spread + ENDS_APART_NS * min(1.0, (FEW / len(end)) ** 4)
-            # A single one that is not much off may be where a slew begins or ends.
-            bend = np.where(np.abs(off - level) > _OUT * spread, np.minimum(np.abs(off), _BEND), 0)
+            # Where clocks step, a single one that is not much off may be where a slew begins or ends; else a rank was late.
+            is_bend = has_steps & (np.abs(off - level) > _OUT * spread)
+            bend = np.where(is_bend, np.minimum(np.abs(off), _BEND), 0)
             widths[:, clock] = _width(times, end, np.maximum(np.abs(level), bend), least)
         yield widths
 
@@ -185,16 +173,13 @@ class Disagreement:
 
 
 def check_axis(
-    collectives: pl.DataFrame,
-    messages: Iterable[pl.DataFrame],
-    errors: Sequence[ClockError],
-    names: Sequence[str],
+    collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], errors: Sequence[ClockError], names: Sequence[str]
 ) -> tuple[Disagreement, ...]:
     """What cannot be as it was placed, the largest first.
 
     Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
     """
-    disagreements = [*_impossible(collectives, errors, names), *_early_messages(messages, names)]
+    disagreements = chain(_impossible(collectives, errors, names), _early_messages(messages, names))
     return tuple(sorted(disagreements, key=lambda disagreement: -disagreement.size))
 
 
@@ -204,14 +189,11 @@ def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: 
     report, end = (of_all[name].to_numpy() for name in ("report", "end"))
     of_report = np.array([error.of_report for error in errors])[report]
     of_clock = np.zeros(len(report))
-    order = np.argsort(report, kind="stable")
-    for number, entries in enumerate(np.split(order, np.searchsorted(report[order], np.arange(1, len(errors))))):
-        of_clock[entries] = errors[number].at(end[entries])
+    for error, entries in zip(errors, entries_of_each(report, len(errors)), strict=True):
+        of_clock[entries] = error.at(end[entries])
     group = pl.Series("group", np.array([error.group for error in errors])[report])
-    for what, key, width in (
-        (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2),
-        (BETWEEN_HOSTS, group, of_report + of_clock),
-    ):
+    of_one, of_two = (INSIDE_HOST, "clock", of_report + _INSIDE_HOST_NS / 2), (BETWEEN_HOSTS, group, of_report + of_clock)
+    for what, key, width in (of_one, of_two):
         beyond = (
             of_all.with_columns(begun=pl.col("start") - pl.Series(width), ended=pl.col("end") + pl.Series(width))
             .group_by("event", key)
@@ -231,11 +213,9 @@ def _impossible(collectives: pl.DataFrame, errors: Sequence[ClockError], names: 
 
 
 def _early_messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
-    early = pl.DataFrame(schema=dict.fromkeys(("clock", "to_clock", "size", "count"), pl.Int64))
-    for part in messages:
-        of_part = part.filter(_ARRIVES_EARLY).select(
-            "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
-        )
-        early = pl.concat([early, of_part]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
-    for clock, to_clock, size, count in early.sort("clock", "to_clock").iter_rows():
+    clocks, size = ("clock", "to_clock"), pl.col("time") - pl.col("to_time")
+    early = [pl.DataFrame(schema=dict.fromkeys((*clocks, "size"), pl.Int64))]
+    early += [part.filter(_ARRIVES_EARLY).select(*clocks, size=size) for part in messages]
+    largest = pl.concat(early).group_by(clocks).agg(pl.col("size").max(), count=pl.len()).sort(clocks)
+    for clock, to_clock, size, count in largest.iter_rows():
         yield Disagreement(MESSAGE, tuple(dict.fromkeys((names[clock], names[to_clock]))), float(size), count)

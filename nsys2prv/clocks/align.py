@@ -21,10 +21,10 @@ import polars as pl
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.agreement import Disagreement, check_axis, count_anchors, deviations, report_agreement
-from nsys2prv.clocks.anchors import PRECISION, Anchors, Floats, Ints, corrected_times, match_messages, stepping
+from nsys2prv.clocks.anchors import FASTEST_CLOCK, PRECISION, Anchors, Floats, Ints, corrected_times, match_messages, stepping
 from nsys2prv.clocks.bounds import ClockIntervals, bounds_of_run, clock_intervals, enforce_bounds
 from nsys2prv.clocks.collective_matching import match_run
-from nsys2prv.clocks.estimate import FASTEST_CLOCK, Estimate, estimate_clocks
+from nsys2prv.clocks.estimate import Estimate, estimate_clocks
 from nsys2prv.clocks.sync_points import ReportClock, SyncPoints, place_sessions, report_clocks, sync_points_of_run
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report
@@ -32,12 +32,9 @@ from nsys2prv.sources.communication.collectives import KINDS
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, ClockStep, Placement
 
 _BY_SESSIONS = (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC)
-_KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}
-"""Kinds of collectives of methods that do not use all."""
-_UTC_PRECISION = 1e5
-"""ns; how well UTC is taken to be known, where it is preferred."""
-_CONTRADICTION = 1e5
-"""ns; smaller contradictions of bounds are not worth a warning: clocks wander."""
+_KINDS = {AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()}  # Others use all kinds
+_UTC_PRECISION = 1e5  # ns; how well UTC is taken to be known, where it is preferred
+_CONTRADICTION = 1e5  # ns; smaller contradictions of bounds are not worth a warning: clocks wander
 
 
 @dataclass(frozen=True)
@@ -96,11 +93,8 @@ def _rounded(value: float) -> int | None:
 
 @dataclass(frozen=True)
 class Axis:
-    """The common axis.
-
-    Placements, errors and sync points are of each report; sync points are empty when none were read. Warnings are about the
-    clocks; `disagreements` is what cannot be as it was placed, the largest first.
-    """
+    """The common axis: placements, errors and sync points of each report (these are empty when none were read), warnings about
+    the clocks, and in `disagreements` what cannot be as it was placed, the largest first."""
 
     placements: tuple[Placement, ...]
     errors: tuple[ClockError, ...]
@@ -121,15 +115,13 @@ def align(
 ) -> Axis:
     """Place reports on one axis as precisely as their contents allow.
 
-    Identities have hosts and ranks; spans are first and last times, ns. MPI and NCCL use collectives of one kind, AUTO of both,
-    MESSAGES none. Messages, which are of MPI, place hosts without common collectives, and keep all messages forward; NCCL does
-    not use them. The scratch folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
+    Identities have hosts and ranks; spans are first and last times, ns. The method NCCL does not use messages. The scratch
+    folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
     """
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
     if len(reports) == 1:
-        error = ClockError(0)
-        return Axis(tuple(rough), (error,), (HostClock(clocks[0].name, rough[0].method, error),))
+        return Axis(tuple(rough), (ClockError(0),), (HostClock(clocks[0].name, rough[0].method, ClockError(0)),))
     has_several = len({clock.name for clock in clocks}) > 1 or any(clock.of_report for clock in clocks)
     is_estimated = has_several and method not in _BY_SESSIONS
     sync_points = sync_points_of_run(
@@ -168,33 +160,35 @@ def _axis(
     spans: Sequence[tuple[int, int] | None],
     estimate: Estimate | None,
 ) -> Axis:
-    """The axis by collectives and messages; without an estimate by the starts of sessions, and nothing is known of clocks.
-
-    `widths`: how far each report may be off its clock, ns.
-    """
+    """The axis by an estimate, else by sessions; `widths`: how far each report may be off its clock, ns."""
     alone = (0.0 if anchors.clocks == 1 else float("inf"),)
     corrections, placed_by, moves = stepping(anchors.clocks, {}), ("utc",) * anchors.clocks, np.zeros(anchors.clocks)
-    bounds = None
+    intervals = None
     if estimate is not None:
         placed_by, moves = estimate.placed_by, _moves(anchors, estimate)
         corrections = [
             replace(correction, offset=correction.offset + by)
             for correction, by in zip(estimate.corrections, moves.tolist(), strict=True)
         ]
-        bounds = bounds_of_run(anchors, corrections, widths)
     subtracted = [correction if correction.anchors or by else None for correction, by in zip(corrections, moves, strict=True)]
+    # A clock without anchors may have been moved by messages.
+    methods = np.where([correction.anchors > 0 for correction in corrections], placed_by, np.where(moves, "messages", "utc"))
     clock_of_report = anchors.clock_of_report.tolist()
     placements = [
-        _placement(of_report, subtracted[clock], placed_by[clock])
-        for of_report, clock in zip(rough, clock_of_report, strict=True)
+        replace(at, clock=subtracted[clock], method=at.method if methods[clock] == "utc" else str(methods[clock]))
+        for at, clock in zip(rough, clock_of_report, strict=True)
     ]
     ends = [placement.at(time) for placement, span in zip(placements, spans, strict=True) for time in span or ()]
     first, last = min(ends, default=0), max(ends, default=0)
     collectives = anchors.placed_collectives(corrections)
     of_hosts = deviations(collectives)
-    intervals = clock_intervals(bounds, first, last, of_hosts) if bounds is not None else None
+    if estimate is not None and anchors.clocks > 1 and len((bounds := bounds_of_run(anchors, corrections, widths)).start):
+        has_steps = any(step.size for correction in corrections for step in correction.steps)
+        intervals = clock_intervals(bounds, first, last, of_hosts, has_steps=has_steps)
     errors = [
-        _error(clock, width, intervals, corrections, first) if estimate is not None else ClockError(clock, (0,), alone, width)
+        _error(clock, width, intervals, corrections, first)
+        if intervals is not None
+        else ClockError(clock, (0,), alone, width, clock if estimate is not None else 0)
         for clock, width in zip(clock_of_report, widths.tolist(), strict=True)
     ]
     counts = count_anchors(of_hosts, anchors.placed_messages(corrections), anchors.clocks)
@@ -223,31 +217,18 @@ def _axis(
 
 def _moves(anchors: Anchors, estimate: Estimate) -> Floats:
     """What to subtract from each clock besides, ns, so that no message arrives before it was sent."""
-    bounds = bounds_of_run(anchors, estimate.corrections)
-    if bounds is None:
-        return np.zeros(anchors.clocks)
     # The inverse of the square of the error of each clock; 0 where nothing is known.
     precisions = [
         1 / _UTC_PRECISION**2 if method == "utc" else correction.anchors / max(correction.median, PRECISION) ** 2
         for correction, method in zip(estimate.corrections, estimate.placed_by, strict=True)
     ]
-    return enforce_bounds(bounds.over_all, np.nan_to_num(precisions))
-
-
-def _placement(rough: Placement, correction: ClockCorrection | None, placed_by: str) -> Placement:
-    if correction is None:
-        return rough
-    method = placed_by if correction.anchors else "messages"
-    return replace(rough, clock=correction, method=rough.method if method == "utc" else method)
+    return enforce_bounds(bounds_of_run(anchors, estimate.corrections).over_all, np.nan_to_num(precisions))
 
 
 def _error(
-    clock: int, of_report: float, intervals: ClockIntervals | None, corrections: Sequence[ClockCorrection], first: int
+    clock: int, of_report: float, intervals: ClockIntervals, corrections: Sequence[ClockCorrection], first: int
 ) -> ClockError:
     """How well a report is known: an interval that includes each step of its clock wherever that was between two anchors."""
-    if intervals is None:
-        width = 0.0 if len(corrections) == 1 else float("inf")
-        return ClockError(clock, half_widths=(width,), of_report=of_report, group=clock)
     steps = corrections[clock].steps
     times = intervals.times - first
     starts, stops = np.clip(_on_axis(steps, clock, corrections, first), times[0], times[-1])

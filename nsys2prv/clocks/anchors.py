@@ -22,19 +22,17 @@ from nsys2prv.timeline.time_axis import ClockCorrection, ClockStep, Placement
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SMALLEST_STEP = 50e3
-"""ns; smaller steps cannot be distinguished from noise."""
-_TIMES_NOISE, _NOISE = 8.0, 90
-"""Steps are larger by this than almost all of the noise: this percentile of it."""
+_SMALLEST_STEP = 50e3  # ns; smaller steps cannot be distinguished from noise
+_TIMES_NOISE, _NOISE = 8.0, 90  # Steps are larger by this than almost all of the noise: this percentile of it
 UNKNOWN_DRIFT = 1e-4
 """Quartz clocks of two hosts drift apart by less, if nothing else is known."""
+FASTEST_CLOCK = 2e-4
+"""A clock is not faster or slower than the others by more: what says so is wrong."""
 PRECISION = 500.0
 """ns; time stamps are not more precise, and no clock is known better, however small its error seems."""
-_FEWEST = 16
-"""Shared events that two clocks need."""
+_FEWEST = 16  # Shared events that two clocks need
 _MOST_KNOTS = 18
-_FAR = 10**15
-"""ns; before and after any run."""
+_FAR = 10**15  # ns; before and after any run
 
 
 @dataclass(frozen=True)
@@ -74,11 +72,11 @@ class Anchors:
         """The collectives, after a correction of each clock, with `doubt_of_start` and `doubt_of_end`: by how much these may be
         wrong because a clock jumped, and as much as `widths` say of each report, ns."""
         report = self.collectives["report"].to_numpy()
-        columns: dict[str, pl.Series] = {}
+        placed = self.collectives
         for name in ("start", "end"):
-            time, doubt = self._placed(report, self.collectives[name], corrections, widths)
-            columns |= {name: time, f"doubt_of_{name}": doubt}
-        return self.collectives.with_columns(**columns)
+            time, doubt = self._placed(report, placed[name], corrections, widths)
+            placed = placed.with_columns(time.alias(name), doubt.alias(f"doubt_of_{name}"))
+        return placed
 
     def placed_messages(self, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Iterator[pl.DataFrame]:
         """The messages, with the columns `clock`, `to_clock`, and `doubt`: that of their latency."""
@@ -122,6 +120,12 @@ def extent_of(times: Iterable[pl.Series]) -> tuple[float, float]:
     return min(ends, default=0.0), max(ends, default=0.0)
 
 
+def entries_of_each(number: Ints, count: int) -> list[Ints]:
+    """Places of each number from 0 on in an array, in their order."""
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.searchsorted(number[order], np.arange(1, count)))
+
+
 def columns_of(corrections: Sequence[ClockCorrection], *names: str) -> list[np.ndarray]:
     """Attributes of corrections, each as an array."""
     return [np.array([getattr(correction, name) for correction in corrections]) for name in names]
@@ -156,15 +160,13 @@ def _steps_until(time: Ints, steps: Sequence[ClockStep]) -> Floats:
     return sum((np.clip(part, 0, 1) * step.size for part, step in zip(passed, steps, strict=True)), np.zeros(len(time)))
 
 
-def find_steps(events: SharedEvents, clocks: int, smallest: float = SMALLEST_STEP) -> dict[int, tuple[ClockStep, ...]]:
+def find_steps(events: SharedEvents, clocks: int, smallest: float = 0) -> dict[int, tuple[ClockStep, ...]]:
     """Steps of clocks, in the order of time; clocks without are left out.
 
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
-    number, `smallest` the size that steps have at least, ns.
+    number, `smallest` the size that steps have at least besides, ns.
     """
-    order = np.lexsort((events.event, events.clock))
-    borders = np.searchsorted(events.clock[order], np.arange(1, clocks))
-    ends_by_clock = [events.at(entries) for entries in np.split(order, borders)]
+    ends_by_clock = [events.at(entries) for entries in entries_of_each(events.clock, clocks)]
     steps: dict[int, tuple[ClockStep, ...]] = {}
     remaining = sorted(range(clocks), key=lambda clock: -len(ends_by_clock[clock].time))
     while remaining:
@@ -216,21 +218,20 @@ def _steps(time: Ints, reference: Ints, smallest: float) -> tuple[ClockStep, ...
     ahead -= ahead[0] + np.clip(slope, -UNKNOWN_DRIFT, UNKNOWN_DRIFT) * (time - time[0])
     level = running_median(ahead)
     level[[0, -1]] = level[[1, -2]]
-    smallest = max(smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
+    smallest = max(_SMALLEST_STEP, smallest, _TIMES_NOISE * float(np.percentile(np.abs(ahead - level), _NOISE)))
     knots = [0, len(time) - 1]
     while len(knots) <= _MOST_KNOTS:
         off = np.abs(level - np.interp(time, time[knots], level[knots]))
         if off.max() <= smallest / 2:
             break
         knots = sorted([*knots, int(np.argmax(off))])
-    steps = [_step(time[first : last + 1], level[last] - level[first]) for first, last in pairwise(knots) if len(knots) > 2]
+    steps: list[ClockStep] = []
+    for first, last in pairwise(knots) if len(knots) > 2 else ():
+        # Between two events it is as large as the time between them, of all.
+        part = float(np.diff(time[first : last + 1]).max()) / max(int(time[last] - time[first]), 1)
+        size = float(level[last] - level[first])
+        steps.append(ClockStep(int(time[first]), int(time[last]), size, abs(size) * part))
     # Whether a clock jumped before the last event, or a rank ended that late, cannot be seen.
     off = np.abs(ahead - level)
     edges = ((time[0] - _FAR, time[1], off[0]), (time[-2], time[-1] + _FAR, off[-1]))
     return (*steps, *(ClockStep(int(after), int(before), 0.0, size) for after, before, size in edges if size > smallest))
-
-
-def _step(time: Ints, size: float) -> ClockStep:
-    """A step that is as large between two events as the time between them, of these."""
-    part = float(np.diff(time).max()) / max(int(time[-1] - time[0]), 1)
-    return ClockStep(int(time[0]), int(time[-1]), float(size), abs(size) * part)

@@ -22,21 +22,16 @@ from nsys2prv.clocks.anchors import PRECISION, UNKNOWN_DRIFT, Anchors, Floats, I
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT
 from nsys2prv.timeline.time_axis import ClockCorrection
 
-_LEAST_LATENCY = 100.0
-"""ns; no message is faster."""
-_LATEST = 8
-"""Collectives of a stretch and communicator of which the start on a clock counts: those that it began last."""
-_STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6
-"""Stretches of time that bounds are kept for, with up to so many clocks, and with more."""
-
+_LEAST_LATENCY = 100.0  # ns; no message is faster
+_LATEST = 8  # Collectives of a stretch and communicator of which the start on a clock counts: those that it began last
+_STRETCHES, _FEWEST_STRETCHES = ((64, 32), (256, 16)), 6  # (Clocks, stretches of time with up to so many), and with more
 _MOST_MOVES = 5_000
-_SETTLED = 0.1
-"""ns; smaller moves count as none."""
+_SETTLED = 0.1  # ns; smaller moves count as none
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far clocks may be ahead of each other, as placed.
+    """How far clocks may be ahead of each other, as placed; without a stretch where nothing bounds them.
 
     `ahead` is by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it. Negative:
     it is behind by at least so much.
@@ -53,28 +48,23 @@ class Bounds:
         return least
 
 
-def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds | None:
-    """Bounds between the clocks of a run after corrections; None where there is nothing that bounds them. They are wider by
-    `widths`: how far each report may be off its clock, ns."""
-    if anchors.clocks < 2 or (anchors.collectives.is_empty() and not anchors.messages):
-        return None
+def bounds_of_run(anchors: Anchors, corrections: Sequence[ClockCorrection], widths: Floats | None = None) -> Bounds:
+    """Bounds between the clocks of a run after corrections, wider by `widths`: how far each report may be off its clock, ns."""
     collectives = anchors.placed_collectives(corrections, widths).with_columns(
         start=pl.col("start") - pl.col("doubt_of_start"), end=pl.col("end") + pl.col("doubt_of_end")
     )
-    sent = (messages["time"] for messages in anchors.placed_messages(corrections))
+    times = chain([collectives["end"]], (part["time"] for part in anchors.placed_messages(corrections)))
     messages = (
         part.with_columns(to_time=pl.col("to_time") + pl.col("doubt")) for part in anchors.placed_messages(corrections, widths)
     )
-    return find_bounds(collectives, messages, anchors.clocks, extent_of(chain([collectives["end"]], sent)))
+    return find_bounds(collectives, messages, anchors.clocks, extent_of(times))
 
 
 def find_bounds(
     collectives: pl.DataFrame, messages: Iterable[pl.DataFrame], clocks: int, extent: tuple[float, float]
 ) -> Bounds:
-    """Bounds between a number of clocks, from collectives and messages as of `Anchors`, in time of the axis.
-
-    `extent` is the first and the last of these times, which is divided in stretches.
-    """
+    """Bounds between a number of clocks, from collectives and messages as of `Anchors`, in time of the axis; `extent` is the
+    first and the last of these times, which is divided in stretches."""
     count = next((count for most, count in _STRETCHES if clocks <= most), _FEWEST_STRETCHES)
     borders = np.linspace(extent[0], max(extent[1], extent[0] + 1), count + 1)
     bounds = Bounds(np.full(count, np.inf), np.full(count, -np.inf), np.full((count, clocks, clocks), np.inf))
@@ -99,10 +89,8 @@ def _bound_by_collectives(collectives: pl.DataFrame, borders: Floats, bounds: Bo
     begun = collectives.filter(begins).group_by("event", "clock").agg(pl.col("start").max(), pl.col("communicator").first())
     ended = collectives.filter(ends).group_by("event", "clock").agg(pl.col("end").min())
     begun = begun.join(ended.group_by("event").agg(middle=pl.col("end").median()), on="event").sort("event", "clock")
-    begun = begun.with_columns(
-        slack=pl.col("middle") - pl.col("start"), stretch=pl.Series(_place(borders, begun["middle"].to_numpy()))
-    )
-    place = pl.col("slack").rank("ordinal").over("stretch", "clock", "communicator")
+    begun = begun.with_columns(stretch=pl.Series(_place(borders, begun["middle"].to_numpy())))
+    place = (pl.col("middle") - pl.col("start")).rank("ordinal").over("stretch", "clock", "communicator")
     latest = begun.filter(place <= _LATEST).sort("stretch", "event", "clock")
     for (number,), of_stretch in latest.group_by("stretch", maintain_order=True):
         stretch = int(number)
@@ -123,19 +111,13 @@ def _place(borders: Floats, time: Floats) -> Ints:
 
 
 def _shortest_ways(ahead: Floats) -> Floats:
-    """Bounds that follow from those of other clocks between two, if they do not contradict each other.
-
-    If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall).
-    """
+    """Bounds by way of others: b ahead of a by at most x, c of b by y, so c of a by x + y at most (Floyd and Warshall)."""
     closed: Floats = ahead.copy()
     clocks = closed.shape[-1]
     closed[..., np.arange(clocks), np.arange(clocks)] = 0
     for way in range(clocks):
         np.minimum(closed, closed[..., :, way, None] + closed[..., way, None, :], out=closed)
     return closed
-
-
-# -- moves: no message arrives before it was sent ----------------------------------------------------------------------
 
 
 def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
@@ -145,11 +127,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
     Such clocks follow the others: the others move first, and only as far as the bounds between them require, including those by
     way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
     """
-    moves = np.zeros(len(precision))
-    if not len(ahead) or ahead.min() >= 0:
-        return moves
-    bounds = _possible(ahead)
-    is_known = precision > 0
+    moves, bounds, is_known = np.zeros(len(precision)), _possible(ahead), precision > 0
     if is_known.any():
         mobility = np.divide(precision.max(), precision, where=is_known, out=np.zeros(len(precision)))
         moves = _moved(moves, np.where(is_known[:, None] & is_known[None, :], bounds, np.inf), mobility)
@@ -157,10 +135,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
 
 
 def _possible(ahead: Floats) -> Floats:
-    """Bounds that do not contradict each other, with those that follow from them.
-
-    Where both directions cannot be right, because a clock drifts or jumps, both get the same error.
-    """
+    """Bounds with those that follow from them; where a clock drifts or jumps, both directions get the same error."""
     contradict = np.isfinite(ahead + ahead.T) & (ahead + ahead.T < 0)
     difference = np.subtract(ahead, ahead.T, where=contradict, out=np.zeros_like(ahead))
     bounds = np.where(contradict, difference / 2, ahead)
@@ -171,8 +146,7 @@ def _possible(ahead: Floats) -> Floats:
 
 
 def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
-    """Moves of clocks until the bounds are kept, the most violated one first: of each both clocks move, in proportion to their
-    mobility. Those between clocks without mobility are skipped."""
+    """Moves of clocks until bounds are kept, the most violated first: both clocks move, in proportion to their mobility."""
     moves, rates = moves.copy(), mobility[:, None] + mobility[None, :]
     for _ in range(_MOST_MOVES):
         violated = np.where(rates > 0, moves[None, :] - moves[:, None] - bounds, 0.0)
@@ -183,9 +157,6 @@ def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
         moves[first] += step * mobility[first]
         moves[second] -= step * mobility[second]
     return moves
-
-
-# -- intervals: how far clocks may be from the axis --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -199,11 +170,13 @@ class ClockIntervals:
     contradiction: Floats  # by how much the most violated bound of a clock is violated, ns; NaN for a clock without bounds
 
 
-def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None) -> ClockIntervals:
+def clock_intervals(
+    bounds: Bounds, first: float, last: float, ends: pl.DataFrame | None = None, *, has_steps: bool = False
+) -> ClockIntervals:
     """Intervals of clocks from the bounds between them, after clocks were moved so that these are kept as far as they can be.
 
     The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
-    make intervals narrower.
+    make intervals narrower. `has_steps`: whether clocks were corrected by steps.
     """
     ahead, clocks = bounds.ahead, bounds.ahead.shape[1]
     centre, half = (bounds.start + bounds.stop) / 2, (bounds.stop - bounds.start) / 2
@@ -216,7 +189,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
     times = np.unique(np.concatenate([[first, max(last, first + 1)], centre, (centre[1:] + centre[:-1]) / 2]))
     at_times = np.stack([np.min(wide + drift * np.abs(time - centre)[:, None, None], axis=0) for time in times])
     times = np.rint(times).astype(np.int64)
-    for widths in () if ends is None else widths_by_ends(ends, times, clocks):
+    for widths in () if ends is None else widths_by_ends(ends, times, clocks, has_steps):
         for at_time, width in zip(at_times, widths, strict=True):
             np.minimum(at_time, width[:, None] + width[None, :], out=at_time)
     closed = _shortest_ways(at_times)
@@ -238,14 +211,11 @@ def clock_intervals(bounds: Bounds, first: float, last: float, ends: pl.DataFram
 
 
 def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
-    """(clocks, clocks): what is unknown of the drift between two clocks.
-
-    If a clock is ahead by at least x at one time, and by at most y later, its drift is at most (y - x) over the time between.
-    Where y is less than x, it has moved by as much at least: its drift changes, as where it jumps.
-    """
+    """(clocks, clocks): what is unknown of the drift between two clocks."""
     most, least = np.full(ahead.shape[1:], UNKNOWN_DRIFT), np.zeros(ahead.shape[1:])
     for later in range(len(centre)):
         for earlier in range(later):
+            # Ahead by x at least, later by y at most: it drifts by y - x at most. If that is negative, its drift changes.
             rate = (ahead[later] + ahead[earlier].T) / (centre[later] - centre[earlier])
             most = np.where(rate >= 0, np.minimum(most, rate), most)
             least = np.maximum(least, -rate)
@@ -256,10 +226,7 @@ def _unknown_drift(ahead: Floats, centre: Floats) -> Floats:
 
 
 def _halves(margin: Floats) -> Floats:
-    """Half widths of single clocks such that those of each two add up to the margin between them at least.
-
-    A clock that is badly known has a wide interval, and does not widen those of the others.
-    """
+    """Half widths that add up to the margin of each two clocks at least; a badly known clock widens only its own."""
     to_others = margin[~np.eye(len(margin), dtype=bool)].reshape(len(margin), -1)
     wide = np.quantile(to_others, 0.5, axis=1, method="lower").astype(np.float64) / 2
     settled: list[int] = []

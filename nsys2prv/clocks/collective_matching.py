@@ -17,6 +17,7 @@ import polars as pl
 from nsys2prv.clocks.anchors import Floats, Ints
 from nsys2prv.clocks.sequence_matching import (
     FEW,
+    LEAST_TOLERANCE,
     PRECISIONS,
     Ambiguous,
     CollectiveSequence,
@@ -30,24 +31,17 @@ from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.timeline.time_axis import Placement
 
 _LEAST_COMMON_NAMES = 0.5
-_REFERENCES = 3
-"""Sequences of a communicator that a further one is compared with."""
-_SEARCHES = 4
-"""Failed searches for the shift between two clocks, after which no more are tried; with a limit for all clocks together."""
-_SEARCHES_PER_CLOCK = 20
-_KNOT = 24
-"""Collectives that one value of the shift between two clocks comes from."""
-_LEAST_TOLERANCE, _SAME_CLOCK = 20e3, 400e3
-"""ns between ends of one collective, where the shift between the clocks is known; on one host, where sessions read the time of
-their start a little apart."""
-_FAR = 1e12
-"""ns."""
+_REFERENCES = 3  # Sequences of a communicator that a further one is compared with
+_SEARCHES, _SEARCHES_PER_CLOCK = 4, 20  # Searches for the shift: failed ones of two clocks, and those of all, for each clock
+_KNOT = 24  # Collectives that one value of the shift between two clocks comes from
+_SAME_CLOCK = 400e3  # ns between ends of one collective on one host, where sessions read the time of their start a little apart
+_FAR = 1e12  # ns
 
 Ambiguities = dict[tuple[int, int], int]
 """Two clocks that nothing ties because their collectives can be matched in several ways, with the number of ways."""
 
 _MATCHED = pl.Schema(
-    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name", "size"), pl.Int64())
+    dict.fromkeys(("event", "communicator", "clock", "report", "start", "end", "name"), pl.Int64())
     | {"rule": pl.String(), "is_root": pl.Boolean(), "kind": pl.String()}
 )
 
@@ -55,14 +49,10 @@ _MATCHED = pl.Schema(
 def match_run(
     sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
 ) -> tuple[pl.DataFrame, Ambiguities]:
-    """Collectives that were found on several ranks.
+    """Collectives that were found on several ranks, and ambiguities. `clocks` are the numbers of the clocks of reports.
 
-    `clocks` are the numbers of the clocks of reports.
-
-    Returns
-    -------
     A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
-    `start`, `end` (ns of the rough placement), and `name`, `size`, `rule`, `is_root`, `kind` of the collective; ambiguities.
+    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective.
     """
     frames = _sequences(sync_points, rough)
     sequences = [
@@ -88,11 +78,7 @@ def match_run(
 
 
 def _sequences(sync_points: Sequence[SyncPoints], rough: Sequence[Placement]) -> list[pl.DataFrame]:
-    """The collectives of each sequence of all reports, in the order of their ends.
-
-    Kernels of NCCL on a stream are one sequence for each communicator, where these are known: those of another one are never
-    the same collective, however alike they are.
-    """
+    """The collectives of each sequence in the order of their ends; known communicators on a stream of NCCL are divided."""
     of_reports = [
         pl.read_ipc(points.collectives.read_bytes()).with_columns(
             *(placement.of(pl.col(name)) for name in ("start", "end")), report=pl.lit(report, pl.Int64)
@@ -103,29 +89,19 @@ def _sequences(sync_points: Sequence[SyncPoints], rough: Sequence[Placement]) ->
     if not of_reports:
         return []
     collectives = pl.concat(of_reports)
-    of_nccl = pl.format(
-        "nccl {}", pl.when(pl.col("communicator").is_in(_shared_communicators(collectives))).then("communicator")
-    )
+    is_nccl, is_known = pl.col("kind") == "nccl", pl.col("communicator").is_not_null().any().over("report", "kind")
+    is_shared = pl.struct("report", "process").n_unique().over("kind", "communicator") > 1
+    # Where a report knows none, and of one that only one process has, kernels are of any communicator.
+    of_nccl = pl.format("nccl {}", pl.when(is_shared & (is_known | ~is_nccl).all()).then("communicator"))
     return [
         rows.sort("end", "start", "name")
         for _, rows in collectives.with_columns(
             # Pids repeat from report to report.
             process_of_run=pl.struct("report", "process").rank("dense"),
-            sequence_kind=pl.when(pl.col("kind") == "nccl")
-            .then(pl.coalesce(of_nccl, "kind"))
-            .otherwise(pl.format("{} {}", "kind", "sequence")),
+            sequence_kind=pl.when(is_nccl).then(pl.coalesce(of_nccl, "kind")).otherwise(pl.format("{} {}", "kind", "sequence")),
             name_and_size=pl.struct("name", "size").hash().reinterpret(signed=True),
         ).group_by("process_of_run", "sequence", "sequence_kind", maintain_order=True)
     ]
-
-
-def _shared_communicators(collectives: pl.DataFrame) -> list[int]:
-    """Communicators of NCCL that several processes have; none where some report knows none."""
-    of_nccl = collectives.filter(pl.col("kind") == "nccl").select("report", "process", "communicator").unique()
-    if not of_nccl.group_by("report").agg(pl.col("communicator").is_not_null().any())["communicator"].all():
-        return []
-    shared: list[int] = of_nccl.drop_nulls().filter(pl.len().over("communicator") > 1)["communicator"].unique().to_list()
-    return shared
 
 
 @dataclass(frozen=True)
@@ -255,7 +231,7 @@ class Matching:
             first, second, match = second, first, match.inverse()
         if first.clock == second.clock or second.clock in self._shifts:
             return
-        base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), _LEAST_TOLERANCE))
+        base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), LEAST_TOLERANCE))
         order = np.argsort(match.first)
         shown = first.time[match.first[order]].astype(np.float64)
         time = shown - np.interp(shown, base.time + base.shift, base.shift)

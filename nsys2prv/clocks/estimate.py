@@ -9,9 +9,7 @@ Kinds of events whose ends are further apart count less.
 Where clocks have no common collectives, messages both ways give their offset. In a stretch of time the fastest of both ways
 have nearly the same latency, so half of the difference of what they take by both clocks is how far one is ahead, with an error
 of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
-
-UTC of the hosts of a cluster mostly agrees within 0.1 ms; ends of one collective differ between hosts by up to 12 ms in real
-runs. So a few collectives move a clock only if they disagree with UTC by more than that; many do if by more than their noise.
+UTC is kept where ends, which differ by up to 12 ms between hosts, do not disagree with it by more than they vary.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from numpy.typing import NDArray
 
 from nsys2prv.clocks.agreement import ENDS_APART_NS, FEW
 from nsys2prv.clocks.anchors import (
+    FASTEST_CLOCK,
     PRECISION,
-    SMALLEST_STEP,
     UNKNOWN_DRIFT,
     Anchors,
     Floats,
@@ -35,6 +33,7 @@ from nsys2prv.clocks.anchors import (
     SharedEvents,
     columns_of,
     corrected_times,
+    entries_of_each,
     extent_of,
     find_steps,
     stepping,
@@ -43,31 +42,19 @@ from nsys2prv.clocks.bounds import bounds_of_run
 from nsys2prv.sources.communication.collectives import ALL
 from nsys2prv.timeline.time_axis import ClockCorrection
 
-FASTEST_CLOCK = 2e-4
-"""A clock is not faster or slower than the others by more: what says so is wrong."""
-
 _ROUNDS, _HUBER_ROUNDS = 36, 10
-_BIWEIGHT = 6.0
-"""Residuals above this many scales get no weight."""
-_DRIFT_KNOWN = 2e-5
-"""A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm."""
+_BIWEIGHT = 6.0  # Residuals above this many scales get no weight
+_DRIFT_KNOWN = 2e-5  # A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm
 _FEWEST_FOR_DRIFT = 6
 _NO_WEIGHT = 1e-9
-_MOST_ENTRIES = 2_000_000
-"""Events times clocks; of more, some events are left out."""
-_BINS = 12
-"""Stretches of time for which the remaining error is kept."""
-
+_MOST_ENTRIES = 2_000_000  # Events times clocks; of more, some events are left out
+_BINS = 12  # Stretches of time for which the remaining error is kept
 _STRETCHES = (500_000_000, 2_000_000_000)
 """ns; from each such stretch the fastest messages count. In the first, a clock drifts by no more than messages take, and steps
 show; the second ones are used when that drift is known."""
-_PRECISE_MESSAGE = 2e5
-"""ns; messages show steps of clocks where the fastest of both ways tell them apart by less."""
-_TIMES_ERROR = 4.0
-"""Steps that messages show are larger than their error by this."""
-
-_UTC_VIOLATES = 2e5
-"""ns; a clock for which bounds are violated by more than this does not keep UTC."""
+_PRECISE_MESSAGE = 2e5  # ns; messages show steps of clocks where the fastest of both ways tell them apart by less
+_TIMES_ERROR = 4.0  # Steps that messages show are larger than their error by this
+_UTC_VIOLATES = 2e5  # ns; a clock for which bounds are violated by more than this does not keep UTC
 
 Flags = NDArray[np.bool_]
 
@@ -96,11 +83,10 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     kind = tying.select(pl.struct("kind", "name").rank("dense")).to_series().to_numpy().astype(np.int64)
     events = SharedEvents(*(tying[name].to_numpy() for name in ("event", "clock", "end")))
     steps = _steps(events, anchors)
-    time, _ = corrected_times(events.time, events.clock, steps)
-    events = replace(events, time=time)
+    events = replace(events, time=corrected_times(events.time, events.clock, steps)[0])
     fitted = fit(events, anchors.clocks, kind)
     by_collectives = _with_steps(fitted.corrections, steps)
-    corrections = _fit_messages(events, by_collectives, anchors) if anchors.messages else by_collectives
+    corrections = _fit_messages(events, by_collectives, anchors)
     placed_by = np.array(["collectives" if correction.anchors else "messages" for correction in by_collectives])
     # How far a clock may be from UTC before its collectives or messages count more.
     count, median = columns_of(corrections, "anchors", "median")
@@ -110,34 +96,30 @@ def estimate_clocks(anchors: Anchors) -> Estimate:
     messages = anchors.placed_messages(stepping(anchors.clocks, {}))
     extent = extent_of(chain([tying["end"]], (part[name] for part in messages for name in ("time", "to_time"))))
     preferred, by_utc = _prefer_utc(corrections, doubt, extent)
-    if by_utc.any() and (bounds := bounds_of_run(anchors, preferred)) is not None:
-        violated = np.where(np.isfinite(bounds.over_all), -bounds.over_all, 0)
+    if by_utc.any():
+        over_all = bounds_of_run(anchors, preferred).over_all
+        violated = np.where(np.isfinite(over_all), -over_all, 0)
         is_wrong = by_utc & (np.maximum(violated.max(axis=0), violated.max(axis=1)) > _UTC_VIOLATES)
-        if is_wrong.any():
-            preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
+        preferred, by_utc = _prefer_utc(corrections, np.where(is_wrong, 0.0, doubt), extent)
     return Estimate(preferred, fitted.refused, tuple(np.where(by_utc, "utc", placed_by).tolist()))
 
 
 def _steps(events: SharedEvents, anchors: Anchors) -> list[ClockCorrection]:
     """Corrections that have steps only: by the ends of collectives, and by the fastest messages where a clock has none."""
     steps = find_steps(events, anchors.clocks)
-    if anchors.messages:
-        moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
-        precise = error[error <= _PRECISE_MESSAGE]
-        if len(precise):
-            # The noise of the others would bend the line of a clock where it is straight.
-            is_precise = error <= np.median(precise)
-            smallest = max(_TIMES_ERROR * float(np.percentile(error[is_precise], 90)), SMALLEST_STEP)
-            by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
-            steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
+    moments, error = _two_way_offsets(anchors.placed_messages(stepping(anchors.clocks, steps)), _STRETCHES[0])
+    precise = error[error <= _PRECISE_MESSAGE]
+    if len(precise):
+        # The noise of the others would bend the line of a clock where it is straight.
+        is_precise = error <= np.median(precise)
+        smallest = _TIMES_ERROR * float(np.percentile(error[is_precise], 90))
+        by_messages = find_steps(moments.at(is_precise), anchors.clocks, smallest)
+        steps = {clock: by_messages[clock] for clock in by_messages if clock not in events.clock} | steps
     return stepping(anchors.clocks, steps)
 
 
 def _with_steps(corrections: Sequence[ClockCorrection], stepped: Sequence[ClockCorrection]) -> list[ClockCorrection]:
     return [replace(correction, steps=with_steps.steps) for correction, with_steps in zip(corrections, stepped, strict=True)]
-
-
-# -- events: least squares ---------------------------------------------------------------------------------------------
 
 
 def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate:
@@ -183,8 +165,7 @@ def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[S
     _, number, counts = np.unique(events.event, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts > 1)
     most = max(_MOST_ENTRIES // clocks, 1000)
-    if len(places) > most:
-        places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+    places = places[np.linspace(0, len(places) - 1, min(len(places), most)).astype(np.int64)]
     is_used = np.isin(number, places)
     used = events.at(is_used)
     return replace(used, event=np.unique(used.event, return_inverse=True)[1]), np.unique(kind[is_used], return_inverse=True)[1]
@@ -285,10 +266,9 @@ def _corrections(
     residual = _residuals(events, corrected, weight)
     edges = np.linspace(time.min(), time.max(), _BINS + 1) if len(time) else np.zeros(_BINS + 1)
     place = np.clip(np.searchsorted(edges, time, side="right") - 1, 0, _BINS - 1)
-    order = np.argsort(events.clock, kind="stable")
-    order = order[weight[order] > 0]
     corrections = []
-    for clock, entries in enumerate(np.split(order, np.searchsorted(events.clock[order], np.arange(1, len(group))))):
+    for clock, of_clock in enumerate(entries_of_each(events.clock, len(group))):
+        entries = of_clock[weight[of_clock] > 0]
         error, bins = residual[entries], place[entries]
         size = np.abs(error) if len(error) else np.array([np.nan])
         corrections.append(
@@ -307,14 +287,8 @@ def _corrections(
     return corrections
 
 
-# -- messages both ways ------------------------------------------------------------------------------------------------
-
-
 def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[SharedEvents, Floats]:
-    """Offsets of clocks by the fastest messages of each two clocks, both ways, in each stretch of time of a length, ns.
-
-    Two entries per offset, the same moment by each of the two clocks; and the largest error of each entry, ns.
-    """
+    """The same moments by each two clocks, by the fastest messages both ways in each stretch, ns; and the largest errors."""
     # By the same clock in both directions.
     is_back = pl.col("clock") > pl.col("to_clock")
     at = pl.when(is_back).then("to_time").otherwise("time")
@@ -346,8 +320,7 @@ def _two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> tuple[Sh
 
 
 def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], anchors: Anchors) -> list[ClockCorrection]:
-    """Corrections from collectives (these events, which give these corrections) and, between clocks without common ones, from
-    messages. The error of clocks that messages placed includes the error of the messages."""
+    """Corrections by these events and, between clocks without common ones, by messages; errors include those of messages."""
     fitted = list(corrections)
     group, anchor_count = columns_of(corrections, "group", "anchors")
     for stretch in _STRETCHES:
@@ -371,22 +344,16 @@ def _fit_messages(events: SharedEvents, corrections: Sequence[ClockCorrection], 
     of_mean = float(np.mean(list(error_of_clock.values())))
     for clock, of_clock in error_of_clock.items():
         if not anchor_count[clock]:
-            median, most, largest = (getattr(fitted[clock], name) for name in ("median", "percentile_95", "largest"))
-            more = of_clock + of_mean
-            fitted[clock] = replace(fitted[clock], median=median + more, percentile_95=most + more, largest=largest + more)
+            names = ("median", "percentile_95", "largest")
+            more = {name: getattr(fitted[clock], name) + (of_clock + of_mean) for name in names}
+            fitted[clock] = replace(fitted[clock], **more)
     return fitted
-
-
-# -- UTC ---------------------------------------------------------------------------------------------------------------
 
 
 def _prefer_utc(
     corrections: Sequence[ClockCorrection], doubt: Floats, extent: tuple[float, float]
 ) -> tuple[list[ClockCorrection], Flags]:
-    """Corrections where clocks that UTC puts as well as the estimate does have none, and which clocks these are.
-
-    `doubt` is the least disagreement with UTC that counts, at the ends of the time that the estimate is for, ns.
-    """
+    """Corrections, none for clocks that differ from UTC by at most `doubt`, ns, at both ends; and which clocks these are."""
     offset, drift, pivot, group, anchors = columns_of(corrections, "offset", "drift", "pivot", "group", "anchors")
     by_utc = np.zeros(len(corrections), dtype=bool)
     for number in np.unique(group[anchors > 0]):

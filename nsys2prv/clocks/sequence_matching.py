@@ -13,45 +13,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsys2prv.clocks.anchors import Floats, Ints
+from nsys2prv.clocks.anchors import FASTEST_CLOCK, Floats, Ints
 
 FEW = 6
 """Fewer collectives are matched only by counting."""
+LEAST_TOLERANCE = 20e3
+"""ns between ends of one collective on two ranks, however small the noise is."""
 PRECISIONS = (60e3, 1e6, 10e6)
 """ns between ends of one collective on two ranks: what is tried one after the other."""
-_FARTHEST_SHIFT = 15e9
-"""Clocks differ by less than this, ns, before they are aligned."""
-_FASTEST_DRIFT = 2e-4
-"""A clock with a larger drift is broken."""
-_FEW_APART = 50e6
-"""By how much the time between two of a few collectives may differ between ranks, ns: in real runs the same collective ends
-up to 12 ms apart."""
-_WINDOW = 24
-"""Collectives that a shift is looked for with, and that are matched at once."""
-_NEIGHBOURS = 6
-"""Collectives, one after the other, during which a clock does not drift or jump in most cases."""
-_LEAST_TOLERANCE = 20e3
-"""ns between ends of one collective on two ranks, however small the noise is."""
-_LEAST_NOISE = 5e3
-"""ns; ends that are closer together say no more."""
-_STEP = 50e6
-"""A clock that jumps does not jump further, ns."""
+_FARTHEST_SHIFT = 15e9  # Clocks differ by less than this, ns, before they are aligned
+_FEW_APART = 50e6  # ns that the time between two of a few may differ by between ranks: one ends up to 12 ms apart in real runs
+_WINDOW = 24  # Collectives that a shift is looked for with, and that are matched at once
+_NEIGHBOURS = 6  # Collectives, one after the other, during which a clock does not drift or jump in most cases
+_LEAST_NOISE = 5e3  # ns; ends that are closer together say no more
+_STEP = 50e6  # A clock that jumps does not jump further, ns
 _CANDIDATES = 5
-_MOST_PAIRS = 40_000
-"""Pairs of collectives that a shift is looked for with."""
+_MOST_PAIRS = 40_000  # Pairs of collectives that a shift is looked for with
 _MOST_DRIFTS = 101
-_LEAST_SHARE = 0.5
-"""Least share of the collectives, in the time that both sequences cover, that match."""
-_MOST_IMPOSSIBLE = 0.2
-"""Share of such neighbours of which, at any shift, one rank ended one before the other began it: the clock drifts or jumps."""
-_LEAST_SHARE_OF_LOOSE = 0.65
-"""The same where ends are farther apart than the first of PRECISIONS: then half of them agree by chance now and then."""
-_LEAST_OF_SHORTER = 0.3
-"""Least share of the shorter sequence that matches."""
-_LEAST_PEAK = 0.4
-"""Least share of a window that a shift must explain to be looked at."""
-_SECOND_BEST = 0.75
-"""A match is ambiguous where another shift explains more than this share of what it explains."""
+_LEAST_SHARE = 0.5  # Least share of the collectives, in the time that both sequences cover, that match
+_LEAST_SHARE_OF_LOOSE = 0.65  # The same where ends are farther apart than PRECISIONS[0]: half of them may agree by chance
+_MOST_IMPOSSIBLE = 0.2  # Share of neighbours of which one rank ended one before the other began it: the clock drifts or jumps
+_LEAST_OF_SHORTER = 0.3  # Least share of the shorter sequence that matches
+_LEAST_PEAK = 0.4  # Least share of a window that a shift must explain to be looked at
+_SECOND_BEST = 0.75  # A match is ambiguous where another shift explains more than this share of what it explains
 
 
 @dataclass(frozen=True)
@@ -120,8 +104,7 @@ def match_sequences(
     They are recognized by ends that are not further apart than the precision, ns: one of PRECISIONS. None: they are not of the
     same communicator, or its ends are further apart.
     """
-    exact = _by_key(first, second)
-    if exact is not None:
+    if (exact := _by_key(first, second)) is not None:
         return exact
     if min(len(first), len(second)) < FEW:
         return None
@@ -130,8 +113,7 @@ def match_sequences(
         return exchanged.inverse() if isinstance(exchanged, SequenceMatch) else exchanged
     candidates = _followed(first, second, precision)
     best = _best(candidates)
-    if isinstance(best, SequenceMatch):
-        best = _without_gaps(first, second, best)
+    best = _without_gaps(first, second, best) if isinstance(best, SequenceMatch) else best
     counted = match_by_count(first, second)
     if counted is None or counted.error > PRECISIONS[-1] or not _is_enough(first, second, counted):
         return best
@@ -146,8 +128,7 @@ def match_at_shift(
 ) -> SequenceMatch | None:
     """Equal collectives of two sequences where the shift between their clocks is known: when each of the first is expected to
     end in the second, and how far from there it may end, ns."""
-    exact = _by_key(first, second)
-    if exact is not None:
+    if (exact := _by_key(first, second)) is not None:
         return exact
     sample = np.linspace(0, len(first) - 1, min(len(first), 4 * _WINDOW)).astype(np.int64)
     sample = sample[(expected[sample] >= second.time[0] - tolerance) & (expected[sample] <= second.time[-1] + tolerance)]
@@ -163,8 +144,7 @@ def match_at_shift(
 
 
 def _without_gaps(first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> SequenceMatch:
-    """All collectives by counting, where that is what a match does: a clock that jumps, or a rank that ends one late, is no
-    reason to leave any out."""
+    """All collectives by counting, where a match does that: a jump or a late end is no reason to leave any out."""
     shifts = np.unique(match.second - match.first)
     if len(shifts) > 1:
         return match
@@ -188,11 +168,11 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
     time = (first.time - first.time[0]).astype(np.float64)
     if len(first) < FEW:
         deviation = float(np.ptp(distance))
-        is_refuted = deviation > _FEW_APART + _FASTEST_DRIFT * time[-1] or not _may_be_same(first, second)
+        is_refuted = deviation > _FEW_APART + FASTEST_CLOCK * time[-1] or not _may_be_same(first, second)
         return None if is_refuted else SequenceMatch(places, places, deviation / 2, 0.0)
     shift, drift = robust_line(time, distance)
     error = float(np.median(np.abs(distance - shift - drift * time)))
-    is_refuted = abs(drift) > _FASTEST_DRIFT
+    is_refuted = abs(drift) > FASTEST_CLOCK
     return None if is_refuted else SequenceMatch(places, places, error, _evidence(first, second, len(places), error))
 
 
@@ -218,9 +198,6 @@ def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMa
     return SequenceMatch(here, there, float(np.median(np.abs(distance - np.median(distance)))), float("inf"))
 
 
-# -- is a match true? --------------------------------------------------------------------------------------------------
-
-
 def _best(candidates: Sequence[SequenceMatch]) -> SequenceMatch | Ambiguous | None:
     """The candidate that explains most, if no other explains nearly as much."""
     ranked = sorted((match for match in candidates if match.evidence > 0), key=lambda match: -match.evidence)
@@ -237,10 +214,7 @@ def _is_mostly_same(match: SequenceMatch, rival: SequenceMatch) -> bool:
 
 
 def _evidence(first: CollectiveSequence, second: CollectiveSequence, matched: int, error: float) -> float:
-    """How much more likely the distances of the ends are than those of sequences that have nothing to do with each other.
-
-    The logarithm of the ratio: ends would lie anywhere between two collectives of the other sequence.
-    """
+    """The logarithm of how much more likely such distances are than with ends anywhere between two of the other sequence."""
     longer = max(first, second, key=len)
     between = float(longer.time[-1] - longer.time[0]) / max(len(longer) - 1, 1)
     return matched * float(np.log(max(between, 1.0) / (4 * max(error, _LEAST_NOISE))))
@@ -252,7 +226,7 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
         return False
     shift = float(np.median(second.time[match.second] - first.time[match.first]))
     start, stop = max(first.time[0], second.time[0] - shift), min(first.time[-1], second.time[-1] - shift)
-    slack = 1e6 + _FASTEST_DRIFT * (stop - start)
+    slack = 1e6 + FASTEST_CLOCK * (stop - start)
     common = min(
         int(np.sum((time >= start - slack) & (time <= stop + slack))) for time in (first.time - 0.0, second.time - shift)
     )
@@ -262,17 +236,11 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
 
 
 def _may_be_same(first: CollectiveSequence, second: CollectiveSequence) -> bool:
-    """Whether, at some shift between the clocks, no rank ends these collectives before the other has begun them.
-
-    Clocks drift: that is judged for neighbours in time.
-    """
+    """Whether at some shift, which is judged for neighbours, no rank ends these collectives before the other begins them."""
     parts = max(len(first) // _NEIGHBOURS, 1)
     most = np.array([part.min() for part in np.array_split(second.time - first.start, parts)])
     least = np.array([part.max() for part in np.array_split(second.start - first.time, parts)])
-    return bool(np.mean(least - most > _LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
-
-
-# -- a search for the shift between two clocks -------------------------------------------------------------------------
+    return bool(np.mean(least - most > LEAST_TOLERANCE) <= _MOST_IMPOSSIBLE)
 
 
 @dataclass(frozen=True)
@@ -301,7 +269,7 @@ def _followed(first: CollectiveSequence, second: CollectiveSequence, precision: 
     for start in dict.fromkeys([last // 2, 0, last, last // 4, 3 * last // 4]):
         for shift in _shifts(first.at(slice(start, start + _WINDOW)), second, precision):
             # Another window of the same shift leads to the same match.
-            if all(abs(shift.by - by) > 10 * precision + _FASTEST_DRIFT * abs(shift.at - at) for at, by in tried):
+            if all(abs(shift.by - by) > 10 * precision + FASTEST_CLOCK * abs(shift.at - at) for at, by in tried):
                 tried.append((shift.at, shift.by))
                 match = _follow(first, second, start, shift, precision)
                 matches += [match] if _is_enough(first, second, match) else []
@@ -321,14 +289,12 @@ def _shifts(window: CollectiveSequence, second: CollectiveSequence, precision: f
         near = int(np.searchsorted(second.time, time[len(time) // 2]))
         low, high = max(low, near - most // 2), min(high, near + most // 2)
     distance, row = _distances(window, second.at(slice(low, high)), 0.0, _FARTHEST_SHIFT)
-    if not len(distance):
-        return []
     elapsed = (time - (time[0] + time[-1]) // 2).astype(np.float64)[row]
     width = 2 * precision
     least = max(_LEAST_PEAK * len(time), min(FEW, len(time)))
-    drifts = min(2 * int(np.ceil(_FASTEST_DRIFT * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
+    drifts = min(2 * int(np.ceil(FASTEST_CLOCK * float(time[-1] - time[0]) / width)) + 1, _MOST_DRIFTS)
     peaks: list[tuple[int, float, float]] = []
-    for drift in np.linspace(-_FASTEST_DRIFT, _FASTEST_DRIFT, drifts) if drifts > 1 else (0.0,):
+    for drift in np.linspace(-FASTEST_CLOCK, FASTEST_CLOCK, drifts) if drifts > 1 else (0.0,):
         without = np.sort(distance - drift * elapsed)
         count = _within(without, width)
         likely = np.flatnonzero(count >= least)
@@ -354,9 +320,6 @@ def _within(ordered: Floats, width: float) -> Ints:
     return np.searchsorted(ordered, ordered + width, side="right") - np.arange(len(ordered))
 
 
-# -- from one window on in both directions -----------------------------------------------------------------------------
-
-
 def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, shift: _Shift, precision: float) -> SequenceMatch:
     """Match window by window, from one on in both directions, with the shift that the last window had. A clock may jump."""
     pairs: list[tuple[Ints, Ints, Floats]] = []
@@ -371,7 +334,7 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
             part = first.at(window)
             centre, wide = float(part.time.mean()), float(part.time[-1] - part.time[0])
             covered = max(abs(shift.at - since.at), wide, 1.0)
-            unknown = min(_FASTEST_DRIFT, 2 * tolerance / covered)
+            unknown = min(FASTEST_CLOCK, 2 * tolerance / covered)
             allowed = min(tolerance + unknown * max(abs(centre - shift.at), wide / 2), max(20 * precision, tolerance))
             matched, places = _in_window(part, second, shift, allowed)
             if len(matched) < _LEAST_SHARE * len(part):
@@ -393,8 +356,8 @@ def _follow(first: CollectiveSequence, second: CollectiveSequence, seed: int, sh
             elif centre != since.at:
                 # The drift since the first window is known better the longer that is ago.
                 drift = (shift.by - since.by) / (centre - since.at)
-                shift = replace(shift, drift=float(np.clip(drift, -_FASTEST_DRIFT, _FASTEST_DRIFT)))
-            tolerance = min(max(8 * float(np.median(deviation)), _LEAST_TOLERANCE), precision)
+                shift = replace(shift, drift=float(np.clip(drift, -FASTEST_CLOCK, FASTEST_CLOCK)))
+            tolerance = min(max(8 * float(np.median(deviation)), LEAST_TOLERANCE), precision)
             pairs.append((matched + window.start, places, deviation))
     if not pairs:
         return SequenceMatch(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), float("inf"), 0.0)
@@ -417,7 +380,7 @@ def _in_window(part: CollectiveSequence, second: CollectiveSequence, shift: _Shi
         return here, there
     residual = second.time[there] - expected[here]
     local = float(np.median(residual))
-    narrow = max(8 * float(np.median(np.abs(residual - local))), _LEAST_TOLERANCE)
+    narrow = max(8 * float(np.median(np.abs(residual - local))), LEAST_TOLERANCE)
     return _nearest(part, second, expected + local, min(narrow, tolerance))
 
 

@@ -40,9 +40,7 @@ class ReportClock:
 
 
 def place_sessions(
-    identities: Sequence[Identity],
-    spans: Sequence[tuple[int, int] | None],
-    method: AlignMethod = AlignMethod.MONOTONIC,
+    identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], method: AlignMethod = AlignMethod.MONOTONIC
 ) -> list[Placement]:
     """Place reports on one axis whose 0 is the first event of all, by what their clocks say.
 
@@ -115,9 +113,9 @@ def sync_points_of_run(
 ) -> list[SyncPoints]:
     """Sync points of all reports: collectives of some kinds, and ends of messages, in files in a folder. Raises ReportError
     when a report breaks off while it is read."""
-    with_ranks = [(report, dict(identity.ranks)) for report, identity in zip(reports, identities, strict=True)]
-    groups = [[with_ranks[index] for index in group] for group in workers.groups([1] * len(reports), REPORTS_AT_ONCE)]
-    return list(chain.from_iterable(workers.map(partial(_read_reports, kinds, with_messages, folder), groups)))
+    groups = workers.groups([1] * len(reports), REPORTS_AT_ONCE)
+    parts = [[(reports[index], dict(identities[index].ranks)) for index in group] for group in groups]
+    return list(chain.from_iterable(workers.map(partial(_read_reports, kinds, with_messages, folder), parts)))
 
 
 def _read_reports(

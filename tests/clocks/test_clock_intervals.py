@@ -136,23 +136,43 @@ def test_what_the_last_collective_alone_shows_is_doubted() -> None:
     assert step.before > events.time.max()
 
 
-def test_ends_that_agree_make_intervals_narrow_and_those_that_do_not_fit_widen_them_where_they_are() -> None:
-    events = shared_events(3)
-    off = np.where((events.clock == 1) & (events.event >= 40) & (events.event < 50), 3 * MS, 0)
+def placed_ends(events: SharedEvents, off: np.ndarray) -> pl.DataFrame:
+    """Collectives of clocks of `shared_events`, as placed, with ends that are off by some ns."""
     drift = events.clock * 1e-5 * events.time / (1 + 1e-5 * events.clock)
     end = (events.time - drift).astype(np.int64) - events.clock * 7 * MS + off
-    placed = pl.DataFrame({"event": events.event, "clock": events.clock, "start": end - 10 * MS, "end": end}).with_columns(
-        rule=pl.lit("all"), is_root=None, communicator=0, kind=pl.lit("nccl"), name=0, size=0
+    return pl.DataFrame({"event": events.event, "clock": events.clock, "start": end - 10 * MS, "end": end}).with_columns(
+        rule=pl.lit("all"), is_root=None, communicator=0, kind=pl.lit("nccl")
     )
-    bounds = find_bounds(placed, [], 3, (0, float(end.max())))
-    found = clock_intervals(bounds, 0, float(end.max()), deviations(placed))
-    of_pair = found.half_widths[:, 0] + found.half_widths[:, 1]
-    before, during = (np.interp(end[events.event == event].mean(), found.times, of_pair) for event in (20, 45))
 
-    assert clock_intervals(bounds, 0, float(end.max())).half_widths.min() > 3 * MS
+
+def test_ends_that_agree_make_intervals_narrow_and_those_that_do_not_fit_widen_them_where_they_are() -> None:
+    events = shared_events(3)
+    placed = placed_ends(events, np.where((events.clock == 1) & (events.event >= 40) & (events.event < 50), 3 * MS, 0))
+    last = float(placed["end"].max())
+    bounds = find_bounds(placed, [], 3, (0, last))
+    found = clock_intervals(bounds, 0, last, deviations(placed))
+    of_pair = found.half_widths[:, 0] + found.half_widths[:, 1]
+    mean_end = placed.group_by("event").agg(pl.col("end").mean()).sort("event")["end"]
+    before, during = (np.interp(mean_end[event], found.times, of_pair) for event in (20, 45))
+
+    assert clock_intervals(bounds, 0, last).half_widths.min() > 3 * MS
     assert before < 40_000
     assert 3 * MS < during < 3.1 * MS
     assert (found.half_widths[:, 0] + found.half_widths[:, 2]).max() < 40_000
+
+
+def test_a_single_late_end_widens_an_interval_only_where_clocks_step() -> None:
+    events = shared_events(3)
+    placed = placed_ends(events, np.where((events.clock == 1) & (events.event == 40), MS, 0))
+    last = float(placed["end"].max())
+    bounds = find_bounds(placed, [], 3, (0, last))
+    widest = [
+        clock_intervals(bounds, 0, last, deviations(placed), has_steps=has_steps).half_widths[:, 1].max()
+        for has_steps in (False, True)
+    ]
+
+    assert widest[0] < 40_000
+    assert widest[1] > 60_000
 
 
 def test_a_clock_that_only_drifts_has_no_steps() -> None:

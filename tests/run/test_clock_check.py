@@ -100,3 +100,18 @@ def test_messages_that_arrive_before_they_are_sent_are_a_contradiction(tmp_path:
         translate(paths, tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC, strict=True))
     # Messages move the clocks until they fit.
     assert translate(paths, tmp_path / "OUT", TranslateOptions(strict=True)).content["clock_check"] == []
+
+
+def test_messages_inside_hosts_only_tie_no_clocks(tmp_path: Path) -> None:
+    paths = []
+    for rank in range(4):
+        host = f"node0{rank // 2 + 1}"
+        report = ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank, host=host, utc_ns=UTC, monotonic_ns=rank + 1)
+        report.communicator(rank=rank, size=4).mpi_p2p(
+            ("MPI_Send", "MPI_Recv")[rank % 2], 10 * MS, 10 * MS + 1000, partner=rank ^ 1, size=8, tag=1
+        )
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+
+    content = translate(paths, tmp_path / "OUT", TranslateOptions()).content
+    assert [clock["interval_ns"]["worst"] for clock in content["clocks"]] == [None, None]
+    assert [report["alignment"]["group"] for report in content["reports"]] == [0, 0, 1, 1]
