@@ -181,14 +181,18 @@ def wait_for_messages(parts: GraphParts) -> None:
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval(received[is_complete])
-    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[calls]))
+    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
+    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
-    receives, place = np.unique(calls, return_inverse=True)
-    latest = np.full(len(receives), -1, dtype=np.int64)
-    np.maximum.at(latest, place, messages["time"].to_numpy()[is_complete])
-    begin, until = points.times(receives)
-    free = latest < begin - _LONG_AGO
-    edges.takes(class_code(EdgeKind.BLOCKED_CALL, points.label[receives[free]]), (until - begin)[free])
+    columns = {
+        "call": calls,
+        "code": code,
+        "length": until - begin,
+        "begin": begin,
+        "sent": messages["time"].to_numpy()[is_complete],
+    }
+    latest = pl.DataFrame(columns).sort("sent").unique("call", keep="last").filter(pl.col("sent") < pl.col("begin") - _LONG_AGO)
+    edges.takes(latest["code"].to_numpy(), latest["length"].to_numpy())
     _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
@@ -233,7 +237,7 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     calls = run.recorded.frame(MPI_COLLECTIVES)
     low, high = run.events.offset, run.events.offset + run.events.length
-    members = _with_awaited(run, _matched(run, _placed(run, calls))).filter(pl.col("end").is_between(low, high))
+    members = _matched(run, _placed(run, calls)).filter(pl.col("end").is_between(low, high))
     return members.sort("end", "row").with_columns(
         (pl.col("start", "awaited_start") - low).clip(lower_bound=0), end=pl.col("end") - low
     )
@@ -258,37 +262,32 @@ def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls in the place of others with the same name, with `collective`, `members`, `waiting` and `blocking`."""
-    names = named_values(run, event_types.MPI_COLLECTIVE)
-    kinds = pl.DataFrame(names, schema={"kind": pl.Int64, "name": pl.String}, orient="row").select(
+    """Calls in the place of others with the same name, with whom each waited for: COLLECTIVE_SCHEMA."""
+    names, communicators = (
+        dict(named_values(run, number)) for number in (event_types.MPI_COLLECTIVE, event_types.MPI_COMMUNICATOR)
+    )
+    kinds = pl.DataFrame({"kind": names.keys(), "name": names.values()}, {"kind": pl.Int64, "name": pl.String}).select(
         "kind",
         waiting=first_match(pl.col("name"), WAITING_COLLECTIVES, 0),
         blocking=~pl.col("name").str.contains("^MPI_I|_init$"),
     )
-    together = calls.with_columns(
-        members=pl.len().over(_COLLECTIVE).cast(pl.Int64),
-        kinds=pl.col("kind").n_unique().over(_COLLECTIVE),
-        collective=pl.struct(_COLLECTIVE).rle_id().cast(pl.Int64),
-    ).filter(pl.col("members") > 1, pl.col("kinds") == 1)
-    return together.join(kinds, on="kind", how="left", maintain_order="left")
-
-
-def _with_awaited(run: MeasuredRun, members: pl.DataFrame) -> pl.DataFrame:
-    """Members of collectives with whom each waited for: COLLECTIVE_SCHEMA. Ranks are those of the communicator of all."""
-    names = named_values(run, event_types.MPI_COMMUNICATOR)
-    world = [value for value, name in names if name == event_types.MPI_COMM_WORLD]
+    # Roots are known as ranks of the communicator of all.
+    world = [value for value, name in communicators.items() if name == event_types.MPI_COMM_WORLD]
     ranks = pl.Series([task.rank for task in run.events.rows.tasks], dtype=pl.Int64)
-    is_root = pl.col("communicator").is_in(world) & (pl.Series(ranks.gather(members["task"])) == pl.col("root") - 1)
+    is_root = pl.col("communicator").is_in(world) & (pl.lit(ranks).gather("task") == pl.col("root") - 1)
     member, waiting = pl.struct("row", "start"), pl.col("waiting")
-    ends = members.with_columns(is_root=is_root.fill_null(False)).with_columns(
-        last=member.get(pl.col("start").arg_max()).over("collective"),
-        root=member.filter("is_root").first().over("collective"),
-    )
+    together = calls.join(kinds, on="kind", how="left", maintain_order="left").with_columns(
+        members=pl.len().over(_COLLECTIVE),
+        collective=pl.struct(_COLLECTIVE).rle_id(),
+        is_root=is_root.fill_null(False),
+        last=member.get(pl.col("start").arg_max()).over(_COLLECTIVE),
+        root=member.filter(is_root.fill_null(False)).first().over(_COLLECTIVE),
+    ).filter(pl.col("members") > 1, pl.col("kind").n_unique().over(_COLLECTIVE) == 1)  # fmt: skip
     for_last = (waiting == _TO_ALL) | ((waiting == _TO_ROOT) & pl.col("is_root"))
     awaited = pl.when(for_last).then("last").when(waiting == _FROM_ROOT).then("root").struct
     is_other = awaited.field("row") != pl.col("row")
     columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
-    return ends.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
+    return together.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
 
 
 def _offsets(first: pl.DataFrame) -> pl.DataFrame:
