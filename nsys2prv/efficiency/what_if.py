@@ -14,7 +14,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.replay import Replay, Step, replay
+from nsys2prv.efficiency.graph.replay import Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -268,31 +268,26 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
 
 def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
     """The replay with options and its bounds; what compares ranks needs all of them."""
-    changed, events, unknown = steps(built, options), built.context.events, []
+    steps, ranks = [], [int(rank.partition("=")[0]) for rank in options.rank]
+    if options.scale:
+        steps.append(changes.scaled_work(built, options.scale))
+    if ranks:
+        steps.append(changes.median_of_ranks(built, ranks))
+    if options.data_loading is not None:
+        steps.append(changes.loading_times(built, options.data_loading))
+    if options.no_launch_cost:
+        steps.append(changes.no_launch_cost(built))
+    if options.ideal_network:
+        steps.append(changes.ideal_network)
+    if options.no_late_ranks:
+        steps.append(changes.no_late_ranks(built, steps))
+    events, unknown = built.context.events, []
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
-    if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
+    if (options.no_late_ranks and built.open_collectives) or (ranks and lacks_ranks):
         unknown = [NOT_TYPICAL]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    return replay_bounds(built, changed, has_producers=options.data_loading is None, unknown=unknown)
-
-
-def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
-    """The changes of options, one after the other.
-
-    Raises
-    ------
-    UsageError
-        When one fits nothing of the run.
-    """
-    selected = [
-        *([changes.scaled_work(built, options.scale)] if options.scale else []),
-        *([changes.median_of_ranks(built, [int(rank.partition("=")[0]) for rank in options.rank])] if options.rank else []),
-        *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
-        *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
-        *([changes.ideal_network] if options.ideal_network else []),
-    ]
-    return [*selected, changes.no_late_ranks(built, selected)] if options.no_late_ranks else selected
+    return replay_bounds(built, steps, has_producers=options.data_loading is None, unknown=unknown)
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:

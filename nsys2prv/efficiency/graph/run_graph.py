@@ -103,7 +103,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     host_waits.wait_for_members(parts)
     host_waits.wait_for_signals(parts)
     # On streams what ended before, on host threads what was before.
-    before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
+    before = latest_before(points.moments.row, points.is_end | points.is_host)
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
     parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
@@ -293,7 +293,7 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
-    last = latest_before(stream[row], points.is_end & is_call, len(stream))
+    last = latest_before(stream[row], points.is_end & is_call)
     woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
     pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
     woken = woken[pause >= LEAST_PAUSE]
