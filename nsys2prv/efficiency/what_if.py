@@ -304,14 +304,13 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns`, `end_ns`, and `measured_ns`."""
-    spans = [("window", events.offset, events.offset + events.length)]
-    if iterations.steady is not None:
-        spans.append(("steady", *iterations.steady))
+    offset, steady = events.offset, iterations.steady
+    spans = [("window", offset, offset + events.length), *([("steady", *steady)] if steady is not None else [])]
     of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
     parts = pl.concat([of_run, numbered], how="diagonal")
     begin, end = pl.col("begin"), pl.col("end")
-    return parts.with_columns(begin_ns=begin - events.offset, end_ns=end - events.offset, measured_ns=end - begin)
+    return parts.with_columns(begin_ns=begin - offset, end_ns=end - offset, measured_ns=end - begin)
 
 
 def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Numbers:
@@ -320,11 +319,9 @@ def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Number
     moments, is_counted = built.graph.moments, built.counted_rows[built.graph.moments.row]
     times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
     before = np.searchsorted(moments.time, times, side="right") - 1
-
-    def until(time: Numbers) -> Numbers:
-        latest = np.where(is_counted, time, 0)
-        # The last place is for what is before all moments.
-        return np.append(np.maximum.accumulate(latest), 0)[before]
-
-    begin, end = np.split(times + until(replayed.time) - until(moments.time), 2)
+    # The last place is for what is before all moments.
+    replayed_until, measured_until = (
+        np.append(np.maximum.accumulate(np.where(is_counted, time, 0)), 0)[before] for time in (replayed.time, moments.time)
+    )
+    begin, end = np.split(times + replayed_until - measured_until, 2)
     return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

@@ -247,14 +247,11 @@ def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls on communicators of several tasks, with the `task`, and the `place` of their collective on the communicator."""
     names = named_values(run, event_types.MPI_COMMUNICATOR)
     communicators = [value for value, name in names if name != event_types.UNKNOWN_COMMUNICATOR]
-    numbered = (
-        calls.select(
-            pl.Series("task", run.events.rows.task[calls["row"].to_numpy()]),
-            *("start", "end", "row", "communicator", "root"),
-            kind="value",
-        )
-        .filter(pl.col("communicator").is_in(communicators))
-        .with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64).over("communicator", "task"))
+    known = run.events.rows.located(calls.filter(pl.col("communicator").is_in(communicators)))
+    numbered = known.select(
+        *("task", "start", "end", "row", "communicator", "root"),
+        kind="value",
+        number=pl.int_range(pl.len(), dtype=pl.Int64).over("communicator", "task"),
     )
     offsets = _offsets(numbered.filter(pl.col("number") < _FIRST_CALLS))
     joined = numbered.join(offsets, on=["communicator", "task"], how="inner")
@@ -306,12 +303,10 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     pairs = shifted.join(calls, on=["communicator", "at", "kind"]).filter(
         pl.col("start") <= pl.col("until"), pl.col("since") <= pl.col("end")
     )
-    counts = pairs.group_by(*key, "offset").agg(count=pl.len())
-    unshifted = counts.filter(pl.col("offset") == 0).select(*key, least=2 * pl.col("count"))
-    enough = counts.join(unshifted, on=key, how="left").filter(pl.col("count") >= pl.coalesce("least", 2))
-    best = enough.sort(-pl.col("count").cast(pl.Int64), pl.col("offset").abs(), "offset").unique(
-        key, keep="first", maintain_order=True
-    )
+    counts = pairs.group_by(*key, "offset").agg(count=pl.len().cast(pl.Int64))
+    unshifted = pl.col("count").filter(pl.col("offset") == 0).first().over(key)
+    enough = counts.filter(pl.col("count") >= (2 * unshifted).fill_null(2))
+    best = enough.sort(-pl.col("count"), pl.col("offset").abs(), "offset").unique(key, keep="first", maintain_order=True)
     offsets = tasks.join(best, on=key, how="left").with_columns(pl.col("offset").fill_null(0))
     return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 

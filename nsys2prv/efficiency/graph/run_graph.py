@@ -80,13 +80,12 @@ def graph_of_run(run: MeasuredRun) -> BuiltGraph:
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
     """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
     waits for CUDA events, and for places in launch queues."""
-    by_thread = _calls_by_thread(run)
+    by_thread, is_outside = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = run.calls.filter(pl.Series(_is_outside_calls(run, by_thread)))
-    loading = _loading(run, by_thread)
-    del by_thread
+    calls, loading = run.calls.filter(pl.Series(is_outside)), _loading(run, by_thread)
+    del by_thread, is_outside
     labels = GraphLabels(run.events, (operations, calls))
     row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
     label = np.concatenate([labels.of(operations), labels.of(calls)])
@@ -121,22 +120,16 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
 
 
-def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
-    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then."""
-    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
+def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
+    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then; and which
+    intervals of host threads are not inside of these: what the OS does in a call that waits is how the call waits."""
+    is_call = pl.col("number").is_in(HOST_CALLS)
     until = pl.max_horizontal("start", "end").cum_max().over("row")
-    return calls.select("row", begin="start", until=until)
-
-
-def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
-    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are. What the OS
-    does in a call that waits is how the call waits: it says nothing further."""
-    is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
-    intervals = run.calls.select("row", "start", "end").filter(pl.Series(~is_outside))
-    before = intervals.join_asof(by_thread, left_on="start", right_on="begin", by="row", check_sortedness=False)
+    by_thread = run.calls.filter(is_call).select("row", begin="start", until=until)
+    before = with_last(run.calls.select("row", "start", "end", is_call=is_call), "start", by_thread, "begin", "row")
     # What is as long as a call is inside of it.
-    is_outside[~is_outside] = before.select((pl.col("until") < pl.col("end")).fill_null(True)).to_series().to_numpy()
-    return is_outside
+    is_outside = before.select(pl.col("is_call") | (pl.col("until") < pl.col("end")).fill_null(True))
+    return by_thread, is_outside.to_series().to_numpy()
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
@@ -213,8 +206,7 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     waits = start != hub
     edges.add(EdgeKind.ARRIVAL, start[waits], hub[waits], 0)
     edges.add(EdgeKind.COLLECTIVE, hub[waits], end[waits], transfer[waits])
-    unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
-    return unmatched
+    return members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
@@ -231,11 +223,10 @@ def _open_calls(parts: GraphParts) -> Numbers:
     for_several = labels.by_name(is_collective | ((phases & several) > 0))
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_open = for_several[points.label] | for_one[points.label]
-    is_open &= for_several[points.label] | (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
-    ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
-    return ends
+    is_open = (is_mpi & for_several)[points.label]
+    is_open |= (is_mpi & for_one)[points.label] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
+    return points.end[is_open].astype(np.int64)
 
 
 def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFrame) -> Mask:
@@ -252,13 +243,11 @@ def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFra
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
-    end = points.ends(in_queue, "row", "until")
-    is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
-    end = np.where(is_complete, end, NO_MOMENT)
+    end = np.where((free != NO_MOMENT) & (start != NO_MOMENT), points.ends(in_queue, "row", "until"), NO_MOMENT)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
     edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
-    is_replaced[end[is_complete]] = True
+    is_replaced[end[end != NO_MOMENT]] = True
     return is_replaced
 
 
