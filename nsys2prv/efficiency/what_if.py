@@ -129,7 +129,7 @@ class WhatIfResult(Results):
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
         None."""
         scenarios, totals = self.tables[SCENARIOS.name], self.tables[PATH_TOTALS.name]
-        lengths = scenarios if scenarios.height else self.tables[LENGTHS.name]
+        lengths, heading = (scenarios, "scenario") if scenarios.height else (self.tables[LENGTHS.name], "length")
         of_what = lengths.columns[0]
         cells = [
             [row[of_what], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
@@ -139,9 +139,7 @@ class WhatIfResult(Results):
         lines = [
             f"{short(self.head['title'])}: {changes}",
             "",
-            *grid(
-                ["scenario" if scenarios.height else "length", "measured", "replayed", "speedup"], cells, frozenset({0}), width
-            ),
+            *grid([heading, "measured", "replayed", "speedup"], cells, frozenset({0}), width),
             *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique(maintain_order=True)),
         ]
         iterations = self.tables[ITERATIONS.name].head(max(rows, 0))

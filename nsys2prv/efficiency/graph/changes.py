@@ -142,17 +142,14 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:
         raise UsageError(f"--rank {missing[0]}=median: the run has no rank {missing[0]}")
-    labels, work = built.labels, built.graph.of_kind(EdgeKind.DEVICE_WORK)
-    durations = pl.DataFrame({"label": work.label, "task": rows.task[work.row], "length": work.weight})
-    mean = pl.col("length").sum() / pl.len()
-    ratios = (
-        durations.filter(pl.Series(labels.is_of(event_types.KERNEL)[work.label]))
-        .group_by("label", "task")
-        .agg(mean=mean)
-        .with_columns(ratio=pl.col("mean").median().over("label") / pl.col("mean"))
-        .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
+    work = built.graph.of_kind(EdgeKind.DEVICE_WORK)
+    durations = pl.DataFrame({"label": work.label, "group": rows.task[work.row], "length": work.weight})
+    of_kernels = durations.filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
+    means = of_kernels.group_by("label", "group").agg(mean=pl.col("length").sum() / pl.len())
+    factors = means.with_columns(factor=pl.col("mean").median().over("label") / pl.col("mean")).filter(
+        pl.col("group").is_in([of_rank[rank] for rank in ranks]), pl.col("factor").is_finite()
     )
-    return _scaled_labels(built, rows.task, ratios.select("label", group="task", factor="ratio"))
+    return _scaled_labels(built, rows.task, factors)
 
 
 def _scaled_labels(built: BuiltGraph, group: Integers, factors: pl.DataFrame) -> Step:

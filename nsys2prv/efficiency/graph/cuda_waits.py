@@ -16,7 +16,6 @@ not started, and that ends right after another one of them has.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -132,10 +131,11 @@ def with_last(
     )  # fmt: skip
 
 
-def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
-    """Values of an event type with their names."""
+def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
+    """Values of an event type with their names: columns `value`, `name`."""
     names = run.events.types.get(number)
-    return list(((names.values if names else None) or {}).items())
+    values = (names.values if names else None) or {}
+    return pl.DataFrame({"value": list(values), "name": list(values.values())}, schema={"value": pl.Int64, "name": pl.String})
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:
@@ -188,17 +188,15 @@ def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
 def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:
     """Records of events: record (a number), task, stream, event, sync, call, and what was launched on the stream before as the
     last: last_issued, last_row, last_start, last_end."""
-    marks = run.frame(RECORDS)
-    records = run.events.rows.located(marks).select(
-        "task",
-        pl.Series("stream", streams.of_row[marks["row"].to_numpy()]),
+    marks = run.events.rows.located(run.frame(RECORDS)).with_row_index("record")
+    records = marks.select(
+        *(pl.col("record").cast(pl.Int64), "task", "sync"),
+        stream=pl.Series(streams.of_row[marks["row"].to_numpy()]),
         event="value",
-        sync="sync",
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
-    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
-    return with_last(numbered, "call", last, "last_issued", "stream", exact=False).sort("record")
+    return with_last(records, "call", last, "last_issued", "stream", exact=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -252,8 +250,8 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
-    is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
+    record_calls = named_values(run, event_types.CUDA_CALL).filter(pl.col("name").str.contains("(?i)EventRecord"))
+    is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls["value"].to_list())
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
     recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")

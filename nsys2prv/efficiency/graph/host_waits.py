@@ -16,8 +16,6 @@ when the wait began, and for most of it, is not the cause: a helper that sleeps 
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import polars as pl
 
@@ -227,7 +225,7 @@ def wait_for_members(parts: GraphParts) -> None:
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = [value for value, name in names if "cast" in name or "catter" in name]
+    from_root = names.filter(pl.col("name").str.contains("cast|catter"))["value"]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
@@ -246,7 +244,7 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
 def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls on communicators of several tasks, with the `task`, and the `place` of their collective on the communicator."""
     names = named_values(run, event_types.MPI_COMMUNICATOR)
-    communicators = [value for value, name in names if name != event_types.UNKNOWN_COMMUNICATOR]
+    communicators = names.filter(pl.col("name") != event_types.UNKNOWN_COMMUNICATOR)["value"].to_list()
     known = run.events.rows.located(calls.filter(pl.col("communicator").is_in(communicators)))
     numbered = known.select(
         *("task", "start", "end", "row", "communicator", "root"),
@@ -260,16 +258,12 @@ def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls in the place of others with the same name, with whom each waited for: COLLECTIVE_SCHEMA."""
-    names, communicators = (
-        dict(named_values(run, number)) for number in (event_types.MPI_COLLECTIVE, event_types.MPI_COMMUNICATOR)
-    )
-    kinds = pl.DataFrame({"kind": names.keys(), "name": names.values()}, {"kind": pl.Int64, "name": pl.String}).select(
-        "kind",
-        waiting=first_match(pl.col("name"), WAITING_COLLECTIVES, 0),
-        blocking=~pl.col("name").str.contains("^MPI_I|_init$"),
+    name = pl.col("name")
+    kinds = named_values(run, event_types.MPI_COLLECTIVE).select(
+        kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init$")
     )
     # Roots are known as ranks of the communicator of all.
-    world = [value for value, name in communicators.items() if name == event_types.MPI_COMM_WORLD]
+    world = named_values(run, event_types.MPI_COMMUNICATOR).filter(name == event_types.MPI_COMM_WORLD)["value"].to_list()
     ranks = pl.Series([task.rank for task in run.events.rows.tasks], dtype=pl.Int64)
     is_root = pl.col("communicator").is_in(world) & (pl.lit(ranks).gather("task") == pl.col("root") - 1)
     member, waiting = pl.struct("row", "start"), pl.col("waiting")
@@ -322,11 +316,9 @@ def wait_for_signals(parts: GraphParts) -> None:
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
-    names = named_values(run, event_types.PTHREAD_CALL)
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
-    calls = pl.DataFrame(names, schema={"value": pl.Int32, "name": pl.String}, orient="row")
-    kinds = calls.select("value", wait=wait, signal=signal)
+    kinds = named_values(run, event_types.PTHREAD_CALL).select(pl.col("value").cast(pl.Int32), wait=wait, signal=signal)
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
     of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")
@@ -339,8 +331,8 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_row") != pl.col("row"),
     )
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    values = [value for value, name in named_values(run, event_types.OS_CALL) if re.match(_ASLEEP, name)]
-    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(values))
+    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(_ASLEEP))
+    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(names["value"].to_list()))
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
     sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
     asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")

@@ -136,12 +136,10 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    to_device = [value for value, name in named_values(run, event_types.MEMORY_OPERATION) if name == event_types.COPY_KINDS[1]]
-    is_batch = (
-        (pl.col("number") == event_types.MEMORY_OPERATION)
-        & pl.col("value").is_in(to_device)
-        & (pl.col("size") >= LEAST_LOADING_BYTES)
-    )
+    copies = named_values(run, event_types.MEMORY_OPERATION)
+    to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
+    is_copy = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(to_device)
+    is_batch = is_copy & (pl.col("size") >= LEAST_LOADING_BYTES)
     launched = (
         pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
