@@ -104,10 +104,7 @@ class WhatIfOptions(ReadOptions):
     @property
     def changes(self) -> list[str]:
         """The changes as they are given on the command line."""
-        flags = (
-            f"--{name.replace('_', '-')}"
-            for name in ("ideal_network", "no_late_ranks", "no_launch_cost")
-            if getattr(self, name)
-        )
+        flags = [name for name in ("ideal_network", "no_late_ranks", "no_launch_cost") if getattr(self, name)]
         loading = [] if self.data_loading is None else [f"--data-loading {self.data_loading:g}"]
-        return [*flags, *loading, *(f"--scale {scaling}" for scaling in self.scale), *(f"--rank {rank}" for rank in self.rank)]
+        repeated = [*(f"--scale {scaling}" for scaling in self.scale), *(f"--rank {rank}" for rank in self.rank)]
+        return [*(f"--{name.replace('_', '-')}" for name in flags), *loading, *repeated]

@@ -254,16 +254,12 @@ def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, op
     is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls["value"].to_list())
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
-    open_waits = recorded.select("task", "stream", "call", "recorded")
+    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded").drop("row")
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    next_on = with_last(open_waits, "call", operations.sort("issued", "start"), "issued", "stream", forward=True)
-    in_order = next_on.drop_nulls("row").sort("call", maintain_order=True)
-    last_waits = in_order.unique(["row", "start"], keep="last", maintain_order=True)
-    before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
-    held = last_waits.join(before, on=["row", "start"], how="left", maintain_order="left").filter(
-        pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD
-    )
+    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("stream")).sort("issued", "start")
+    next_on = with_last(recorded, "call", in_order, "issued", "stream", forward=True).drop_nulls("row")
+    last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
+    held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
     others = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="stream").unique()
     candidates = held.join(others, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
     last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")

@@ -106,16 +106,16 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
 
 def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     """Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call."""
-    points, row = parts.points, parts.points.moments.row
-    begin, until = points.times(calls)
-    copying = pl.DataFrame({"call": calls, "row": row[points.start[calls]], "launched": begin, "until": until})
-    operations = parts.launches.with_row_index("operation")
+    points, (begin, until) = parts.points, parts.points.times(calls)
+    row = points.moments.row[points.start[calls]]
+    copying = pl.DataFrame({"call": calls, "row": row, "launched": begin, "until": until})
+    operations = parts.launches.with_columns(start=points.start[: points.devices]).with_row_index("operation")
     pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
-    since, _ = points.times(pairs["operation"].to_numpy())
-    overlap, length = pairs["until"].to_numpy() - since, (pairs["until"] - pairs["launched"]).to_numpy()
-    staged = pairs.filter(pl.Series((length >= _LEAST_STAGING) & (overlap >= _MOSTLY * length)))
+    since = pl.Series(points.moments.time[pairs["start"].to_numpy()])
+    length = pl.col("until") - pl.col("launched")
+    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - since >= _MOSTLY * length)
     call = staged["call"].to_numpy()
-    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
+    parts.edges.add(EdgeKind.STAGING, staged["start"].to_numpy(), points.end[call], WHOLE)
     parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
 
 
@@ -147,11 +147,10 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         return in_time(joined.sort("place")["end"])
 
     # The end of what each call launched last, if it ended before the call did.
-    pairs = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="inner")
-    before = pairs.filter((pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until")))
-    copied = before.group_by("place").agg(pl.col("end").max())
+    launched = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="left", maintain_order="left")
+    is_before = (pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until"))
     candidates = waiting.select("stream", kind=kinds).with_columns(
-        copy=waiting.join(copied, on="place", how="left", maintain_order="left")["end"],
+        copy=launched.group_by("place", maintain_order=True).agg(pl.col("end").filter(is_before).max())["end"],
         of_stream=last_of("stream", "until", "time"),
         recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
         of_thread=last_of("row", "begin", "launched"),
