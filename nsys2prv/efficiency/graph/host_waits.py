@@ -181,14 +181,9 @@ def wait_for_messages(parts: GraphParts) -> None:
     code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
     parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
-    columns = {
-        "call": calls,
-        "code": code,
-        "length": until - begin,
-        "begin": begin,
-        "sent": messages["time"].to_numpy()[is_complete],
-    }
-    latest = pl.DataFrame(columns).sort("sent").unique("call", keep="last").filter(pl.col("sent") < pl.col("begin") - _LONG_AGO)
+    ago = begin - messages["time"].to_numpy()[is_complete]
+    receives = pl.DataFrame({"call": calls, "code": code, "length": until - begin, "ago": ago})
+    latest = receives.sort("ago").unique("call", keep="first").filter(pl.col("ago") > _LONG_AGO)
     edges.takes(latest["code"].to_numpy(), latest["length"].to_numpy())
     _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
@@ -232,31 +227,25 @@ def wait_for_members(parts: GraphParts) -> None:
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
-    calls = run.recorded.frame(MPI_COLLECTIVES)
+    of_task, name = ["communicator", "task"], pl.col("name")
+    communicators = named_values(run, event_types.MPI_COMMUNICATOR).filter(name != event_types.UNKNOWN_COMMUNICATOR)
+    is_known = pl.col("communicator").is_in(communicators["value"].to_list())
+    calls = run.events.rows.located(run.recorded.frame(MPI_COLLECTIVES).filter(is_known)).select(
+        *("task", "start", "end", "row", "communicator", "root"),
+        kind="value",
+        number=pl.int_range(pl.len(), dtype=pl.Int64).over(of_task),
+    )
+    offsets = _offsets(calls.filter(pl.col("number") < _FIRST_CALLS))
+    placed = calls.join(offsets, on=of_task, how="inner").with_columns(place=pl.col("number") + pl.col("offset"))
     low, high = run.events.offset, run.events.offset + run.events.length
-    members = _matched(run, _placed(run, calls)).filter(pl.col("end").is_between(low, high))
+    members = _matched(run, placed.sort(*_COLLECTIVE, "start", "end", "row")).filter(pl.col("end").is_between(low, high))
     return members.sort("end", "row").with_columns(
         (pl.col("start", "awaited_start") - low).clip(lower_bound=0), end=pl.col("end") - low
     )
 
 
-def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls on communicators of several tasks, with the `task`, and the `place` of their collective on the communicator."""
-    names = named_values(run, event_types.MPI_COMMUNICATOR)
-    communicators = names.filter(pl.col("name") != event_types.UNKNOWN_COMMUNICATOR)["value"].to_list()
-    known = run.events.rows.located(calls.filter(pl.col("communicator").is_in(communicators)))
-    numbered = known.select(
-        *("task", "start", "end", "row", "communicator", "root"),
-        kind="value",
-        number=pl.int_range(pl.len(), dtype=pl.Int64).over("communicator", "task"),
-    )
-    offsets = _offsets(numbered.filter(pl.col("number") < _FIRST_CALLS))
-    joined = numbered.join(offsets, on=["communicator", "task"], how="inner")
-    return joined.with_columns(place=pl.col("number") + pl.col("offset")).sort(*_COLLECTIVE, "start", "end", "row")
-
-
 def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls in the place of others with the same name, with whom each waited for: COLLECTIVE_SCHEMA."""
+    """Calls with the `place` and name of others on a communicator, with whom each waited for: COLLECTIVE_SCHEMA."""
     name = pl.col("name")
     kinds = named_values(run, event_types.MPI_COLLECTIVE).select(
         kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init$")

@@ -1,11 +1,7 @@
 """The graph of a run is made of its events.
 
-Rows are streams and host threads. Moments are the starts and ends of their intervals; edges say what each waited for:
-
-- an interval on a device takes its duration, and starts after what was before it on its stream, and after its launch;
-- a host thread does one thing after the other, each for as long as was measured, but in calls that wait for a device;
-- such a call ends after the operation that it waited for;
-- a member of a collective ends when all have arrived, and it takes the transfer from there.
+Rows are streams and host threads, moments the starts and ends of their intervals; edges (`EdgeKind`) say what each waited for.
+A host thread does one thing after the other, each for as long as was measured, but in calls that wait for something else.
 
 Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
 those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
@@ -155,12 +151,11 @@ def _add_copy_engines(parts: GraphParts) -> None:
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
     copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label[: points.devices]])
-    start, (begin, end) = points.start[copies], points.times(copies)
+    start, ended, direction, (begin, end) = points.start[copies], points.end[copies], points.label[copies], points.times(copies)
     row = points.moments.row[start]
-    columns = {"start": start, "ended": points.end[copies], "row": row, "begin": begin, "end": end}
-    device, direction = parts.run.events.rows.device[row], points.label[copies]
+    columns = {"start": start, "ended": ended, "row": row, "begin": begin, "end": end, "direction": direction}
     former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
-    in_order = pl.DataFrame({**columns, "device": device, "direction": direction}).sort("start").with_columns(former)
+    in_order = pl.DataFrame(columns).with_columns(device=parts.run.events.rows.device[row]).sort("start").with_columns(former)
     overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
     waits = in_order.filter(
         overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
@@ -204,7 +199,8 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     waits = start != hub
     edges.add(EdgeKind.ARRIVAL, start[waits], hub[waits], 0)
     edges.add(EdgeKind.COLLECTIVE, hub[waits], end[waits], transfer[waits])
-    return members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
+    unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
+    return unmatched
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
@@ -273,9 +269,9 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
     points, row = parts.points, parts.points.moments.row
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
-    counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
+    counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
     # The one that each launches on most: collectives and copies have separate streams.
-    most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
+    most = counts.sort("len", "stream").unique("thread", keep="last")
     shared = most.filter(pl.len().over("stream") > 1)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
