@@ -229,8 +229,8 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
     of_task, name = ["communicator", "task"], pl.col("name")
     communicators = named_values(run, event_types.MPI_COMMUNICATOR).filter(name != event_types.UNKNOWN_COMMUNICATOR)
-    is_known = pl.col("communicator").is_in(communicators["value"].to_list())
-    calls = run.events.rows.located(run.recorded.frame(MPI_COLLECTIVES).filter(is_known)).select(
+    is_named = pl.col("communicator").is_in(communicators["value"].to_list())
+    calls = run.events.rows.located(run.recorded.frame(MPI_COLLECTIVES).filter(is_named)).select(
         *("task", "start", "end", "row", "communicator", "root"),
         kind="value",
         number=pl.int_range(pl.len(), dtype=pl.Int64).over(of_task),
