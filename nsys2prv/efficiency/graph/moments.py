@@ -202,8 +202,7 @@ def _label_until(
 
 def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
-    where that is not known of each edge. It is below 0.
-    """
+    where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 
