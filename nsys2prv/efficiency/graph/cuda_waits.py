@@ -225,8 +225,8 @@ def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end), and
-    those that the stream had waited for where it recorded with no operation in between."""
+    """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end),
+    and those that the stream had waited for when it recorded with no operation in between."""
     links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))

@@ -272,7 +272,7 @@ def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
 def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     """What is added to the numbers of the tasks of a communicator, so that equal numbers are one collective: columns
     `communicator`, `task`, `offset`, where there are several tasks."""
-    # Against the task with the most calls: as many as possible have the same name at the same time, twice those without a shift.
+    # Against the task with the most calls, as many as possible have the same name at one time: twice those without a shift.
     key = ["communicator", "task"]
     tasks = first.group_by(key).agg(calls=pl.len()).filter(pl.len().over("communicator") > 1)
     reference = tasks.sort("calls", "task", descending=[True, False]).unique("communicator", keep="first", maintain_order=True)
