@@ -220,7 +220,8 @@ def _open_calls(parts: GraphParts) -> Numbers:
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
     is_open = (is_mpi & for_several)[points.label]
     is_open |= (is_mpi & for_one)[points.label] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
-    return points.end[is_open].astype(np.int64)
+    ends: Numbers = points.end[is_open].astype(np.int64)
+    return ends
 
 
 def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFrame) -> Mask:
