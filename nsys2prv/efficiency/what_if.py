@@ -14,7 +14,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.replay import Replay, Step, replay
+from nsys2prv.efficiency.graph.replay import Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -129,7 +129,7 @@ class WhatIfResult(Results):
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
         None."""
         scenarios, totals = self.tables[SCENARIOS.name], self.tables[PATH_TOTALS.name]
-        lengths = scenarios if scenarios.height else self.tables[LENGTHS.name]
+        lengths, heading = (scenarios, "scenario") if scenarios.height else (self.tables[LENGTHS.name], "length")
         of_what = lengths.columns[0]
         cells = [
             [row[of_what], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
@@ -139,9 +139,7 @@ class WhatIfResult(Results):
         lines = [
             f"{short(self.head['title'])}: {changes}",
             "",
-            *grid(
-                ["scenario" if scenarios.height else "length", "measured", "replayed", "speedup"], cells, frozenset({0}), width
-            ),
+            *grid([heading, "measured", "replayed", "speedup"], cells, frozenset({0}), width),
             *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique(maintain_order=True)),
         ]
         iterations = self.tables[ITERATIONS.name].head(max(rows, 0))
@@ -268,31 +266,26 @@ def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInt
 
 def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
     """The replay with options and its bounds; what compares ranks needs all of them."""
-    changed, events, unknown = steps(built, options), built.context.events, []
+    steps, ranks = [], [int(rank.partition("=")[0]) for rank in options.rank]
+    if options.scale:
+        steps.append(changes.scaled_work(built, options.scale))
+    if ranks:
+        steps.append(changes.median_of_ranks(built, ranks))
+    if options.data_loading is not None:
+        steps.append(changes.loading_times(built, options.data_loading))
+    if options.no_launch_cost:
+        steps.append(changes.no_launch_cost(built))
+    if options.ideal_network:
+        steps.append(changes.ideal_network)
+    if options.no_late_ranks:
+        steps.append(changes.no_late_ranks(built, steps))
+    events, unknown = built.context.events, []
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
-    if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
+    if (options.no_late_ranks and built.open_collectives) or (ranks and lacks_ranks):
         unknown = [NOT_TYPICAL]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    return replay_bounds(built, changed, has_producers=options.data_loading is None, unknown=unknown)
-
-
-def steps(built: BuiltGraph, options: WhatIfOptions) -> list[Step]:
-    """The changes of options, one after the other.
-
-    Raises
-    ------
-    UsageError
-        When one fits nothing of the run.
-    """
-    selected = [
-        *([changes.scaled_work(built, options.scale)] if options.scale else []),
-        *([changes.median_of_ranks(built, [int(rank.partition("=")[0]) for rank in options.rank])] if options.rank else []),
-        *([changes.loading_times(built, options.data_loading)] if options.data_loading is not None else []),
-        *([changes.no_launch_cost(built)] if options.no_launch_cost else []),
-        *([changes.ideal_network] if options.ideal_network else []),
-    ]
-    return [*selected, changes.no_late_ranks(built, selected)] if options.no_late_ranks else selected
+    return replay_bounds(built, steps, has_producers=options.data_loading is None, unknown=unknown)
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
@@ -309,14 +302,13 @@ def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
     """The window, its steady part and iterations: `part` or `iteration`, `warm_up`, `begin_ns`, `end_ns`, and `measured_ns`."""
-    spans = [("window", events.offset, events.offset + events.length)]
-    if iterations.steady is not None:
-        spans.append(("steady", *iterations.steady))
+    offset, steady = events.offset, iterations.steady
+    spans = [("window", offset, offset + events.length), *([("steady", *steady)] if steady is not None else [])]
     of_run = pl.DataFrame(spans, schema={"part": pl.String, "begin": pl.Int64, "end": pl.Int64}, orient="row")
     numbered = iterations.lengths.select("begin", "end", iteration="number", warm_up=pl.col("is_warm_up").cast(pl.Int64))
     parts = pl.concat([of_run, numbered], how="diagonal")
     begin, end = pl.col("begin"), pl.col("end")
-    return parts.with_columns(begin_ns=begin - events.offset, end_ns=end - events.offset, measured_ns=end - begin)
+    return parts.with_columns(begin_ns=begin - offset, end_ns=end - offset, measured_ns=end - begin)
 
 
 def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Numbers:
@@ -325,11 +317,9 @@ def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Number
     moments, is_counted = built.graph.moments, built.counted_rows[built.graph.moments.row]
     times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
     before = np.searchsorted(moments.time, times, side="right") - 1
-
-    def until(time: Numbers) -> Numbers:
-        latest = np.where(is_counted, time, 0)
-        # The last place is for what is before all moments.
-        return np.append(np.maximum.accumulate(latest), 0)[before]
-
-    begin, end = np.split(times + until(replayed.time) - until(moments.time), 2)
+    # The last place is for what is before all moments.
+    replayed_until, measured_until = (
+        np.append(np.maximum.accumulate(np.where(is_counted, time, 0)), 0)[before] for time in (replayed.time, moments.time)
+    )
+    begin, end = np.split(times + replayed_until - measured_until, 2)
     return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

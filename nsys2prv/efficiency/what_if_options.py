@@ -105,9 +105,6 @@ class WhatIfOptions(ReadOptions):
     def changes(self) -> list[str]:
         """The changes as they are given on the command line."""
         flags = [name for name in ("ideal_network", "no_late_ranks", "no_launch_cost") if getattr(self, name)]
-        return [
-            *(f"--{name.replace('_', '-')}" for name in flags),
-            *([f"--data-loading {self.data_loading:g}"] if self.data_loading is not None else []),
-            *(f"--scale {scaling}" for scaling in self.scale),
-            *(f"--rank {rank}" for rank in self.rank),
-        ]
+        loading = [] if self.data_loading is None else [f"--data-loading {self.data_loading:g}"]
+        repeated = [*(f"--scale {scaling}" for scaling in self.scale), *(f"--rank {rank}" for rank in self.rank)]
+        return [*(f"--{name.replace('_', '-')}" for name in flags), *loading, *repeated]

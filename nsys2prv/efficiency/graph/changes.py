@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, segments
+from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
@@ -41,25 +41,12 @@ class Spans:
 
     def __init__(self, spans: pl.DataFrame) -> None:
         covered = segments(Intervals.of(*(spans[name].to_numpy() for name in ("group", "begin", "end"))))
-        merged = covered.where(covered.counts[0] > 0)
-        length = merged.end - merged.begin
-        self._begins = Moments.of(merged.group, merged.begin)
-        # The last one is for times before all spans: place -1.
-        self._group, self._begin = np.append(merged.group, NONE), np.append(merged.begin, 0)
-        self._length, self._before = np.append(length, 0), np.append(np.cumsum(length) - length, 0)
-
-    def _until(self, group: Integers, time: Numbers) -> Numbers:
-        """Time of the spans of all groups before a group, and of this one until a time."""
-        place = self._begins.find(group, time)
-        since = np.where(self._group[place] == group, time - self._begin[place], LONGEST_SESSION_NS)
-        until: Numbers = self._before[place] + np.minimum(since, self._length[place])
-        return until
+        self._covered = Elapsed(covered, (covered.counts[0] == 0).view(np.uint8), 1)
 
     def inside(self, group: Integers, begin: Numbers, end: Numbers, which: Mask) -> Numbers:
         """Time of the spans of a group from a begin to an end, ns: columns of equal length; 0 but for some of their rows."""
         inside, place = np.zeros(len(which), dtype=np.int64), np.flatnonzero(which)
-        group = group[place]
-        inside[place] = self._until(group, end[place]) - self._until(group, begin[place])
+        (inside[place],) = self._covered.in_windows(group[place], begin[place], end[place])
         return inside
 
     def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
@@ -155,17 +142,14 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:
         raise UsageError(f"--rank {missing[0]}=median: the run has no rank {missing[0]}")
-    labels, work = built.labels, built.graph.of_kind(EdgeKind.DEVICE_WORK)
-    durations = pl.DataFrame({"label": work.label, "task": rows.task[work.row], "length": work.weight})
-    mean = pl.col("length").sum() / pl.len()
-    ratios = (
-        durations.filter(pl.Series(labels.is_of(event_types.KERNEL)[work.label]))
-        .group_by("label", "task")
-        .agg(mean=mean)
-        .with_columns(ratio=pl.col("mean").median().over("label") / pl.col("mean"))
-        .filter(pl.col("task").is_in([of_rank[rank] for rank in ranks]), pl.col("ratio").is_finite())
+    work = built.graph.of_kind(EdgeKind.DEVICE_WORK)
+    durations = pl.DataFrame({"label": work.label, "group": rows.task[work.row], "length": work.weight})
+    of_kernels = durations.filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
+    means = of_kernels.group_by("label", "group").agg(mean=pl.col("length").sum() / pl.len())
+    factors = means.with_columns(factor=pl.col("mean").median().over("label") / pl.col("mean")).filter(
+        pl.col("group").is_in([of_rank[rank] for rank in ranks]), pl.col("factor").is_finite()
     )
-    return _scaled_labels(built, rows.task, ratios.select("label", group="task", factor="ratio"))
+    return _scaled_labels(built, rows.task, factors)
 
 
 def _scaled_labels(built: BuiltGraph, group: Integers, factors: pl.DataFrame) -> Step:
@@ -312,16 +296,14 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
-    graph = built.graph
-    arrival, transfer = graph.of_kind(EdgeKind.ARRIVAL), graph.of_kind(EdgeKind.TRANSFER)
-    members = pl.DataFrame({"moment": arrival.source, "hub": arrival.target}, schema={"moment": pl.Int64, "hub": pl.Int64})
-    members = pl.concat([members, members.select("hub", moment="hub").unique().select("moment", "hub")])
-    task = built.context.events.rows.task[transfer.row]
-    labelled = pl.DataFrame({"moment": transfer.source.astype(np.int64), "label": transfer.label, "task": task})
+    moments, arrival = built.graph.moments, built.graph.of_kind(EdgeKind.ARRIVAL)
+    hubs = np.unique(arrival.target)
+    moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    sends = np.flatnonzero(built.labels.by_name(is_point_to_point(pl.col("name"))))
-    joined = members.join(labelled.unique("moment", keep="any"), on="moment")
-    return joined.filter(~pl.col("label").is_in(sends.tolist())).drop("label")
+    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[moments.label[moment]]
+    waits = np.isin(moment, built.graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
+    members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[moments.row[moment]]}
+    return pl.DataFrame(members).filter(pl.Series(waits))
 
 
 def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:

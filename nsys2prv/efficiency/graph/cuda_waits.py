@@ -16,7 +16,6 @@ not started, and that ends right after another one of them has.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE, Moments
+from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
@@ -56,7 +55,6 @@ and start of the operation that made place, and of the one that was launched."""
 
 EDGE_SCHEMA = dict.fromkeys(("row", "start", "end", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 """What waits, and what it waits for: rows, start and end, ns."""
-_AWAITED = ("wait", "awaited_stream", "awaited_row", "awaited_start", "awaited_end")
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class LogicalStreams:
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
     that a task waits for have rows of it; else its devices are in the same order.
 
-    `of_row` is the stream of each row (NONE: it is no row of a stream), `of_tasks` has the streams of each task: task, other.
+    `of_row` is the stream of each row (NONE: it is no row of a stream).
     """
 
     def __init__(self, rows: RunRows) -> None:
@@ -93,8 +91,6 @@ class LogicalStreams:
                 self._named.setdefault((task, parsed.device, parsed.stream), int(self.of_row[row]))
                 devices[task].add(parsed.device)
         self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
-        pairs = [(task, stream) for (task, _), stream in numbers.items()]
-        self.of_tasks = pl.DataFrame(pairs, schema={"task": pl.Int64, "other": pl.Int64}, orient="row")
 
     def waits(self, run: MeasuredRun) -> pl.DataFrame:
         """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the number of the `stream` that they
@@ -135,10 +131,11 @@ def with_last(
     )  # fmt: skip
 
 
-def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
-    """Values of an event type with their names."""
+def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
+    """Values of an event type with their names: columns `value`, `name`."""
     names = run.events.types.get(number)
-    return list(((names.values if names else None) or {}).items())
+    values = (names.values if names else None) or {}
+    return pl.DataFrame({"value": list(values), "name": list(values.values())}, schema={"value": pl.Int64, "name": pl.String})
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:
@@ -191,17 +188,15 @@ def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
 def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:
     """Records of events: record (a number), task, stream, event, sync, call, and what was launched on the stream before as the
     last: last_issued, last_row, last_start, last_end."""
-    marks = run.frame(RECORDS)
-    records = run.events.rows.located(marks).select(
-        "task",
-        pl.Series("stream", streams.of_row[marks["row"].to_numpy()]),
+    marks = run.events.rows.located(run.frame(RECORDS)).with_row_index("record")
+    records = marks.select(
+        *(pl.col("record").cast(pl.Int64), "task", "sync"),
+        stream=pl.Series(streams.of_row[marks["row"].to_numpy()]),
         event="value",
-        sync="sync",
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
-    numbered = records.with_row_index("record").with_columns(pl.col("record").cast(pl.Int64))
-    return with_last(numbered, "call", last, "last_issued", "stream", exact=False).sort("record")
+    return with_last(records, "call", last, "last_issued", "stream", exact=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -216,59 +211,54 @@ def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> p
 
 def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """Waits with the record that each is for (`record`, `record_stream`); those without one are left out."""
-    ids = records.select("task", "event", "sync", "call", record="record", record_stream="stream")
-    by_number = ids.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True).drop("event", "call")
-    with_number = waits.drop_nulls("sync").join(by_number, on=["task", "sync"], how="inner")
+    numbers = records.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True)
+    by_number = waits.join(numbers.select("task", "sync", "record", record_stream="stream"), on=["task", "sync"], how="left")
     # A wait is for the latest record that was called before it.
-    called = ids.rename({"call": "recorded", "sync": "of_record"})
-    latest = with_last(waits.join(with_number, on="wait", how="anti"), "call", called, "recorded", ["task", "event"])
+    called = records.select("task", "event", recorded="call", of_record="sync", latest="record", latest_stream="stream")
+    bound = with_last(by_number, "call", called, "recorded", ["task", "event"])
     # Two different numbers: the record of the wait is not in the run.
-    by_call = latest.drop_nulls("record").filter(pl.col("sync").is_null() | pl.col("of_record").is_null())
-    columns = [*waits.columns, "record", "record_stream"]
-    return pl.concat([with_number.select(columns), by_call.select(columns)])
+    is_latest = pl.col("record").is_null() & (pl.col("sync").is_null() | pl.col("of_record").is_null())
+    by_call = (
+        pl.when(is_latest).then(f"latest{end}").otherwise(f"record{end}").alias(f"record{end}") for end in ("", "_stream")
+    )
+    return bound.with_columns(by_call).select(*waits.columns, "record", "record_stream").drop_nulls("record")
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Last operations before the records that waits are for: columns of _AWAITED.
-
-    Where a stream waited for another one, and then recorded an event with no operation in between, the operations of both are
-    awaited.
-    """
+    """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end),
+    and those that the stream had waited for when it recorded with no operation in between."""
     links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))
     reached = bound.select("wait", "record")
-    awaited = [pl.DataFrame(schema=dict.fromkeys(_AWAITED, pl.Int64))]
+    awaited = []
     for _ in range(_MOST_STREAMS_ON_THE_WAY):
-        if reached.is_empty():
-            break
         at = reached.join(ends, on="record", how="inner")
         operations = pl.col("last_row", "last_start", "last_end").name.replace("last_", "awaited_")
-        awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream").select(_AWAITED))
+        awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream"))
         # Of several waits for records on one stream the last one counts.
         before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
         is_after = pl.col("last_issued").is_null() | (pl.col("waited") > pl.col("last_issued"))
         reached = before.filter(is_after).drop_nulls("next_record").select("wait", record="next_record").unique()
+        if reached.is_empty():
+            break
     return pl.concat(awaited)
 
 
 def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    record_calls = [value for value, name in named_values(run, event_types.CUDA_CALL) if re.search("(?i)EventRecord", name)]
-    is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls)
+    record_calls = named_values(run, event_types.CUDA_CALL).filter(pl.col("name").str.contains("(?i)EventRecord"))
+    is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls["value"].to_list())
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = with_last(waits, "call", records, "recorded", "row").drop_nulls("recorded")
-    open_waits = recorded.select("task", "stream", "call", "recorded")
+    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded").drop("row")
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    next_on = with_last(open_waits, "call", operations.sort("issued", "start"), "issued", "stream", forward=True)
-    in_order = next_on.drop_nulls("row").sort("call", maintain_order=True)
-    last_waits = in_order.unique(["row", "start"], keep="last", maintain_order=True)
-    before = operations.sort("start").select("row", "start", former=pl.col("end").shift(1).over("stream"))
-    held = last_waits.join(before, on=["row", "start"], how="left", maintain_order="left").filter(
-        pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD
-    )
-    candidates = held.join(streams.of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
+    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("stream")).sort("issued", "start")
+    next_on = with_last(recorded, "call", in_order, "issued", "stream", forward=True).drop_nulls("row")
+    last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
+    held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
+    of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="stream").unique()
+    candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
     last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
     released = pl.col("start") - pl.col("awaited_end")
@@ -301,19 +291,16 @@ def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     launches = run.launches.select("row", begin="time", next_row="to_row", next_start="to_time")
     pairs = launches.join(calls, on=["row", "begin"], how="inner", maintain_order="left")
     blocking = pairs.sort("next_start", maintain_order=True).unique(["row", "begin"], keep="first", maintain_order=True)
-    row, start = (run.operations[name].to_numpy() for name in ("row", "start"))
-    stream_of_row = LogicalStreams(run.events.rows).of_row
-    order = np.argsort(stream_of_row[row], kind="stable")
-    operations = Moments.of(stream_of_row[row[order]], start[order])
-    stream = stream_of_row[blocking["next_row"].to_numpy()]
-    # The last operation that had started when the call ended made place; before the first of all there is none.
-    place = operations.place(stream, blocking["until"].to_numpy())
-    pending = operations.find(stream, blocking["next_start"].to_numpy() - 1) + 1 - place
-    free = order[place]
-    released = blocking.with_columns(
-        usual=pl.lit(usual), pending=pl.Series(pending), free_row=pl.Series(row[free]), free_start=pl.Series(start[free])
-    ).filter(
-        pl.Series((place != NONE) & (pending >= FEWEST_PENDING)),
+    stream_of_row = pl.Series(LogicalStreams(run.events.rows).of_row)
+    blocking = blocking.with_columns(stream=stream_of_row.gather(blocking["next_row"]))
+    started = run.operations.select(stream=stream_of_row.gather(run.operations["row"]), free_row="row", free_start="start")
+    started = started.with_columns(place=pl.int_range(pl.len()).over("stream"))
+    # The last operation that had started when the call ended made place; those from it to the launched one were pending.
+    freed = with_last(blocking, "until", started, "free_start", "stream").drop_nulls("place")
+    before = started.select("stream", before="place", at="free_start")
+    launched = with_last(freed, "next_start", before, "at", "stream", exact=False)
+    released = launched.with_columns(usual=usual, pending=pl.col("before").fill_null(NONE) + 1 - pl.col("place")).filter(
+        pl.col("pending") >= FEWEST_PENDING,
         pl.col("free_start") > pl.col("begin"),
         pl.col("until") - pl.col("free_start") <= LONGEST_RELEASE,
     )

@@ -16,8 +16,6 @@ when the wait began, and for most of it, is not the cause: a helper that sleeps 
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import polars as pl
 
@@ -108,16 +106,16 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
 
 def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     """Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call."""
-    points, row = parts.points, parts.points.moments.row
-    begin, until = points.times(calls)
-    copying = pl.DataFrame({"call": calls, "row": row[points.start[calls]], "launched": begin, "until": until})
-    operations = parts.launches.with_row_index("operation")
+    points, (begin, until) = parts.points, parts.points.times(calls)
+    row = points.moments.row[points.start[calls]]
+    copying = pl.DataFrame({"call": calls, "row": row, "launched": begin, "until": until})
+    operations = parts.launches.with_columns(start=points.start[: points.devices]).with_row_index("operation")
     pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
-    since, _ = points.times(pairs["operation"].to_numpy())
-    overlap, length = pairs["until"].to_numpy() - since, (pairs["until"] - pairs["launched"]).to_numpy()
-    staged = pairs.filter(pl.Series((length >= _LEAST_STAGING) & (overlap >= _MOSTLY * length)))
+    since = pl.Series(points.moments.time[pairs["start"].to_numpy()])
+    length = pl.col("until") - pl.col("launched")
+    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - since >= _MOSTLY * length)
     call = staged["call"].to_numpy()
-    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
+    parts.edges.add(EdgeKind.STAGING, staged["start"].to_numpy(), points.end[call], WHOLE)
     parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
 
 
@@ -149,11 +147,10 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         return in_time(joined.sort("place")["end"])
 
     # The end of what each call launched last, if it ended before the call did.
-    pairs = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="inner")
-    before = pairs.filter((pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until")))
-    copied = before.group_by("place").agg(pl.col("end").max())
+    launched = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="left", maintain_order="left")
+    is_before = (pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until"))
     candidates = waiting.select("stream", kind=kinds).with_columns(
-        copy=waiting.join(copied, on="place", how="left", maintain_order="left")["end"],
+        copy=launched.group_by("place", maintain_order=True).agg(pl.col("end").filter(is_before).max())["end"],
         of_stream=last_of("stream", "until", "time"),
         recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
         of_thread=last_of("row", "begin", "launched"),
@@ -181,14 +178,13 @@ def wait_for_messages(parts: GraphParts) -> None:
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval(received[is_complete])
-    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[calls]))
+    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
+    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
-    receives, place = np.unique(calls, return_inverse=True)
-    latest = np.full(len(receives), -1, dtype=np.int64)
-    np.maximum.at(latest, place, messages["time"].to_numpy()[is_complete])
-    begin, until = points.times(receives)
-    free = latest < begin - _LONG_AGO
-    edges.takes(class_code(EdgeKind.BLOCKED_CALL, points.label[receives[free]]), (until - begin)[free])
+    ago = begin - messages["time"].to_numpy()[is_complete]
+    receives = pl.DataFrame({"call": calls, "code": code, "length": until - begin, "ago": ago})
+    latest = receives.sort("ago").unique("call", keep="first").filter(pl.col("ago") > _LONG_AGO)
+    edges.takes(latest["code"].to_numpy(), latest["length"].to_numpy())
     _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
@@ -223,7 +219,7 @@ def wait_for_members(parts: GraphParts) -> None:
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = [value for value, name in names if "cast" in name or "catter" in name]
+    from_root = names.filter(pl.col("name").str.contains("cast|catter"))["value"]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
@@ -231,73 +227,52 @@ def wait_for_members(parts: GraphParts) -> None:
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
     are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
-    calls = run.recorded.frame(MPI_COLLECTIVES)
+    of_task, name = ["communicator", "task"], pl.col("name")
+    communicators = named_values(run, event_types.MPI_COMMUNICATOR).filter(name != event_types.UNKNOWN_COMMUNICATOR)
+    is_named = pl.col("communicator").is_in(communicators["value"].to_list())
+    calls = run.events.rows.located(run.recorded.frame(MPI_COLLECTIVES).filter(is_named)).select(
+        *("task", "start", "end", "row", "communicator", "root"),
+        kind="value",
+        number=pl.int_range(pl.len(), dtype=pl.Int64).over(of_task),
+    )
+    offsets = _offsets(calls.filter(pl.col("number") < _FIRST_CALLS))
+    placed = calls.join(offsets, on=of_task, how="inner").with_columns(place=pl.col("number") + pl.col("offset"))
     low, high = run.events.offset, run.events.offset + run.events.length
-    members = _with_awaited(run, _matched(run, _placed(run, calls))).filter(pl.col("end").is_between(low, high))
+    members = _matched(run, placed.sort(*_COLLECTIVE, "start", "end", "row")).filter(pl.col("end").is_between(low, high))
     return members.sort("end", "row").with_columns(
         (pl.col("start", "awaited_start") - low).clip(lower_bound=0), end=pl.col("end") - low
     )
 
 
-def _placed(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls on communicators of several tasks, with the `task`, and the `place` of their collective on the communicator."""
-    names = named_values(run, event_types.MPI_COMMUNICATOR)
-    communicators = [value for value, name in names if name != event_types.UNKNOWN_COMMUNICATOR]
-    numbered = (
-        calls.select(
-            pl.Series("task", run.events.rows.task[calls["row"].to_numpy()]),
-            *("start", "end", "row", "communicator", "root"),
-            kind="value",
-        )
-        .filter(pl.col("communicator").is_in(communicators))
-        .with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64).over("communicator", "task"))
-    )
-    offsets = _offsets(numbered.filter(pl.col("number") < _FIRST_CALLS))
-    joined = numbered.join(offsets, on=["communicator", "task"], how="inner")
-    return joined.with_columns(place=pl.col("number") + pl.col("offset")).sort(*_COLLECTIVE, "start", "end", "row")
-
-
 def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls in the place of others with the same name, with `collective`, `members`, `waiting` and `blocking`."""
-    names = named_values(run, event_types.MPI_COLLECTIVE)
-    kinds = pl.DataFrame(names, schema={"kind": pl.Int64, "name": pl.String}, orient="row").select(
-        "kind",
-        waiting=first_match(pl.col("name"), WAITING_COLLECTIVES, 0),
-        blocking=~pl.col("name").str.contains("^MPI_I|_init$"),
+    """Calls with the `place` and name of others on a communicator, with whom each waited for: COLLECTIVE_SCHEMA."""
+    name = pl.col("name")
+    kinds = named_values(run, event_types.MPI_COLLECTIVE).select(
+        kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init$")
     )
-    together = calls.with_columns(
-        members=pl.len().over(_COLLECTIVE).cast(pl.Int64),
-        kinds=pl.col("kind").n_unique().over(_COLLECTIVE),
-        collective=pl.struct(_COLLECTIVE).rle_id().cast(pl.Int64),
-    ).filter(pl.col("members") > 1, pl.col("kinds") == 1)
-    return together.join(kinds, on="kind", how="left", maintain_order="left")
-
-
-def _with_awaited(run: MeasuredRun, members: pl.DataFrame) -> pl.DataFrame:
-    """Members of collectives with whom each waited for: COLLECTIVE_SCHEMA. Ranks are those of the communicator of all."""
-    names = named_values(run, event_types.MPI_COMMUNICATOR)
-    world = [value for value, name in names if name == event_types.MPI_COMM_WORLD]
+    # Roots are known as ranks of the communicator of all.
+    world = named_values(run, event_types.MPI_COMMUNICATOR).filter(name == event_types.MPI_COMM_WORLD)["value"].to_list()
     ranks = pl.Series([task.rank for task in run.events.rows.tasks], dtype=pl.Int64)
-    is_root = pl.col("communicator").is_in(world) & (pl.Series(ranks.gather(members["task"])) == pl.col("root") - 1)
+    is_root = pl.col("communicator").is_in(world) & (pl.lit(ranks).gather("task") == pl.col("root") - 1)
     member, waiting = pl.struct("row", "start"), pl.col("waiting")
-    ends = members.with_columns(is_root=is_root.fill_null(False)).with_columns(
-        last=member.get(pl.col("start").arg_max()).over("collective"),
-        root=member.filter("is_root").first().over("collective"),
-    )
+    together = calls.join(kinds, on="kind", how="left", maintain_order="left").with_columns(
+        members=pl.len().over(_COLLECTIVE),
+        collective=pl.struct(_COLLECTIVE).rle_id(),
+        is_root=is_root.fill_null(False),
+        last=member.get(pl.col("start").arg_max()).over(_COLLECTIVE),
+        root=member.filter(is_root.fill_null(False)).first().over(_COLLECTIVE),
+    ).filter(pl.col("members") > 1, pl.col("kind").n_unique().over(_COLLECTIVE) == 1)  # fmt: skip
     for_last = (waiting == _TO_ALL) | ((waiting == _TO_ROOT) & pl.col("is_root"))
     awaited = pl.when(for_last).then("last").when(waiting == _FROM_ROOT).then("root").struct
     is_other = awaited.field("row") != pl.col("row")
     columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
-    return ends.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
+    return together.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
 
 
 def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     """What is added to the numbers of the tasks of a communicator, so that equal numbers are one collective: columns
-    `communicator`, `task`, `offset`, where there are several tasks.
-
-    A task is shifted against the one with the most calls, of the `first` calls, so that as many calls as possible have the same
-    name and run at the same time; only if these are twice as many as without a shift.
-    """
+    `communicator`, `task`, `offset`, where there are several tasks."""
+    # Against the task with the most calls, as many as possible have the same name at one time: twice those without a shift.
     key = ["communicator", "task"]
     tasks = first.group_by(key).agg(calls=pl.len()).filter(pl.len().over("communicator") > 1)
     reference = tasks.sort("calls", "task", descending=[True, False]).unique("communicator", keep="first", maintain_order=True)
@@ -307,12 +282,10 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     pairs = shifted.join(calls, on=["communicator", "at", "kind"]).filter(
         pl.col("start") <= pl.col("until"), pl.col("since") <= pl.col("end")
     )
-    counts = pairs.group_by(*key, "offset").agg(count=pl.len())
-    unshifted = counts.filter(pl.col("offset") == 0).select(*key, least=2 * pl.col("count"))
-    enough = counts.join(unshifted, on=key, how="left").filter(pl.col("count") >= pl.coalesce("least", 2))
-    best = enough.sort(-pl.col("count").cast(pl.Int64), pl.col("offset").abs(), "offset").unique(
-        key, keep="first", maintain_order=True
-    )
+    counts = pairs.group_by(*key, "offset").agg(count=pl.len().cast(pl.Int64))
+    unshifted = pl.col("count").filter(pl.col("offset") == 0).first().over(key)
+    enough = counts.filter(pl.col("count") >= (2 * unshifted).fill_null(2))
+    best = enough.sort(-pl.col("count"), pl.col("offset").abs(), "offset").unique(key, keep="first", maintain_order=True)
     offsets = tasks.join(best, on=key, how="left").with_columns(pl.col("offset").fill_null(0))
     return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 
@@ -328,11 +301,9 @@ def wait_for_signals(parts: GraphParts) -> None:
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
-    names = named_values(run, event_types.PTHREAD_CALL)
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
-    calls = pl.DataFrame(names, schema={"value": pl.Int32, "name": pl.String}, orient="row")
-    kinds = calls.select("value", wait=wait, signal=signal)
+    kinds = named_values(run, event_types.PTHREAD_CALL).select(pl.col("value").cast(pl.Int32), wait=wait, signal=signal)
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
     of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")
@@ -345,8 +316,8 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_row") != pl.col("row"),
     )
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    values = [value for value, name in named_values(run, event_types.OS_CALL) if re.match(_ASLEEP, name)]
-    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(values))
+    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(_ASLEEP))
+    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(names["value"].to_list()))
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
     sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
     asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")

@@ -202,8 +202,7 @@ def _label_until(
 
 def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
-    where that is not known of each edge. It is below 0.
-    """
+    where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 
@@ -234,7 +233,8 @@ class EdgeCollector:
         # Target, kind and source in one number: sorted, it is all that is needed of an edge.
         of_target = (target[is_forward].astype(np.int64) << _BITS_OF_KIND) | kind
         self._keys.append((of_target << self._bits) | source[is_forward])
-        self._weights.append(np.broadcast_to(weight, len(source))[is_forward] if np.ndim(weight) else np.int64(weight))
+        weights = np.broadcast_to(weight, len(source))[is_forward] if np.ndim(weight) else np.int64(weight)
+        self._weights.append(np.broadcast_to(weights, len(of_target)))
 
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
@@ -242,7 +242,7 @@ class EdgeCollector:
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
-        moments, sizes = self._moments, [len(keys) for keys in self._keys]
+        moments = self._moments
         key = np.concatenate(self._keys)
         self._keys.clear()
         order = np.argsort(key, kind="stable").astype(np.int32)
@@ -253,8 +253,7 @@ class EdgeCollector:
         key >>= _BITS_OF_KIND
         first = np.zeros(len(moments) + 1, dtype=np.int32)
         np.cumsum(np.bincount(key, minlength=len(moments)), out=first[1:], dtype=np.int32)
-        pairs = zip(self._weights, sizes, strict=True)
-        weight = np.concatenate([np.broadcast_to(weights, size) for weights, size in pairs])[order]
+        weight = np.concatenate(self._weights)[order]
         del order
         # Weights of classes. Sources are in the order of time.
         time, is_class, latest = moments.time, weight < 0, np.zeros(len(moments), dtype=np.int32)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.errors import UsageError
@@ -150,19 +151,11 @@ def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
         moment = source[edge[moment]]
 
 
-def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
-    for place in range(len(group)):
-        if group[place] >= 0:
-            latest[place] = last[group[place]]
-            if counts[place]:
-                last[group[place]] = place
-
-
-def latest_before(group: npt.NDArray[Any], counts: Mask, groups: int) -> Places:
+def latest_before(group: npt.NDArray[Any], counts: Mask) -> Places:
     """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
-    latest = np.full(len(group), -1, dtype=np.int32)
-    run_loop(_latest_before, (group, counts), (np.full(groups, -1, dtype=np.int32), latest))
-    return latest
+    frame = pl.DataFrame({"group": group, "place": np.where(counts, np.arange(len(group), dtype=np.int32), -1)})
+    latest = frame.select(pl.col("place").cum_max().shift(fill_value=-1).over("group")).to_series().to_numpy()
+    return np.where(group >= 0, latest, np.int32(-1))
 
 
 @dataclass(frozen=True)

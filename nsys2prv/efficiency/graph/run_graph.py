@@ -1,11 +1,7 @@
 """The graph of a run is made of its events.
 
-Rows are streams and host threads. Moments are the starts and ends of their intervals; edges say what each waited for:
-
-- an interval on a device takes its duration, and starts after what was before it on its stream, and after its launch;
-- a host thread does one thing after the other, each for as long as was measured, but in calls that wait for a device;
-- such a call ends after the operation that it waited for;
-- a member of a collective ends when all have arrived, and it takes the transfer from there.
+Rows are streams and host threads, moments the starts and ends of their intervals; edges (`EdgeKind`) say what each waited for.
+A host thread does one thing after the other, each for as long as was measured, but in calls that wait for something else.
 
 Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
 those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
@@ -80,13 +76,12 @@ def graph_of_run(run: MeasuredRun) -> BuiltGraph:
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
     """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
     waits for CUDA events, and for places in launch queues."""
-    by_thread = _calls_by_thread(run)
+    by_thread, is_outside = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
     on_streams = counted[run.operations["row"].to_numpy()]
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = run.calls.filter(pl.Series(_is_outside_calls(run, by_thread)))
-    loading = _loading(run, by_thread)
-    del by_thread
+    calls, loading = run.calls.filter(pl.Series(is_outside)), _loading(run, by_thread)
+    del by_thread, is_outside
     labels = GraphLabels(run.events, (operations, calls))
     row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
     label = np.concatenate([labels.of(operations), labels.of(calls)])
@@ -103,7 +98,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     host_waits.wait_for_members(parts)
     host_waits.wait_for_signals(parts)
     # On streams what ended before, on host threads what was before.
-    before = latest_before(points.moments.row, points.is_end | points.is_host, len(run.events.rows.names))
+    before = latest_before(points.moments.row, points.is_end | points.is_host)
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
     parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
@@ -121,34 +116,26 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
 
 
-def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
-    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then."""
-    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
+def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
+    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then; and which
+    intervals of host threads are not inside of these: what the OS does in a call that waits is how the call waits."""
+    is_call = pl.col("number").is_in(HOST_CALLS)
     until = pl.max_horizontal("start", "end").cum_max().over("row")
-    return calls.select("row", begin="start", until=until)
-
-
-def _is_outside_calls(run: MeasuredRun, by_thread: pl.DataFrame) -> Mask:
-    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are. What the OS
-    does in a call that waits is how the call waits: it says nothing further."""
-    is_outside = np.isin(run.calls["number"].to_numpy(), HOST_CALLS)
-    intervals = run.calls.select("row", "start", "end").filter(pl.Series(~is_outside))
-    before = intervals.join_asof(by_thread, left_on="start", right_on="begin", by="row", check_sortedness=False)
+    by_thread = run.calls.filter(is_call).select("row", begin="start", until=until)
+    before = with_last(run.calls.select("row", "start", "end", is_call=is_call), "start", by_thread, "begin", "row")
     # What is as long as a call is inside of it.
-    is_outside[~is_outside] = before.select((pl.col("until") < pl.col("end")).fill_null(True)).to_series().to_numpy()
-    return is_outside
+    is_outside = before.select(pl.col("is_call") | (pl.col("until") < pl.col("end")).fill_null(True))
+    return by_thread, is_outside.to_series().to_numpy()
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    to_device = [value for value, name in named_values(run, event_types.MEMORY_OPERATION) if name == event_types.COPY_KINDS[1]]
-    is_batch = (
-        (pl.col("number") == event_types.MEMORY_OPERATION)
-        & pl.col("value").is_in(to_device)
-        & (pl.col("size") >= LEAST_LOADING_BYTES)
-    )
+    copies = named_values(run, event_types.MEMORY_OPERATION)
+    to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
+    is_copy = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(to_device)
+    is_batch = is_copy & (pl.col("size") >= LEAST_LOADING_BYTES)
     launched = (
         pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
@@ -164,12 +151,11 @@ def _add_copy_engines(parts: GraphParts) -> None:
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
     copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label[: points.devices]])
-    start, (begin, end) = points.start[copies], points.times(copies)
+    start, ended, direction, (begin, end) = points.start[copies], points.end[copies], points.label[copies], points.times(copies)
     row = points.moments.row[start]
-    columns = {"start": start, "ended": points.end[copies], "row": row, "begin": begin, "end": end}
-    device, direction = parts.run.events.rows.device[row], points.label[copies]
+    columns = {"start": start, "ended": ended, "row": row, "begin": begin, "end": end, "direction": direction}
     former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
-    in_order = pl.DataFrame({**columns, "device": device, "direction": direction}).sort("start").with_columns(former)
+    in_order = pl.DataFrame(columns).with_columns(device=parts.run.events.rows.device[row]).sort("start").with_columns(former)
     overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
     waits = in_order.filter(
         overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
@@ -231,10 +217,10 @@ def _open_calls(parts: GraphParts) -> Numbers:
     for_several = labels.by_name(is_collective | ((phases & several) > 0))
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_open = for_several[points.label] | for_one[points.label]
-    is_open &= for_several[points.label] | (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
-    ends: Numbers = points.end[is_open & is_mpi[points.label]].astype(np.int64)
+    is_open = (is_mpi & for_several)[points.label]
+    is_open |= (is_mpi & for_one)[points.label] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
+    ends: Numbers = points.end[is_open].astype(np.int64)
     return ends
 
 
@@ -252,13 +238,11 @@ def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFra
     is_replaced = np.zeros(len(points.moments), dtype=bool)
     is_replaced[end[is_alone]] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
-    end = points.ends(in_queue, "row", "until")
-    is_complete = (free != NO_MOMENT) & (start != NO_MOMENT) & (end != NO_MOMENT)
-    end = np.where(is_complete, end, NO_MOMENT)
+    end = np.where((free != NO_MOMENT) & (start != NO_MOMENT), points.ends(in_queue, "row", "until"), NO_MOMENT)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
     edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
-    is_replaced[end[is_complete]] = True
+    is_replaced[end[end != NO_MOMENT]] = True
     return is_replaced
 
 
@@ -286,14 +270,14 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
     points, row = parts.points, parts.points.moments.row
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
-    counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").agg(count=pl.len())
+    counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
     # The one that each launches on most: collectives and copies have separate streams.
-    most = counts.sort("count", "stream").group_by("thread", maintain_order=True).last()
+    most = counts.sort("len", "stream").unique("thread", keep="last")
     shared = most.filter(pl.len().over("stream") > 1)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
-    last = latest_before(stream[row], points.is_end & is_call, len(stream))
+    last = latest_before(stream[row], points.is_end & is_call)
     woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
     pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
     woken = woken[pause >= LEAST_PAUSE]
