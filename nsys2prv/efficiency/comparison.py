@@ -19,7 +19,6 @@ from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
-from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
@@ -72,7 +71,10 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     _check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
-    before = list(map(_measured_before, runs))
+    before = [
+        run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
+        for run in runs
+    ]
     _check_options(options, runs, before)
     of_report = replace(options, regions=(), per_iteration=None)
     measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]
@@ -89,7 +91,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     first, *later = ((row, result.head) for row, result in zip(compared.to_dicts(), measured, strict=True))
     tables: Filled = {
         tables_of.RUNS: compared,
-        tables_of.METRICS: _metric_rows(results),
+        tables_of.METRICS: _metrics(results),
         tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
         tables_of.ITERATION_LENGTHS: pl.concat(
             result.tables["iterations"].select("iteration", "kind", length_ns="longest_ns", run=pl.lit(run, pl.String))
@@ -119,12 +121,6 @@ def _warnings(results: Results) -> list[str]:
     warnings = dict.fromkeys(warning for result in results.values() for warning in result.head["warnings"])
     letters = (", ".join(run for run, result in results.items() if text in result.head["warnings"]) for text in warnings)
     return list(map("{}: {}".format, letters, warnings))
-
-
-def _measured_before(run: str | Path | EfficiencyResult) -> EfficiencyResult | None:
-    if isinstance(run, EfficiencyResult):
-        return run
-    return read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
 
 
 def _check_options(
@@ -286,23 +282,21 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 **(means if is_by_iteration else totals),
             )
         )
-    speedup, total, per_device = pl.col("speedup"), pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
-    useful, size, is_strong = pl.col("useful"), pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
-    is_same_work = pl.lit(by.is_same_work)
+    total, per_device = pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
+    size, is_strong = pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
+    useful, of_same_work = (pl.when(pl.lit(by.is_same_work)).then(column) for column in ("useful", "speedup"))
     return (
         pl.concat(rows, how="vertical_relaxed")
         .with_columns(
             speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
-            useful_scalability=pl.when(is_same_work).then(_ratio(useful.first(), useful)),
-            useful_scalability_per_device=pl.when(is_same_work).then(_ratio(useful.first() * size, useful * size.first())),
+            useful_scalability=_ratio(useful.first(), useful),
+            useful_scalability_per_device=_ratio(useful.first() * size, useful * size.first()),
         )
         .with_columns(scaling=_scaling(kind, total, per_device))
         # The first run is on the scale of the others.
         .with_columns(scaling=pl.when(pl.col("run") == "A").then(pl.col("scaling").shift(-1)).otherwise("scaling"))
         .with_columns(
-            scaling_efficiency=pl.when(is_same_work).then(
-                pl.when(is_strong & (size > 0)).then(speedup * size.first() / size).otherwise(speedup)
-            ),
+            scaling_efficiency=pl.when(is_strong & (size > 0)).then(of_same_work * size.first() / size).otherwise(of_same_work),
             scalability=pl.when(is_strong).then(total).otherwise(per_device),
             global_efficiency=pl.col(root) * total,
             global_efficiency_per_device=pl.col(root) * per_device,
@@ -342,12 +336,11 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 # -- what is compared -----------------------------------------------------------------------------------------------------
 
 
-def _metric_rows(results: Results) -> list[dict[str, Any]]:
-    runs = {run: result.tables["run"].row(0, named=True) for run, result in results.items()}
-    rows = [
-        {"run": run, "before": runs["A"][row["metric"]], **row} for run, values in runs.items() for row in tree_rows(values)
-    ]
-    return [{**row, "change": None if None in (row["value"], row["before"]) else row["value"] - row["before"]} for row in rows]
+def _metrics(results: Results) -> pl.DataFrame:
+    trees = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
+    first = trees.filter(run="A").select("metric", before="value")
+    changes = trees.join(first, on="metric", how="left", maintain_order="left")
+    return changes.with_columns(change=pl.col("value") - pl.col("before"))
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

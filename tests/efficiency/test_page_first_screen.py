@@ -25,7 +25,7 @@ from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plo
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
-from nsys2prv.vocabulary.wording import time
+from nsys2prv.vocabulary.wording import percent, time
 
 MOST_PAGES = 6
 NARROW = 390
@@ -74,7 +74,7 @@ def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run
     tiles = [one for one in run.read.all("li") if "data-tile" in one.attributes]
     assert [one.attributes["data-tile"] for one in tiles] == [tile.name for tile in found.tiles]
     for shown, tile in zip(tiles, found.tiles, strict=True):
-        assert tile.text in shown.text
+        assert percent(tile.value) in shown.text
         assert shown.attributes["class"] == f"tile {tile.level or ''}"
     order = [run.html.index(f'id="{place}"') for place in ("verdict", "finding-1", "map", "efficiencies", "run", "definitions")]
     assert order == sorted(order)

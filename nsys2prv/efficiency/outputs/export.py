@@ -22,9 +22,11 @@ from nsys2prv.vocabulary.version import __version__
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
-_PAGE = re.compile(re.escape(GENERATOR))
-_JSON = re.compile(rb'\A{"format": "nsys2prv-')
-_TALP = re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL)
+_STARTS = {
+    "page_path": re.compile(re.escape(GENERATOR)),
+    "json_path": re.compile(rb'\A{"format": "nsys2prv-'),
+    "talp_path": re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL),
+}
 """How earlier outputs begin."""
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
@@ -148,13 +150,11 @@ def check_places(
     tables: Iterable[Table],
     *,
     force: bool,
-    json_path: Path | None = None,
     csv_folder: Path | None = None,
-    talp_path: Path | None = None,
-    page_path: Path | None = None,
+    **files: Path | None,
 ) -> None:
     """Check before long work that results can be written, and that they replace only what they may: earlier results, with
-    `force` any file but an input or a report.
+    `force` any file but an input or a report. `files` are called as in `write` of results.
 
     Raises
     ------
@@ -163,8 +163,7 @@ def check_places(
     OutputExists
         When another file is there, unless `force`.
     """
-    files = ((page_path, _PAGE), (json_path, _JSON), (talp_path, _TALP))
-    places = [(path, start) for path, start in files if path is not None]
+    places = [(path, _STARTS[name]) for name, path in files.items() if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
         _check_csv_folder(csv_folder)

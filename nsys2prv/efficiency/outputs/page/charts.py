@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.outputs.page import plot as plots
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Legend, Piece, Plot, PlotAxis
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Kinds, Piece, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
 from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
@@ -70,7 +70,7 @@ def families(frames: Frames) -> Figure | None:
     if by_family.is_empty():
         return None
     total = float(by_family["total_ns"].sum()) or 1
-    kinds = by_family.with_columns(kind=pl.col("family").replace_strict(kinds_of_families(by_family["family"])))
+    kinds = by_family.with_columns(kind=kind_of(pl.col("family")))
     kinds = kinds.with_columns(time=pl.col("total_ns").sum().over("kind")).sort("time", descending=True, maintain_order=True)
     widest = kinds["time"][0] / total
 
@@ -90,14 +90,14 @@ def families(frames: Frames) -> Figure | None:
     return Figure(rows=rows)
 
 
-def kinds_of_families(names: Iterable[str]) -> dict[str, str]:
+def kind_of(family: pl.Expr) -> pl.Expr:
     """Families without details: the longest kind of kernel that each begins with, else the family itself.
 
-    >>> kinds_of_families(["GEMM bf16 nt 128x128x64", "mine::step"])
-    {'GEMM bf16 nt 128x128x64': 'GEMM', 'mine::step': 'mine::step'}
+    >>> pl.select(kind_of(pl.Series(["GEMM bf16 nt 128x128x64", "mine::step"]))).to_series().to_list()
+    ['GEMM', 'mine::step']
     """
     kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
-    return {name: next((kind for kind in kinds if name == kind or name.startswith(f"{kind} ")), name) for name in names}
+    return family.str.extract(f"^({'|'.join(map(pl.escape_regex, kinds))})(?: |$)").fill_null(family)
 
 
 def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
@@ -256,7 +256,7 @@ def _simple_row(name: str, share: float, widest: float, number: str, note: str =
     return BarRow(name, (piece,), number, note, below)
 
 
-def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Legend, number: str, note: str = "") -> BarRow:
+def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Kinds, number: str, note: str = "") -> BarRow:
     """A row with a piece for each kind of time: column, title, colour."""
     pieces = tuple(
         Piece(share, colour, f"{name}: {title} {time(row[column])} ({percent(share)})")
@@ -279,13 +279,12 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         _stacked(row["device"], row, row["elapsed_ns"], plots.WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, colours=[part for part in plots.WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, colours=plots.present(plots.WALL_PARTS, parts))
 
 
 def idle(frames: Frames) -> Figure | None:
     """Idle time of all devices together by length of gap and activity of the launching thread."""
-    columns = [column for column, *_ in plots.CAUSES]
-    classes = frames["gaps"].group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
+    classes = frames["gaps"].drop("device").group_by("from_ns", "to_ns").sum().sort("from_ns")
     if not classes["total_ns"].sum():
         return None
     longest = max(classes["total_ns"])
@@ -295,7 +294,7 @@ def idle(frames: Frames) -> Figure | None:
         )
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, colours=[cause for cause in plots.CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, colours=plots.present(plots.CAUSES, classes))
 
 
 def _class(begin: int, end: int | None) -> str:

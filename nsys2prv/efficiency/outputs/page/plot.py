@@ -246,8 +246,8 @@ class BarRow:
     below: tuple[BarRow, ...] = ()
 
 
-Legend = Sequence[tuple[str, str, str]]
-"""Entries such as those of ACTIVITIES, CAUSES or WALL_PARTS: the name and the colour come last."""
+Kinds = Iterable[tuple[str, str, str]]
+"""Kinds of time such as ACTIVITIES, CAUSES or WALL_PARTS: column, name, colour."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Figure:
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()
-    colours: Legend = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     reading: str = ""
     notes: Sequence[str] = ()
@@ -268,9 +268,9 @@ class Figure:
         return None if self.plot is None else self.plot.html()
 
     @property
-    def legend(self) -> Legend:
-        """What colours mean."""
-        return [*self.colours, *(("", name, colour) for name, colour in (self.plot.colours if self.plot else {}).items())]
+    def legend(self) -> dict[str, str]:
+        """Colours by what they mean."""
+        return {**self.colours, **(self.plot.colours if self.plot else {})}
 
 
 # -- colours --------------------------------------------------------------------------------------------------------------
@@ -303,8 +303,7 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "other": ("#e3e6ea",),
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
-_PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
-_GROUPS = {name: group for name, _, group in _PARTS}
+_GROUPS = {"compute": "compute", **{part.name: part.group for part in parts.PARTS}}
 # Parts that divide one of them, as `verdict` names them.
 _GROUPS |= {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
 
@@ -317,10 +316,6 @@ def _shades(colours: Sequence[str]) -> Iterator[str]:
             yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
 
 
-CAUSES = tuple((*named, colour) for named, colour in zip(CAUSE_TITLES.items(), _shades(("#8c8c8c", *LINES)), strict=False))
-"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
-
-
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
     parts_shown = list(shown)
@@ -329,11 +324,11 @@ def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     return [colours[name] for name, _ in parts_shown]
 
 
-_COLOURS = dict(zip(_GROUPS, colours_of_parts(_GROUPS.items()), strict=True))
-WALL_PARTS = tuple((f"{name}_ns", title, _COLOURS[name]) for name, title, _ in _PARTS)
+_TITLES = (("compute_ns", "computing"), *((part.column, part.title) for part in parts.PARTS))
+WALL_PARTS = tuple((*titled, colour) for titled, colour in zip(_TITLES, colours_of_parts(_GROUPS.items()), strict=False))
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
-_CAUSE_COLOURS = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
-CAUSES = tuple((column, title, colour) for (column, title), colour in zip(CAUSE_TITLES.items(), _CAUSE_COLOURS, strict=True))
+_OF_CAUSES = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
+CAUSES = tuple((*titled, colour) for titled, colour in zip(CAUSE_TITLES.items(), _OF_CAUSES, strict=True))
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 
@@ -343,6 +338,6 @@ def coloured(frame: pl.DataFrame, *columns: str) -> Iterator[tuple[str, str, pl.
         yield ", ".join(map(str, key)), colour, part
 
 
-def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:
-    """Those of ACTIVITIES that the devices of a run have."""
-    return [activity for activity in ACTIVITIES if (device_bins[activity[0]] > 0).any()]
+def present(kinds: Kinds, times: pl.DataFrame) -> dict[str, str]:
+    """Colours by names, of the kinds of time that some row of a frame has."""
+    return {name: colour for column, name, colour in kinds if (times[column] > 0).any()}
