@@ -12,7 +12,7 @@ from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Kinds, Piece, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
-from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
+from nsys2prv.vocabulary.wording import SIZES, known_to, percent, rate, short, size, time, unit
 
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
@@ -229,7 +229,7 @@ def bandwidth(frames: Frames) -> Figure | None:
     sizes, rates = rows["size_bytes"].cast(pl.Float64).to_numpy(), rows["bus_bandwidth"].to_numpy()
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-    units = [(2.0**power, *plots.unit(2.0**power, plots.SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
+    units = [(2.0**power, *unit(2.0**power, SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
     ticks = tuple((size_of_message, f"{size_of_message / divisor:,.6g} {name}") for size_of_message, divisor, name in units)
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = float(10.0 ** np.floor(np.log10(rates.min()))) if is_log else 0.0
@@ -303,7 +303,7 @@ def _class(begin: int, end: int | None) -> str:
     >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
     ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
     """
-    low, high = (None if edge is None else f"{edge // plots.unit(edge)[0]:,} {plots.unit(edge)[1]}" for edge in (begin, end))
+    low, high = (None if edge is None else time(edge).replace(".000", "") for edge in (begin, end))
     return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
 
 

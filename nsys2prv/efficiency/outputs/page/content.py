@@ -119,7 +119,6 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     """The heat map of the first screen, with iterations and the places of the first findings."""
     height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
     plot = over_time.heat_map(activity, "What devices do over time", height)
-    plot.attributes["data-map"] = "small"
     if linked:
         marked = findings.head(_MARKED).drop_nulls(_PLACE)
         time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
@@ -308,17 +307,13 @@ def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
 def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
     """The small map, and a large one by device where the small one does not show each row well."""
     small, of_devices = small_activity(frames), Activity.of(frames)
-    maps: list[dict[str, Any]] = [
-        {"id": "small", "drawn": None, "rows": len(small.rows), "groups": [], "packed": small.as_json()}
-    ]
+    maps: list[dict[str, Any]] = [{"id": "small", "drawn": None, "packed": small.as_json()}]
     rows = len(of_devices.rows)
     if rows > _FEW_DEVICES:
         usual, least, most = _LARGE_MAP
         height = round(min(usual * rows, max(most, least * rows)))
-        plot = over_time.heat_map(of_devices, "What each device does over time", height)
-        plot.attributes["data-map"] = "large"
-        large = {"id": "large", "drawn": plot.html(), "rows": rows, "groups": of_devices.groups}
-        maps.append({**large, "packed": of_devices.as_json()})
+        drawn, packed = over_time.heat_map(of_devices, "What each device does over time", height), of_devices.as_json()
+        maps.append({"id": "large", "drawn": drawn.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
 
 

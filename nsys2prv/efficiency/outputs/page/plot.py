@@ -24,12 +24,10 @@ from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.outputs.page.template import environment
 from nsys2prv.vocabulary.printable import printable
+from nsys2prv.vocabulary.wording import TIMES, unit
 
 SIDE = 1000
 """Side of the box."""
-TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
-SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-"""Units of times and of sizes: ns or bytes, and the name."""
 _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
@@ -97,17 +95,8 @@ def _powers(low: float, high: float) -> list[float]:
 
 def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> PlotAxis:
     """An axis of times in ns, written in the unit that fits the largest."""
-    divisor, name = unit(high)
+    divisor, name = unit(high, TIMES)
     return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
-
-
-def unit(largest: float, units: Sequence[tuple[int, str]] = TIMES) -> tuple[int, str]:
-    """The unit in which values up to a largest one are written.
-
-    >>> unit(2_500_000)
-    (1000000, 'ms')
-    """
-    return next((entry for entry in units if largest >= entry[0]), units[-1])
 
 
 @dataclass
@@ -115,8 +104,8 @@ class Plot:
     """A drawing: shapes are added, and `html` is what the page contains.
 
     It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
-    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element. `colours` are
-    those of its lines and points by their names, for the legend.
+    over time share. Its role is `group` where shapes are links. `colours` are those of its lines and points by their names, for
+    the legend.
     """
 
     title: str
@@ -125,7 +114,6 @@ class Plot:
     height: int = 180
     is_over_time: bool = False
     role: str = "img"
-    attributes: dict[str, str] = field(default_factory=dict)
     shapes: list[str] = field(default_factory=list)
     colours: dict[str, str] = field(default_factory=dict)
 

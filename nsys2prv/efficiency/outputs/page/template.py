@@ -160,7 +160,8 @@ def metric_unit(metric: str) -> tuple[float, str]:
 
 def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of tables of sampled metrics with the unit of each metric behind its name, and clocks in GHz."""
-    if "metric" not in table.schema or rows.is_empty() or table.name == "tree":
+    numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
+    if "metric" not in table.schema or rows.is_empty() or not numbers:
         return rows
     units = {name: metric_unit(name) for name in rows["metric"].unique()}
     names = {
@@ -169,7 +170,6 @@ def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
         if unit and (divisor != 1 or not name.endswith("]"))
     }
     divisor = pl.col("metric").replace_strict({name: divisor for name, (divisor, _) in units.items()}, return_dtype=pl.Float64)
-    numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
     return rows.with_columns(pl.col(numbers) / divisor, metric=pl.col("metric").replace(names))
 
 

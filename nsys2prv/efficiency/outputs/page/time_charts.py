@@ -20,7 +20,7 @@ from nsys2prv.efficiency.outputs.page.plot import Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.template import metric_unit
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.wording import percent, short, size, time
+from nsys2prv.vocabulary.wording import SIZES, percent, short, size, time, unit
 
 MOST_CELLS = 80_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
@@ -199,7 +199,7 @@ class TimeCharts:
 
     def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> Plot:
         """A line per device, or where there are many, their range and the device with the highest peak."""
-        divisor, name = plots.unit(peak, plots.SIZES)
+        divisor, name = unit(peak, SIZES)
         plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, name, divisor=divisor), 150)
         if bins["device"].n_unique() > len(plots.LINES):
             over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
