@@ -166,7 +166,11 @@ def check_places(
     places = [(path, _STARTS[name]) for name, path in files.items() if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
-        _check_csv_folder(csv_folder)
+        with output_errors(csv_folder, _PLACE):
+            there = next(place for place in (csv_folder.absolute(), *csv_folder.absolute().parents) if place.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
+                raise OutputError.not_writable(csv_folder, why, _PLACE)
         places += [(csv_folder / f"{table.name}.csv", _table(table.schema)) for table in tables]
     check_kept([path for path, _ in places], inputs)
     for path, start in places:
@@ -201,14 +205,6 @@ def _check_files(files: Sequence[Path]) -> None:
             elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
         for why in (why for why, is_so in problems.items() if is_so):
             raise OutputError.not_writable(path, why, elsewhere)
-
-
-def _check_csv_folder(folder: Path) -> None:
-    with output_errors(folder, _PLACE):
-        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
-            raise OutputError.not_writable(folder, why, _PLACE)
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:

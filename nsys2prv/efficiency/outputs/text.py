@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
@@ -119,8 +118,8 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
         return f"no iterations: {short(str(detection['reason']), _LONGEST_PATH)}"
     kinds = iterations["kind"].value_counts().sort("kind").rows()
     special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
-    lengths = iterations.filter(pl.col("kind").is_null())["longest_ns"].to_numpy()
-    usual = f", usually {time(float(np.median(lengths)))}" if len(lengths) else ""
+    median: Any = iterations.filter(pl.col("kind").is_null())["longest_ns"].median()
+    usual = "" if median is None else f", usually {time(median)}"
     return f"{counted(iterations.height, 'iteration')} ({short(detection['how'], _LONGEST_PATH)}){special}{usual}"
 
 

@@ -17,6 +17,7 @@ from nsys2prv.vocabulary.wording import SIZES, known_to, percent, rate, short, s
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+_MOST_HISTOGRAMS = 16
 _MOST_ITERATIONS = 400
 """Of more, neighbours are drawn as one: their median, and their range."""
 _MOST_LINES = 16
@@ -47,9 +48,23 @@ _BUSY_METRICS = (
 # -- kernels --------------------------------------------------------------------------------------------------------------
 
 
-def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
-    """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
-    colour."""
+def histograms(frames: Frames) -> list[Figure]:
+    """Durations of the kernels that take most time, each with its most important numbers."""
+    figures = []
+    for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
+        bars, modes, rows = (
+            frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes", "kernels")
+        )
+        row = rows.row(0, named=True)
+        facts = f"{row['count']:,} executions, {time(row['total_ns'])} ({percent(row['share'])} of kernel time)"
+        facts += f", median {time(row['median_ns'])}, p95 {time(row['p95_ns'])}"
+        facts += f", {modes.height} modes" if modes.height > 1 else ""
+        figures.append(Figure(_histogram(kernel, bars, modes), title=kernel, reading=facts))
+    return figures
+
+
+def _histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
+    """Bars from the second mode on have another colour."""
     begin, end, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
     is_log = bool(begin.min() > 0 and end.max() > _LOGARITHMIC_FROM * begin.min())
     mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), begin, side="right")

@@ -39,7 +39,6 @@ _ROW_HEIGHT = 16
 _PLACE = ["worst_begin_ns", "worst_end_ns"]
 _MARKED = 5
 """Findings whose places the small map marks."""
-_MOST_HISTOGRAMS = 16
 _MOST_BARS = 12
 """Devices with a bar each: those with least computing."""
 _LARGE_MAP = (16, 1.2, 480)
@@ -238,7 +237,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "path": charts.critical_path(frames),
         "sampled": over_time.sampled() if over_time else [],
         "memory": over_time.memory() if over_time else [],
-        "histograms": _histograms(frames),
+        "histograms": charts.histograms(frames),
         "all_kernels": frames["kernels"].height,
         "clocks": charts.clocks(frames),
         "clock_methods": frames["clocks"].group_by("method", maintain_order=True).len().rows(),
@@ -315,21 +314,6 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
         drawn, packed = over_time.heat_map(of_devices, "What each device does over time", height), of_devices.as_json()
         maps.append({"id": "large", "drawn": drawn.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
-
-
-def _histograms(frames: Frames) -> list[dict[str, Any]]:
-    """The kernels with a histogram, each with its most important numbers."""
-    shown = []
-    for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
-        bars, modes = (frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes"))
-        row = frames["kernels"].row(by_predicate=pl.col("kernel") == kernel, named=True)
-        total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
-        median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
-        facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
-        if modes.height > 1:
-            facts.append(f"{modes.height} modes")
-        shown.append({"kernel": kernel, "facts": ", ".join(facts), "drawn": charts.histogram(kernel, bars, modes).html()})
-    return shown
 
 
 # -- single drawings ------------------------------------------------------------------------------------------------------
