@@ -187,7 +187,7 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
     figure = drawn(charts.iterations({"task_iterations": rows}))
 
     assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
-    assert [entry[1] for entry in figure.legend[1:]] == ["rank 20, D20"]
+    assert list(figure.legend)[1:] == ["rank 20, D20"]
 
 
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
