@@ -195,7 +195,7 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
     figure = drawn(charts.bandwidth(run.measured.tables))
 
     assert (figure.drawn or "").count("<title>") == rows.height > 0
-    assert {entry[1] for entry in figure.legend} == set(rows["operation"])
+    assert set(figure.legend) == set(rows["operation"])
     assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
 
 
