@@ -146,12 +146,7 @@ def _region(
 
 
 def check_places(
-    inputs: Iterable[str | Path],
-    tables: Iterable[Table],
-    *,
-    force: bool,
-    csv_folder: Path | None = None,
-    **files: Path | None,
+    inputs: Iterable[str | Path], tables: Iterable[Table], *, force: bool, csv_folder: Path | None = None, **files: Path | None
 ) -> None:
     """Check before long work that results can be written, and that they replace only what they may: earlier results, with
     `force` any file but an input or a report. `files` are called as in `write` of results.

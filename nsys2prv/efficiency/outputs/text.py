@@ -88,10 +88,8 @@ def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> 
         longest = max(len(tile.title) for tile in first.tiles)
         lines.append("")
         for tile in first.tiles:
-            style = _LEVELS.get(tile.level or "", "")
-            lines.append(
-                [(f"  {tile.title:<{longest}}  ", ""), (f"{percent(tile.value):>8}", style), (f"  {tile.note}", FAINT)]
-            )
+            value = (f"{percent(tile.value):>8}", _LEVELS.get(tile.level or "", ""))
+            lines.append([(f"  {tile.title:<{longest}}  ", ""), value, (f"  {tile.note}", FAINT)])
     return lines
 
 

@@ -128,9 +128,8 @@ class TimeCharts:
         plot.rules(self._iterations)
         self._tips(plot, [name for _, name, _ in plots.ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
-        return Figure(
-            plot, colours=plots.present(plots.ACTIVITIES, self._frames["device_bins"]), title="Device activity", reading=reading
-        )
+        colours = plots.present(plots.ACTIVITIES, self._frames["device_bins"])
+        return Figure(plot, colours=colours, title="Device activity", reading=reading)
 
     def efficiencies(self) -> Figure:
         """The tree of the devices, a line per efficiency."""
@@ -168,9 +167,9 @@ class TimeCharts:
         figures = []
         for metric in self._frames["sampled_bins"]["metric"].unique(maintain_order=True).head(_MOST_SAMPLED):
             rows = over.filter(pl.col("metric") == metric)
-            divisor, unit = metric_unit(metric)
-            most = 100 if unit == "%" else max(1.05 * max(rows["highest"].drop_nulls(), default=0.0), divisor * 1e-9)
-            plot = self._plot(f"{short(metric)} over time", PlotAxis(0, most, unit, divisor=divisor), 110)
+            divisor, name = metric_unit(metric)
+            most = 100 if name == "%" else max(1.05 * max(rows["highest"].drop_nulls(), default=0.0), divisor * 1e-9)
+            plot = self._plot(f"{short(metric)} over time", PlotAxis(0, most, name, divisor=divisor), 110)
             plot.band(rows["at"], rows["lowest"], rows["highest"], plots.LINES[0])
             plot.line(rows["at"], rows["mean"], plots.LINES[0])
             figures.append(Figure(plot, title=metric))
