@@ -19,6 +19,7 @@ from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
@@ -91,7 +92,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     first, *later = ((row, result.head) for row, result in zip(compared.to_dicts(), measured, strict=True))
     tables: Filled = {
         tables_of.RUNS: compared,
-        tables_of.METRICS: _metrics(results),
+        tables_of.METRICS: _metric_rows(results),
         tables_of.WALL_TIME: _wall_time(results, first[0]["basis"], by),
         tables_of.ITERATION_LENGTHS: pl.concat(
             result.tables["iterations"].select("iteration", "kind", length_ns="longest_ns", run=pl.lit(run, pl.String))
@@ -336,11 +337,12 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 # -- what is compared -----------------------------------------------------------------------------------------------------
 
 
-def _metrics(results: Results) -> pl.DataFrame:
-    trees = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
-    first = trees.filter(run="A").select("metric", before="value")
-    changes = trees.join(first, on="metric", how="left", maintain_order="left")
-    return changes.with_columns(change=pl.col("value") - pl.col("before"))
+def _metric_rows(results: Results) -> list[dict[str, Any]]:
+    runs = {run: result.tables["run"].row(0, named=True) for run, result in results.items()}
+    rows = [
+        {"run": run, "before": runs["A"][row["metric"]], **row} for run, values in runs.items() for row in tree_rows(values)
+    ]
+    return [{**row, "change": None if None in (row["value"], row["before"]) else row["value"] - row["before"]} for row in rows]
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, Figure, Piece, col
 from nsys2prv.efficiency.outputs.page.template import PageTable, json_in_html, notebook_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
-from nsys2prv.efficiency.result_tables import Frames
+from nsys2prv.efficiency.result_tables import NCCL_POLICY, Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
@@ -176,8 +176,9 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
             # Each device has its row, whatever else there is.
             most = _CELLS[0] if table.name == "devices" else min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
-                parts = PART_COLUMNS if {*PART_COLUMNS} <= {*frame.columns} else ()
-                unused = [name for name in parts if not (frame[name] != 0).any()]
+                # Of trees `communication_ns` is another time.
+                parts = () if NCCL_POLICY in table.columns else PART_COLUMNS
+                unused = [name for name in parts if name in frame.columns and not (frame[name] != 0).any()]
                 packed[table.name] = pack(table, frame, most, unused)
         if _size(packed) < room:
             break
