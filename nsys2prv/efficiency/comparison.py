@@ -72,7 +72,10 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     _check_labels(options.label, letters)
     check_conditions(options.fail_if)
     inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
-    before = list(map(_measured_before, runs))
+    before = [
+        run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
+        for run in runs
+    ]
     _check_options(options, runs, before)
     of_report = replace(options, regions=(), per_iteration=None)
     measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]
@@ -119,12 +122,6 @@ def _warnings(results: Results) -> list[str]:
     warnings = dict.fromkeys(warning for result in results.values() for warning in result.head["warnings"])
     letters = (", ".join(run for run, result in results.items() if text in result.head["warnings"]) for text in warnings)
     return list(map("{}: {}".format, letters, warnings))
-
-
-def _measured_before(run: str | Path | EfficiencyResult) -> EfficiencyResult | None:
-    if isinstance(run, EfficiencyResult):
-        return run
-    return read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
 
 
 def _check_options(
@@ -286,23 +283,21 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
                 **(means if is_by_iteration else totals),
             )
         )
-    speedup, total, per_device = pl.col("speedup"), pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
-    useful, size, is_strong = pl.col("useful"), pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
-    is_same_work = pl.lit(by.is_same_work)
+    total, per_device = pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
+    size, is_strong = pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
+    useful, of_same_work = (pl.when(pl.lit(by.is_same_work)).then(column) for column in ("useful", "speedup"))
     return (
         pl.concat(rows, how="vertical_relaxed")
         .with_columns(
             speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
-            useful_scalability=pl.when(is_same_work).then(_ratio(useful.first(), useful)),
-            useful_scalability_per_device=pl.when(is_same_work).then(_ratio(useful.first() * size, useful * size.first())),
+            useful_scalability=_ratio(useful.first(), useful),
+            useful_scalability_per_device=_ratio(useful.first() * size, useful * size.first()),
         )
         .with_columns(scaling=_scaling(kind, total, per_device))
         # The first run is on the scale of the others.
         .with_columns(scaling=pl.when(pl.col("run") == "A").then(pl.col("scaling").shift(-1)).otherwise("scaling"))
         .with_columns(
-            scaling_efficiency=pl.when(is_same_work).then(
-                pl.when(is_strong & (size > 0)).then(speedup * size.first() / size).otherwise(speedup)
-            ),
+            scaling_efficiency=pl.when(is_strong & (size > 0)).then(of_same_work * size.first() / size).otherwise(of_same_work),
             scalability=pl.when(is_strong).then(total).otherwise(per_device),
             global_efficiency=pl.col(root) * total,
             global_efficiency_per_device=pl.col(root) * per_device,

@@ -136,7 +136,7 @@ def worded(value: float | None, unit: str) -> str:
     """
     if value is None or math.isinf(value):
         return "not known"
-    return quantity(value, unit) or f"{value:,.6g}"
+    return quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
 
 
 def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:

@@ -60,10 +60,6 @@ class Meter:
     when: Callable[[MeasuredRun], bool] | None = None
     is_large: bool = False
 
-    def applies_to(self, run: MeasuredRun) -> bool:
-        """Whether it measures anything in a run."""
-        return (not self.of_devices or bool(run.events.rows.devices)) and (self.when is None or self.when(run))
-
 
 def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     """Run meters in the order of their needs, several at a time; `run.measured` has their results. Those that do not apply to
@@ -75,7 +71,8 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     selected: dict[Measure, Meter] = {}
     for measure in TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order():
         meter = by_measure[measure]
-        if meter.applies_to(run) and all(need in selected for need in meter.needs):
+        applies = (run.events.rows.devices or not meter.of_devices) and (meter.when is None or meter.when(run))
+        if applies and all(need in selected for need in meter.needs):
             selected[measure] = meter
     is_long = run.operations.height > _LONG_RUN
     in_order = sorted(selected.values(), key=lambda meter: is_long and meter.is_large)

@@ -113,11 +113,6 @@ class Table:
         return {column.name: column.dtype for column in self.columns}
 
     @property
-    def by_nccl_policy(self) -> bool:
-        """Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what."""
-        return NCCL_POLICY in self.columns
-
-    @property
     def empty(self) -> pl.DataFrame:
         """The table without rows."""
         return pl.DataFrame(schema=self.schema)

@@ -30,10 +30,6 @@ _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
 _TELLING = 0.01
 """Least part of the length by which clocks must leave it open to be named."""
-_BUSY = ("gpu_busy", "GPU busy")
-_EXPOSED = ("exposed_communication", "Exposed communication")
-_BALANCE = ("load_balance", "Load balance")
-"""Names and titles of tiles."""
 _SAMPLED = (
     ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"),
     ("sm_active", "SM activity", r"(?i)^sms? active"),
@@ -80,11 +76,6 @@ class Tile:
     value: float | None
     level: str | None
     note: str
-
-    @property
-    def text(self) -> str:
-        """The value for people."""
-        return percent(self.value)
 
 
 @dataclass(frozen=True)
@@ -235,15 +226,22 @@ def _clocks_allow(head: Mapping[str, Any]) -> str:
 
 
 def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
-    run = tables["run"].row(0, named=True)
-    if not tables["devices"].is_empty():
-        return (_busy(run, tables), _exposed(tables), _balance(run), _sampled(tables["sampled_bins"]))
-    if _has_mpi(run):
+    run, devices = tables["run"].row(0, named=True), tables["devices"]
+    if devices.is_empty() and _has_mpi(run):
         of_hosts = (_COMPUTING[run["host_computing_efficiency"] is not None], *_OF_MPI)
         efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, title, note in of_hosts)
         return (*efficiencies, _largest_call(tables["mpi_calls"]))
-    unknown = (_BUSY, _EXPOSED, _BALANCE, _SAMPLED[0][:2])
-    return tuple(Tile(*named, None, None, "no GPU was used") for named in unknown)
+    elapsed, balance = run["elapsed_ns"] * run["devices"], run["load_balance"] if run["devices"] > 1 else None
+    busy = _sum(devices["active_ns"]) / elapsed if elapsed else None
+    without = "one GPU" if run["devices"] == 1 else "no useful kernel ran"
+    of_balance = without if balance is None else "mean over largest useful time of a GPU"
+    tiles = (
+        Tile("gpu_busy", "GPU busy", busy, level(busy), "kernels, NCCL or copies run, mean over GPUs"),
+        _exposed(tables),
+        Tile("load_balance", "Load balance", balance, level(balance), of_balance),
+        _sampled(tables["sampled_bins"]),
+    )
+    return tiles if devices.height else tuple(replace(tile, note="no GPU was used") for tile in tiles)
 
 
 def _largest_call(calls: pl.DataFrame) -> Tile:
@@ -254,28 +252,15 @@ def _largest_call(calls: pl.DataFrame) -> Tile:
     return Tile("largest_mpi_call", "Largest MPI call", share, None, note)
 
 
-def _busy(run: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Tile:
-    elapsed = run["elapsed_ns"] * run["devices"]
-    value = _sum(tables["devices"]["active_ns"]) / elapsed if elapsed else None
-    return Tile(*_BUSY, value, level(value), "kernels, NCCL or copies run, mean over GPUs")
-
-
 def _exposed(tables: Mapping[str, pl.DataFrame]) -> Tile:
+    named = ("exposed_communication", "Exposed communication")
     elapsed, nccl, alone = (_sum(tables["devices"][column]) for column in ("elapsed_ns", "nccl_ns", "nccl_alone_ns"))
     if not nccl:
         mpi = _sum(tables["absent_time"]["starved_mpi_ns"])
         waits = f"; GPUs wait for hosts in MPI for {percent(mpi / elapsed)}" if mpi and elapsed else ""
-        return Tile(*_EXPOSED, None, None, f"no NCCL kernels{waits}")
+        return Tile(*named, None, None, f"no NCCL kernels{waits}")
     note = f"NCCL runs and no other kernel does; {percent(1 - alone / nccl)} of the NCCL time is hidden"
-    return Tile(*_EXPOSED, alone / elapsed, level(1 - alone / elapsed), note)
-
-
-def _balance(run: Mapping[str, Any]) -> Tile:
-    if run["devices"] == 1:
-        return Tile(*_BALANCE, None, None, "one GPU")
-    value = run["load_balance"]
-    note = "no useful kernel ran" if value is None else "mean over largest useful time of a GPU"
-    return Tile(*_BALANCE, value, level(value), note)
+    return Tile(*named, alone / elapsed, level(1 - alone / elapsed), note)
 
 
 def _sampled(bins: pl.DataFrame) -> Tile:

@@ -10,9 +10,10 @@ from nsys2prv.vocabulary.printable import on_one_line, printable
 
 _LONGEST_NAME = 60
 
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
-_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"))
+TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+_RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"), (1, "B/s"))
+"""Units of times, sizes and rates, the largest first: ns or bytes, and the name."""
 
 
 def percent(value: float | None) -> str:
@@ -30,17 +31,17 @@ def time(value: float) -> str:
     >>> time(1_500_000), time(12)
     ('1.500 ms', '12 ns')
     """
-    return _scaled(value, _TIMES, "ns")
+    return _scaled(value, TIMES)
 
 
 def size(value: float) -> str:
     """A number of bytes, in the largest unit of which it is at least one."""
-    return _scaled(value, _SIZES, "B")
+    return _scaled(value, SIZES)
 
 
 def rate(value: float) -> str:
     """A rate in bytes per second."""
-    return _scaled(value, _RATES, "B/s")
+    return _scaled(value, _RATES)
 
 
 def quantity(value: float, unit: str) -> str | None:
@@ -103,9 +104,18 @@ def known_to(widths: Iterable[float | None]) -> str:
     return f"known to within {time(max(finite))}" + (f", {unknown:,} of {len(several):,} not known" if unknown else "")
 
 
-def _scaled(value: float, units: Sequence[tuple[int, str]], smallest: str) -> str:
-    unit = next(((factor, name) for factor, name in units if abs(value) >= factor), None)
-    return f"{value:.0f} {smallest}" if unit is None else f"{value / unit[0]:.3f} {unit[1]}"
+def unit(largest: float, units: Sequence[tuple[int, str]]) -> tuple[int, str]:
+    """The unit in which values up to a largest one are written: what they are divided by, and its name.
+
+    >>> unit(2_500_000, TIMES)
+    (1000000, 'ms')
+    """
+    return next((entry for entry in units if largest >= entry[0]), units[-1])
+
+
+def _scaled(value: float, units: Sequence[tuple[int, str]]) -> str:
+    factor, name = unit(abs(value), units)
+    return f"{value / factor:.{3 if factor > 1 else 0}f} {name}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -25,7 +25,7 @@ from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plo
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
-from nsys2prv.vocabulary.wording import time
+from nsys2prv.vocabulary.wording import percent, time
 
 MOST_PAGES = 6
 NARROW = 390
@@ -74,7 +74,7 @@ def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run
     tiles = [one for one in run.read.all("li") if "data-tile" in one.attributes]
     assert [one.attributes["data-tile"] for one in tiles] == [tile.name for tile in found.tiles]
     for shown, tile in zip(tiles, found.tiles, strict=True):
-        assert tile.text in shown.text
+        assert percent(tile.value) in shown.text
         assert shown.attributes["class"] == f"tile {tile.level or ''}"
     order = [run.html.index(f'id="{place}"') for place in ("verdict", "finding-1", "map", "efficiencies", "run", "definitions")]
     assert order == sorted(order)
@@ -187,7 +187,7 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
     figure = drawn(charts.iterations({"task_iterations": rows}))
 
     assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
-    assert [entry[1] for entry in figure.legend[1:]] == ["rank 20, D20"]
+    assert list(figure.legend)[1:] == ["rank 20, D20"]
 
 
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
@@ -195,7 +195,7 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
     figure = drawn(charts.bandwidth(run.measured.tables))
 
     assert (figure.drawn or "").count("<title>") == rows.height > 0
-    assert {entry[1] for entry in figure.legend} == set(rows["operation"])
+    assert set(figure.legend) == set(rows["operation"])
     assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
 
 

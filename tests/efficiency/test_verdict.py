@@ -16,6 +16,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import STARVED
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import Verdict, level, verdict
+from nsys2prv.vocabulary.wording import percent
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
@@ -98,7 +99,7 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
     tiles = {tile.name: tile for tile in of(measured(tmp_path, alone())).tiles}
 
     assert list(tiles) == ["gpu_busy", "exposed_communication", "load_balance", "tensor_active"]
-    assert (tiles["gpu_busy"].text, tiles["gpu_busy"].level) == ("50.0 %", "fair")
+    assert (percent(tiles["gpu_busy"].value), tiles["gpu_busy"].level) == ("50.0 %", "fair")
     unknown = {name: tile.note for name, tile in tiles.items() if tile.value is None and tile.level is None}
     assert unknown == {
         "exposed_communication": "no NCCL kernels",
@@ -114,7 +115,7 @@ def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
     found = of(measured(tmp_path, report))
 
     assert found.sentence.startswith("1 GPU computed 0.0 % of 1.000 µs (the whole run); largest loss: copies and memsets, 90")
-    assert found.tiles[0].text == "90.0 %"
+    assert percent(found.tiles[0].value) == "90.0 %"
 
 
 def test_without_a_gpu_the_sentence_is_of_the_hosts(tmp_path: Path) -> None:

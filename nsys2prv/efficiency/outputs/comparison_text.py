@@ -12,15 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.comparison_tables import GPU, NOT_DECIDABLE, PROCESS
+from nsys2prv.efficiency.comparison_tables import GPU, NOT_DECIDABLE, PROCESS, RUNS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
-from nsys2prv.efficiency.outputs.text import wrapped_lines
+from nsys2prv.efficiency.outputs.text import cell, wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
-_ROWS = 10
 _LONGEST_PATH, _INDENT = 200, 4
 _LONGEST_TEXT = 200
 _LONGEST_HEADING = 24
@@ -157,10 +156,8 @@ def size_cells(runs: pl.DataFrame) -> list[list[str]]:
         columns |= {"processes": "processes", "host threads": "threads", "time": "elapsed_ns"}
         if runs["mpi_parallel_efficiency"].null_count() == 0:
             columns["time outside of MPI"] = "host_useful_ns"
-    forms = {title: time if column.endswith("_ns") else "{:,}".format for title, column in columns.items()}
-    return [
-        [title, *("-" if value is None else forms[title](value) for value in runs[column])] for title, column in columns.items()
-    ]
+    declared = {column.name: column for column in RUNS.columns}
+    return [[title, *(cell(declared[name], value) for value in runs[name])] for title, name in columns.items()]
 
 
 def tree_rows(metrics: pl.DataFrame, runs: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -213,7 +210,7 @@ def _factor(value: float | None) -> str:
 # -- for a terminal ------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS, width: int | None = None) -> str:
+def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width: int | None) -> str:
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
@@ -242,7 +239,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int = _ROW
 # -- in Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int = _ROWS) -> str:
+def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
     lines += [f"- {sentence}" for sentence in comparison_sentences(tables, lambda run: f"{run['run']} {as_code(run['label'])}")]

@@ -22,9 +22,11 @@ from nsys2prv.vocabulary.version import __version__
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
-_PAGE = re.compile(re.escape(GENERATOR))
-_JSON = re.compile(rb'\A{"format": "nsys2prv-')
-_TALP = re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL)
+_STARTS = {
+    "page_path": re.compile(re.escape(GENERATOR)),
+    "json_path": re.compile(rb'\A{"format": "nsys2prv-'),
+    "talp_path": re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL),
+}
 """How earlier outputs begin."""
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
@@ -144,17 +146,10 @@ def _region(
 
 
 def check_places(
-    inputs: Iterable[str | Path],
-    tables: Iterable[Table],
-    *,
-    force: bool,
-    json_path: Path | None = None,
-    csv_folder: Path | None = None,
-    talp_path: Path | None = None,
-    page_path: Path | None = None,
+    inputs: Iterable[str | Path], tables: Iterable[Table], *, force: bool, csv_folder: Path | None = None, **files: Path | None
 ) -> None:
     """Check before long work that results can be written, and that they replace only what they may: earlier results, with
-    `force` any file but an input or a report.
+    `force` any file but an input or a report. `files` are called as in `write` of results.
 
     Raises
     ------
@@ -163,11 +158,14 @@ def check_places(
     OutputExists
         When another file is there, unless `force`.
     """
-    files = ((page_path, _PAGE), (json_path, _JSON), (talp_path, _TALP))
-    places = [(path, start) for path, start in files if path is not None]
+    places = [(path, _STARTS[name]) for name, path in files.items() if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
-        _check_csv_folder(csv_folder)
+        with output_errors(csv_folder, _PLACE):
+            there = next(place for place in (csv_folder.absolute(), *csv_folder.absolute().parents) if place.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
+                raise OutputError.not_writable(csv_folder, why, _PLACE)
         places += [(csv_folder / f"{table.name}.csv", _table(table.schema)) for table in tables]
     check_kept([path for path, _ in places], inputs)
     for path, start in places:
@@ -202,14 +200,6 @@ def _check_files(files: Sequence[Path]) -> None:
             elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
         for why in (why for why, is_so in problems.items() if is_so):
             raise OutputError.not_writable(path, why, elsewhere)
-
-
-def _check_csv_folder(folder: Path) -> None:
-    with output_errors(folder, _PLACE):
-        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
-            raise OutputError.not_writable(folder, why, _PLACE)
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
@@ -19,7 +18,6 @@ from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
-_ROWS = 10
 _LONGEST_PATH = 200
 _LEAST_PART = 0.01
 
@@ -33,13 +31,7 @@ _LEAST_TITLE, _LEAST_BAR = 24, 10
 
 
 def efficiency_as_text(
-    head: Mapping[str, Any],
-    tables: Frames,
-    rows: int = _ROWS,
-    *,
-    verbose: bool = False,
-    colors: bool = False,
-    width: int | None = None,
+    head: Mapping[str, Any], tables: Frames, rows: int, *, verbose: bool, colors: bool, width: int | None
 ) -> str:
     """A summary of an `EfficiencyResult`, in the order of its page; `verbose`: with what to do about findings, what was not
     found, and tables of so many rows.
@@ -49,7 +41,7 @@ def efficiency_as_text(
     """
     prose: list[Line] = [
         *_first_lines(head, tables, width),
-        *finding_lines(head, tables["findings"], tables["finding_checks"], verbose=verbose),
+        *_finding_lines(head, tables["findings"], tables["finding_checks"], verbose=verbose),
         "",
         *tree_lines(tables["tree"]),
     ]
@@ -96,8 +88,8 @@ def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> 
         longest = max(len(tile.title) for tile in first.tiles)
         lines.append("")
         for tile in first.tiles:
-            style = _LEVELS.get(tile.level or "", "")
-            lines.append([(f"  {tile.title:<{longest}}  ", ""), (f"{tile.text:>8}", style), (f"  {tile.note}", FAINT)])
+            value = (f"{percent(tile.value):>8}", _LEVELS.get(tile.level or "", ""))
+            lines.append([(f"  {tile.title:<{longest}}  ", ""), value, (f"  {tile.note}", FAINT)])
     return lines
 
 
@@ -124,14 +116,12 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
         return f"no iterations: {short(str(detection['reason']), _LONGEST_PATH)}"
     kinds = iterations["kind"].value_counts().sort("kind").rows()
     special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
-    lengths = iterations.filter(pl.col("kind").is_null())["longest_ns"].to_numpy()
-    usual = f", usually {time(float(np.median(lengths)))}" if len(lengths) else ""
+    median: Any = iterations.filter(pl.col("kind").is_null())["longest_ns"].median()
+    usual = "" if median is None else f", usually {time(median)}"
     return f"{counted(iterations.height, 'iteration')} ({short(detection['how'], _LONGEST_PATH)}){special}{usual}"
 
 
-def finding_lines(
-    head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool = False
-) -> list[Line]:
+def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool) -> list[Line]:
     """Each finding: how much shorter the run would be, its title with who it is, what was seen, and where. What was looked
     for in vain is counted; with `verbose` it is listed, and findings have what to do."""
     lines: list[Line] = []
@@ -233,7 +223,7 @@ def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> 
     for count in range(len(console.spare) + 1):
         titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
         columns = [by_name[name] for name in titles]
-        cells = [list(map(_cell, columns, row)) for row in frame.head(most).select(list(titles)).iter_rows()]
+        cells = [list(map(cell, columns, row)) for row in frame.head(most).select(list(titles)).iter_rows()]
         texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
         if not is_too_wide(list(titles.values()), cells, texts, width):
             break
@@ -254,7 +244,8 @@ def _headings(console: OnConsole, columns: Mapping[str, Column], *, has_devices:
     return headings
 
 
-def _cell(column: Column, value: Any) -> str:
+def cell(column: Column, value: Any) -> str:
+    """A value of a column for people."""
     if value is None:
         return "-"
     if with_unit := quantity(value, column.unit):

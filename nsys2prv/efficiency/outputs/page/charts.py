@@ -9,14 +9,15 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.outputs.page import plot as plots
-from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Legend, Piece, Plot, PlotAxis
+from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Kinds, Piece, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
-from nsys2prv.vocabulary.wording import known_to, percent, rate, short, size, time
+from nsys2prv.vocabulary.wording import SIZES, known_to, percent, rate, short, size, time, unit
 
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+_MOST_HISTOGRAMS = 16
 _MOST_ITERATIONS = 400
 """Of more, neighbours are drawn as one: their median, and their range."""
 _MOST_LINES = 16
@@ -47,9 +48,23 @@ _BUSY_METRICS = (
 # -- kernels --------------------------------------------------------------------------------------------------------------
 
 
-def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
-    """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
-    colour."""
+def histograms(frames: Frames) -> list[Figure]:
+    """Durations of the kernels that take most time, each with its most important numbers."""
+    figures = []
+    for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
+        bars, modes, rows = (
+            frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes", "kernels")
+        )
+        row = rows.row(0, named=True)
+        facts = f"{row['count']:,} executions, {time(row['total_ns'])} ({percent(row['share'])} of kernel time)"
+        facts += f", median {time(row['median_ns'])}, p95 {time(row['p95_ns'])}"
+        facts += f", {modes.height} modes" if modes.height > 1 else ""
+        figures.append(Figure(_histogram(kernel, bars, modes), title=kernel, reading=facts))
+    return figures
+
+
+def _histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
+    """Bars from the second mode on have another colour."""
     begin, end, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
     is_log = bool(begin.min() > 0 and end.max() > _LOGARITHMIC_FROM * begin.min())
     mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), begin, side="right")
@@ -70,7 +85,7 @@ def families(frames: Frames) -> Figure | None:
     if by_family.is_empty():
         return None
     total = float(by_family["total_ns"].sum()) or 1
-    kinds = by_family.with_columns(kind=pl.col("family").replace_strict(kinds_of_families(by_family["family"])))
+    kinds = by_family.with_columns(kind=kind_of(pl.col("family")))
     kinds = kinds.with_columns(time=pl.col("total_ns").sum().over("kind")).sort("time", descending=True, maintain_order=True)
     widest = kinds["time"][0] / total
 
@@ -90,14 +105,14 @@ def families(frames: Frames) -> Figure | None:
     return Figure(rows=rows)
 
 
-def kinds_of_families(names: Iterable[str]) -> dict[str, str]:
+def kind_of(family: pl.Expr) -> pl.Expr:
     """Families without details: the longest kind of kernel that each begins with, else the family itself.
 
-    >>> kinds_of_families(["GEMM bf16 nt 128x128x64", "mine::step"])
-    {'GEMM bf16 nt 128x128x64': 'GEMM', 'mine::step': 'mine::step'}
+    >>> pl.select(kind_of(pl.Series(["GEMM bf16 nt 128x128x64", "mine::step"]))).to_series().to_list()
+    ['GEMM', 'mine::step']
     """
     kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
-    return {name: next((kind for kind in kinds if name == kind or name.startswith(f"{kind} ")), name) for name in names}
+    return family.str.extract(f"^({'|'.join(map(pl.escape_regex, kinds))})(?: |$)").fill_null(family)
 
 
 def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
@@ -229,7 +244,7 @@ def bandwidth(frames: Frames) -> Figure | None:
     sizes, rates = rows["size_bytes"].cast(pl.Float64).to_numpy(), rows["bus_bandwidth"].to_numpy()
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
-    units = [(2.0**power, *plots.unit(2.0**power, plots.SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
+    units = [(2.0**power, *unit(2.0**power, SIZES)) for power in powers[:: max(1, len(powers) // 6)]]
     ticks = tuple((size_of_message, f"{size_of_message / divisor:,.6g} {name}") for size_of_message, divisor, name in units)
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = float(10.0 ** np.floor(np.log10(rates.min()))) if is_log else 0.0
@@ -256,7 +271,7 @@ def _simple_row(name: str, share: float, widest: float, number: str, note: str =
     return BarRow(name, (piece,), number, note, below)
 
 
-def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Legend, number: str, note: str = "") -> BarRow:
+def _stacked(name: str, row: Mapping[str, float], longest: float, kinds: Kinds, number: str, note: str = "") -> BarRow:
     """A row with a piece for each kind of time: column, title, colour."""
     pieces = tuple(
         Piece(share, colour, f"{name}: {title} {time(row[column])} ({percent(share)})")
@@ -279,13 +294,12 @@ def wall_time(frames: Frames, most: int = MOST_ROWS) -> Figure | None:
         _stacked(row["device"], row, row["elapsed_ns"], plots.WALL_PARTS, percent(row["compute_ns"] / (row["elapsed_ns"] or 1)))
         for row in rows.iter_rows(named=True)
     ]
-    return Figure(rows=bars, colours=[part for part in plots.WALL_PARTS if parts[part[0]].sum()])
+    return Figure(rows=bars, colours=plots.present(plots.WALL_PARTS, parts))
 
 
 def idle(frames: Frames) -> Figure | None:
     """Idle time of all devices together by length of gap and activity of the launching thread."""
-    columns = [column for column, *_ in plots.CAUSES]
-    classes = frames["gaps"].group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
+    classes = frames["gaps"].drop("device").group_by("from_ns", "to_ns").sum().sort("from_ns")
     if not classes["total_ns"].sum():
         return None
     longest = max(classes["total_ns"])
@@ -295,7 +309,7 @@ def idle(frames: Frames) -> Figure | None:
         )
         for row in classes.iter_rows(named=True)
     ]
-    return Figure(rows=rows, colours=[cause for cause in plots.CAUSES if classes[cause[0]].sum()])
+    return Figure(rows=rows, colours=plots.present(plots.CAUSES, classes))
 
 
 def _class(begin: int, end: int | None) -> str:
@@ -304,7 +318,7 @@ def _class(begin: int, end: int | None) -> str:
     >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
     ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
     """
-    low, high = (None if edge is None else f"{edge // plots.unit(edge)[0]:,} {plots.unit(edge)[1]}" for edge in (begin, end))
+    low, high = (None if edge is None else time(edge).replace(".000", "") for edge in (begin, end))
     return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
 
 

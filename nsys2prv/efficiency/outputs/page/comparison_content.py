@@ -14,7 +14,7 @@ from nsys2prv.efficiency.gate import gate_order
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
 from nsys2prv.efficiency.outputs import comparison_text as texts
 from nsys2prv.efficiency.outputs.page import plot as plots
-from nsys2prv.efficiency.outputs.page.template import environment, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.template import notebook_html, pack, rendered_page
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -37,11 +37,7 @@ _FACTORS = (("scalability", "scalability of useful time"), ("scaling_efficiency"
 def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
     """A `ComparisonResult` as one HTML file, which loads nothing else."""
     runs = frames["runs"]
-    packed = {
-        table.name: pack(table, frames[table.name], _CELLS, ("nccl",) if table.by_nccl_policy else ())
-        for table in TABLES
-        if frames[table.name].height
-    }
+    packed = {table.name: pack(table, frames[table.name], _CELLS) for table in TABLES if frames[table.name].height}
     title = " and ".join(map(texts.named, head["runs"]))
     iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
@@ -62,10 +58,9 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
 
 
 def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
-    """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
-    template = environment().get_template("comparison_notebook.html.j2")
-    style = notebook_style("first_screen.css", "rows.css", "comparison.css")
-    return template.render(**comparison_first_screen(head, frames), style=style)
+    """The first screen alone, as a notebook shows it."""
+    styles = ("first_screen.css", "rows.css", "comparison.css")
+    return notebook_html("comparison_notebook.html.j2", comparison_first_screen(head, frames), *styles)
 
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
@@ -104,8 +99,8 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> plots.Figure:
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
             pieces.append(plots.Piece(row["value_ns"] / longest, colours[row["part"]], title))
         rows.append(plots.BarRow(texts.named(run), tuple(pieces), time(totals.get(run["run"], 0))))
-    entries = parts.filter(pl.col("part").is_in(shown["part"].implode())).select("part", "title").iter_rows()
-    return plots.Figure(rows=rows, colours=[(part, title, colours[part]) for part, title in entries])
+    titles = dict(shown.select("title", "part").iter_rows())
+    return plots.Figure(rows=rows, colours={title: colours[part] for title, part in titles.items()})
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:

@@ -16,14 +16,15 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts, time_charts
-from nsys2prv.efficiency.outputs.page.plot import Figure, Piece, activities_of, colours_of_parts
-from nsys2prv.efficiency.outputs.page.template import PageTable, environment, json_in_html, notebook_style, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, Figure, Piece, colours_of_parts, present
+from nsys2prv.efficiency.outputs.page.template import PageTable, json_in_html, notebook_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
-from nsys2prv.efficiency.result_tables import Frames
+from nsys2prv.efficiency.result_tables import NCCL_POLICY, Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, verdict
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import wording
@@ -38,7 +39,6 @@ _ROW_HEIGHT = 16
 _PLACE = ["worst_begin_ns", "worst_end_ns"]
 _MARKED = 5
 """Findings whose places the small map marks."""
-_MOST_HISTOGRAMS = 16
 _MOST_BARS = 12
 """Devices with a bar each: those with least computing."""
 _LARGE_MAP = (16, 1.2, 480)
@@ -84,15 +84,14 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     findings = frames["findings"].sort("place")
     numbers: dict[int, list[tuple[str, str]]] = {place: [] for place in findings["place"]}
     for place, name, value, unit in frames["finding_numbers"].select("place", "number", "value", "unit").iter_rows():
-        text = "-" if value is None else wording.quantity(value, unit or "") or f"{value:,.6g} {unit or ''}".rstrip()
-        numbers.setdefault(place, []).append((name, text))
+        numbers.setdefault(place, []).append((name, "-" if value is None else worded(value, unit or "")))
     return {
         "verdict": first,
         "pieces": [
             Piece(part.share, colour, f"{part.title}: {wording.time(part.value)}, {wording.percent(part.share)}")
             for part, colour in zip(first.bar, colours, strict=True)
         ],
-        "activities": activities_of(frames["device_bins"]),
+        "activities": present(ACTIVITIES, frames["device_bins"]),
         "findings": findings.to_dicts(),
         "numbers": numbers,
         "checks": checks.height,
@@ -103,9 +102,9 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
 
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
-    """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
-    shown = {**first_screen(head, frames, linked=False), "head": head, "title": head["title"]}
-    return environment().get_template("notebook.html.j2").render(shown, style=notebook_style("first_screen.css"))
+    """The first screen alone, as a notebook shows it."""
+    shown = {**first_screen(head, frames, linked=False), "title": head["title"]}
+    return notebook_html("notebook.html.j2", shown, "first_screen.css")
 
 
 def small_activity(frames: Frames) -> Activity:
@@ -119,7 +118,6 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     """The heat map of the first screen, with iterations and the places of the first findings."""
     height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
     plot = over_time.heat_map(activity, "What devices do over time", height)
-    plot.attributes["data-map"] = "small"
     if linked:
         marked = findings.head(_MARKED).drop_nulls(_PLACE)
         time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
@@ -178,9 +176,10 @@ def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
             # Each device has its row, whatever else there is.
             most = _CELLS[0] if table.name == "devices" else min(cells, table.page.cells or cells)
             if former is None or former.rows * len(table.columns) > most:
-                # What NCCL kernels count as is said above all tables.
-                unused = [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
-                packed[table.name] = pack(table, frame, most, ("nccl",) if table.by_nccl_policy else unused)
+                # Of trees `communication_ns` is another time.
+                parts = () if NCCL_POLICY in table.columns else PART_COLUMNS
+                unused = [name for name in parts if name in frame.columns and not (frame[name] != 0).any()]
+                packed[table.name] = pack(table, frame, most, unused)
         if _size(packed) < room:
             break
     return packed
@@ -228,7 +227,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "wall": charts.wall_time(frames, _MOST_BARS),
         "idle": charts.idle(frames),
         "closeups": closeups,
-        "closeup_legend": closeup_legend.legend,
+        "closeup_legend": closeup_legend,
         "closeup_links": time_charts.closeup_links(frames),
         "iteration_chart": charts.iterations(frames, time_charts.iteration_links(frames)),
         "device_chart": charts.devices(frames),
@@ -239,7 +238,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "path": charts.critical_path(frames),
         "sampled": over_time.sampled() if over_time else [],
         "memory": over_time.memory() if over_time else [],
-        "histograms": _histograms(frames),
+        "histograms": charts.histograms(frames),
         "all_kernels": frames["kernels"].height,
         "clocks": charts.clocks(frames),
         "clock_methods": frames["clocks"].group_by("method", maintain_order=True).len().rows(),
@@ -308,33 +307,14 @@ def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
 def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
     """The small map, and a large one by device where the small one does not show each row well."""
     small, of_devices = small_activity(frames), Activity.of(frames)
-    maps: list[dict[str, Any]] = [
-        {"id": "small", "drawn": None, "rows": len(small.rows), "groups": [], "packed": small.narrowed().as_json()}
-    ]
+    maps: list[dict[str, Any]] = [{"id": "small", "drawn": None, "packed": small.as_json()}]
     rows = len(of_devices.rows)
     if rows > _FEW_DEVICES:
         usual, least, most = _LARGE_MAP
         height = round(min(usual * rows, max(most, least * rows)))
-        plot = over_time.heat_map(of_devices, "What each device does over time", height)
-        plot.attributes["data-map"] = "large"
-        packed = of_devices.narrowed().as_json()
-        maps.append({"id": "large", "drawn": plot.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
+        drawn, packed = over_time.heat_map(of_devices, "What each device does over time", height), of_devices.as_json()
+        maps.append({"id": "large", "drawn": drawn.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
-
-
-def _histograms(frames: Frames) -> list[dict[str, Any]]:
-    """The kernels with a histogram, each with its most important numbers."""
-    shown = []
-    for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
-        bars, modes = (frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes"))
-        row = frames["kernels"].row(by_predicate=pl.col("kernel") == kernel, named=True)
-        total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
-        median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
-        facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
-        if modes.height > 1:
-            facts.append(f"{modes.height} modes")
-        shown.append({"kernel": kernel, "facts": ", ".join(facts), "drawn": charts.histogram(kernel, bars, modes).html()})
-    return shown
 
 
 # -- single drawings ------------------------------------------------------------------------------------------------------
@@ -358,15 +338,20 @@ class Drawing:
     _repr_html_ = __str__
 
 
-_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames, TimeCharts | None], Figure | None]]] = {
-    "activity": ("What devices do over time", lambda frames, over_time: over_time.activity() if over_time else None),
-    "efficiencies": ("Efficiencies over time", lambda _, over_time: over_time.efficiencies() if over_time else None),
-    "wall_time": ("What the time of the devices went to", lambda frames, _: charts.wall_time(frames)),
-    "iterations": ("Iteration time per rank", lambda frames, _: charts.iterations(frames)),
-    "devices": ("Useful time of each device", lambda frames, _: charts.devices(frames)),
-    "families": ("Kernel families", lambda frames, _: charts.families(frames)),
-    "memory": ("GPU memory in use", lambda frames, over_time: next(iter(over_time.memory() if over_time else ()), None)),
-    "bandwidth": ("NCCL bus bandwidth over message size", lambda frames, _: charts.bandwidth(frames)),
+def _over_time(draw: Callable[[TimeCharts], list[Figure]]) -> Callable[[Frames], Figure | None]:
+    """The first of some drawings over time; None in a run that has none."""
+    return lambda frames: next(iter(draw(charts_of_run) if (charts_of_run := TimeCharts.of(frames)) else ()), None)
+
+
+_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
+    "activity": ("What devices do over time", _over_time(lambda over_time: [over_time.activity()])),
+    "efficiencies": ("Efficiencies over time", _over_time(lambda over_time: [over_time.efficiencies()])),
+    "wall_time": ("What the time of the devices went to", charts.wall_time),
+    "iterations": ("Iteration time per rank", charts.iterations),
+    "devices": ("Useful time of each device", charts.devices),
+    "families": ("Kernel families", charts.families),
+    "memory": ("GPU memory in use", _over_time(TimeCharts.memory)),
+    "bandwidth": ("NCCL bus bandwidth over message size", charts.bandwidth),
 }
 NAMES = tuple(_DRAWINGS)
 """Names of all drawings."""
@@ -377,8 +362,8 @@ def drawing(name: str, frames: Frames) -> Drawing:
     if name not in _DRAWINGS:
         raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
     title, figure_of = _DRAWINGS[name]
-    figure = figure_of(frames, TimeCharts.of(frames))
+    figure = figure_of(frames)
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
-    template, style = environment().get_template("drawing.html.j2"), notebook_style("first_screen.css", "rows.css")
-    return Drawing(name, title, template.render(title=title, figure=figure, style=style))
+    html = notebook_html("drawing.html.j2", {"title": title, "figure": figure}, "first_screen.css", "rows.css")
+    return Drawing(name, title, html)

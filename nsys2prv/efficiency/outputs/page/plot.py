@@ -24,12 +24,10 @@ from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.outputs.page.template import environment
 from nsys2prv.vocabulary.printable import printable
+from nsys2prv.vocabulary.wording import TIMES, unit
 
 SIDE = 1000
 """Side of the box."""
-TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
-SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-"""Units of times and of sizes: ns or bytes, and the name."""
 _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
@@ -97,17 +95,8 @@ def _powers(low: float, high: float) -> list[float]:
 
 def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> PlotAxis:
     """An axis of times in ns, written in the unit that fits the largest."""
-    divisor, name = unit(high)
+    divisor, name = unit(high, TIMES)
     return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
-
-
-def unit(largest: float, units: Sequence[tuple[int, str]] = TIMES) -> tuple[int, str]:
-    """The unit in which values up to a largest one are written.
-
-    >>> unit(2_500_000)
-    (1000000, 'ms')
-    """
-    return next((entry for entry in units if largest >= entry[0]), units[-1])
 
 
 @dataclass
@@ -115,8 +104,8 @@ class Plot:
     """A drawing: shapes are added, and `html` is what the page contains.
 
     It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
-    over time share. Its role is `group` where shapes are links; `attributes` are further ones of the SVG element. `colours` are
-    those of its lines and points by their names, for the legend.
+    over time share. Its role is `group` where shapes are links. `colours` are those of its lines and points by their names, for
+    the legend.
     """
 
     title: str
@@ -125,7 +114,6 @@ class Plot:
     height: int = 180
     is_over_time: bool = False
     role: str = "img"
-    attributes: dict[str, str] = field(default_factory=dict)
     shapes: list[str] = field(default_factory=list)
     colours: dict[str, str] = field(default_factory=dict)
 
@@ -246,8 +234,8 @@ class BarRow:
     below: tuple[BarRow, ...] = ()
 
 
-Legend = Sequence[tuple[str, str, str]]
-"""Entries such as those of ACTIVITIES, CAUSES or WALL_PARTS: the name and the colour come last."""
+Kinds = Iterable[tuple[str, str, str]]
+"""Kinds of time such as ACTIVITIES, CAUSES or WALL_PARTS: column, name, colour."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +245,7 @@ class Figure:
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()
-    colours: Legend = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     reading: str = ""
     notes: Sequence[str] = ()
@@ -268,9 +256,9 @@ class Figure:
         return None if self.plot is None else self.plot.html()
 
     @property
-    def legend(self) -> Legend:
-        """What colours mean."""
-        return [*self.colours, *(("", name, colour) for name, colour in (self.plot.colours if self.plot else {}).items())]
+    def legend(self) -> dict[str, str]:
+        """Colours by what they mean."""
+        return {**self.colours, **(self.plot.colours if self.plot else {})}
 
 
 # -- colours --------------------------------------------------------------------------------------------------------------
@@ -303,8 +291,7 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
     "other": ("#e3e6ea",),
 }  # fmt: skip
 """Colours of the parts of the wall time, by group."""
-_PARTS = (("compute", "computing", "compute"), *((part.name, part.title, part.group) for part in parts.PARTS))
-_GROUPS = {name: group for name, _, group in _PARTS}
+_GROUPS = {"compute": "compute", **{part.name: part.group for part in parts.PARTS}}
 # Parts that divide one of them, as `verdict` names them.
 _GROUPS |= {f"undecided_{place}": parts.UNDECIDED for place in range(len(parts.REASONS))}
 
@@ -317,10 +304,6 @@ def _shades(colours: Sequence[str]) -> Iterator[str]:
             yield "#" + "".join(f"{255 - round((255 - channel) * 0.8**step):02x}" for channel in channels)
 
 
-CAUSES = tuple((*named, colour) for named, colour in zip(CAUSE_TITLES.items(), _shades(("#8c8c8c", *LINES)), strict=False))
-"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
-
-
 def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     """A colour for each part of the wall time, from its name and its group: the same wherever it is shown, and no two alike."""
     parts_shown = list(shown)
@@ -329,11 +312,11 @@ def colours_of_parts(shown: Iterable[tuple[str, str]]) -> list[str]:
     return [colours[name] for name, _ in parts_shown]
 
 
-_COLOURS = dict(zip(_GROUPS, colours_of_parts(_GROUPS.items()), strict=True))
-WALL_PARTS = tuple((f"{name}_ns", title, _COLOURS[name]) for name, title, _ in _PARTS)
+_TITLES = (("compute_ns", "computing"), *((part.column, part.title) for part in parts.PARTS))
+WALL_PARTS = tuple((*titled, colour) for titled, colour in zip(_TITLES, colours_of_parts(_GROUPS.items()), strict=False))
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
-_CAUSE_COLOURS = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
-CAUSES = tuple((column, title, colour) for (column, title), colour in zip(CAUSE_TITLES.items(), _CAUSE_COLOURS, strict=True))
+_OF_CAUSES = colours_of_parts((f"starved_{column.removesuffix('_ns')}", parts.STARVED) for column in CAUSE_TITLES)
+CAUSES = tuple((*titled, colour) for titled, colour in zip(CAUSE_TITLES.items(), _OF_CAUSES, strict=True))
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 
@@ -343,6 +326,6 @@ def coloured(frame: pl.DataFrame, *columns: str) -> Iterator[tuple[str, str, pl.
         yield ", ".join(map(str, key)), colour, part
 
 
-def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:
-    """Those of ACTIVITIES that the devices of a run have."""
-    return [activity for activity in ACTIVITIES if (device_bins[activity[0]] > 0).any()]
+def present(kinds: Kinds, times: pl.DataFrame) -> dict[str, str]:
+    """Colours by names, of the kinds of time that some row of a frame has."""
+    return {name: colour for column, name, colour in kinds if (times[column] > 0).any()}

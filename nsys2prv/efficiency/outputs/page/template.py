@@ -19,7 +19,7 @@ from markupsafe import Markup
 from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
-from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, OnPage, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, NCCL_POLICY, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.name_rules import unit_of_metric
@@ -59,14 +59,15 @@ def environment() -> jinja2.Environment:
     return templates
 
 
-def part(name: str) -> str:
-    """A file of this folder."""
-    return (FOLDER / name).read_text(encoding="utf-8")
+def joined(*names: str) -> Markup:
+    """Files of this folder, one after the other."""
+    return Markup("".join((FOLDER / name).read_text(encoding="utf-8") for name in names))
 
 
-def notebook_style(*names: str) -> Markup:
-    """Files of this folder as a style that touches nothing outside of `.nsys2prv`."""
-    return Markup(f"{_SCOPE} {{ {''.join(map(part, names)).replace(_SCOPE, '&')} }}")
+def notebook_html(template: str, content: Mapping[str, Any], *styles: str) -> str:
+    """What notebooks show: no script, no link, and styles of this folder that touch nothing outside of `.nsys2prv`."""
+    style = Markup(f"{_SCOPE} {{ {str(joined(*styles)).replace(_SCOPE, '&')} }}")
+    return environment().get_template(template).render(content, style=style)
 
 
 def rendered_page(
@@ -74,18 +75,14 @@ def rendered_page(
 ) -> str:
     """A page as one HTML file, whose policy is that its own script runs, and no other: a template and styles of this folder,
     what the template shows, and the data and tables that `page.js` reads."""
-    script = Markup(part("page.js"))
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            content,
-            island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            style=Markup("".join(map(part, styles))),
-        )
-    )
+    script = joined("page.js")
+    return environment().get_template(template).render(
+        content,
+        island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=joined(*styles),
+    )  # fmt: skip
 
 
 def json_in_html(content: Any) -> Markup:
@@ -121,8 +118,10 @@ class PageTable:
 
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
-    """A table of the page without some columns, of at most so many cells: the last rows are left out."""
-    columns, place = [column for column in table.columns if column.name not in without], table.page or OnPage("")
+    """A table of the page without some columns and that of NCCL_POLICY, which the page says once for all tables, of at most so
+    many cells: the last rows are left out."""
+    columns = [column for column in table.columns if column != NCCL_POLICY and column.name not in without]
+    place = table.page or OnPage("")
     by = (place.worst_first, not place.lowest_first) if place.worst_first else None
     if by:
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
@@ -153,21 +152,25 @@ def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
     return {name for name in names if name in shown.columns and (shown.is_empty() or shown[name].count())}
 
 
+def metric_unit(metric: str) -> tuple[float, str]:
+    """The unit in which the page has a sampled metric: what values are divided by, and its name. Clocks are in GHz."""
+    unit = unit_of_metric(metric)
+    return {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(unit, (1.0, unit))
+
+
 def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of tables of sampled metrics with the unit of each metric behind its name, and clocks in GHz."""
-    if "metric" not in table.schema or rows.is_empty() or table.name == "tree":
-        return rows
-    units = {name: unit_of_metric(name) for name in rows["metric"].unique()}
-    factors = {name: {"Hz": 1e-9, "MHz": 1e-3}.get(unit, 1.0) for name, unit in units.items()}
-    shown = {"Hz": "GHz", "MHz": "GHz"}
-    names = {
-        name: f"{name.partition(' [')[0] if unit == 'MHz' else name} [{shown.get(unit, unit)}]"
-        for name, unit in units.items()
-        if unit and (not name.endswith("]") or unit in shown)
-    }
-    factor = pl.col("metric").replace_strict(factors, return_dtype=pl.Float64)
     numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
-    return rows.with_columns(pl.col(numbers) * factor, metric=pl.col("metric").replace(names)).select(rows.columns)
+    if "metric" not in table.schema or rows.is_empty() or not numbers:
+        return rows
+    units = {name: metric_unit(name) for name in rows["metric"].unique()}
+    names = {
+        name: f"{name if divisor == 1 else name.partition(' [')[0]} [{unit}]"
+        for name, (divisor, unit) in units.items()
+        if unit and (divisor != 1 or not name.endswith("]"))
+    }
+    divisor = pl.col("metric").replace_strict({name: divisor for name, (divisor, _) in units.items()}, return_dtype=pl.Float64)
+    return rows.with_columns(pl.col(numbers) / divisor, metric=pl.col("metric").replace(names))
 
 
 def _values(column: pl.Series) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from nsys2prv.efficiency import closeups
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page import plot as plots
-from nsys2prv.efficiency.outputs.page.charts import kinds_of_families
+from nsys2prv.efficiency.outputs.page.charts import kind_of
 from nsys2prv.efficiency.outputs.page.plot import Figure, Plot, PlotAxis
+from nsys2prv.efficiency.outputs.page.template import metric_unit
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.name_rules import unit_of_metric
-from nsys2prv.vocabulary.wording import percent, short, size, time
+from nsys2prv.vocabulary.wording import SIZES, percent, short, size, time, unit
 
 MOST_CELLS = 80_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
@@ -41,6 +41,7 @@ _MEMORY = {
     "managed": ("Managed memory", "Managed (unified) memory that is allocated; it may be on the host"),
     "host": ("Pinned host memory", "Memory on the host that processes have pinned for the device"),
 }
+_ACTIVITY_COLUMNS = [column for column, *_ in plots.ACTIVITIES]
 _LEAST_MEMORY = 0.01
 """Share of the largest peak from which a kind of memory is drawn."""
 
@@ -58,31 +59,20 @@ class Activity:
 
     @classmethod
     def of(cls, frames: Frames, by: str = "device") -> Activity:
-        """Activity of each device; by `node`, as a mean over the devices of each."""
+        """Activity of each device; by `node`, as a mean over the devices of each. Neighbouring bins are one where there are
+        more cells than MOST_CELLS."""
         bins, devices, activity = frames["bins"], frames["devices"], frames["device_bins"]
         names = devices[by].unique(maintain_order=True)
         place = devices[by].replace_strict(names, range(names.len()), return_dtype=pl.Int64)
         row = activity["device"].replace_strict(devices["device"], place, return_dtype=pl.Int64).to_numpy()
-        bin_number, lengths = activity["bin"].to_numpy(), np.maximum((bins["end_ns"] - bins["begin_ns"]).to_numpy(), 1)
-        times = activity.select(column for column, *_ in plots.ACTIVITIES).to_numpy()
-        shares = np.zeros((names.len(), bins.height, len(plots.ACTIVITIES)))
-        np.add.at(shares, (row, bin_number), times / lengths[bin_number, None])
+        merged = max(1, min(-(-names.len() * bins.height // MOST_CELLS), bins.height // _FEWEST_BINS))
+        edges = np.append(bins["begin_ns"].gather_every(merged).to_numpy(), bins["end_ns"][-1])
+        times = np.zeros((names.len(), len(edges) - 1, len(plots.ACTIVITIES)))
+        np.add.at(times, (row, activity["bin"].to_numpy() // merged), activity.select(_ACTIVITY_COLUMNS).to_numpy())
         nodes = devices.with_row_index().unique("node", keep="first", maintain_order=True).select("index", "node").rows()
-        edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
         groups = nodes if len(nodes) > 1 and by == "device" else []
-        return cls(names.to_list(), groups, edges, shares / np.bincount(place)[:, None, None])
-
-    def narrowed(self) -> Activity:
-        """With so few bins that it has at most MOST_CELLS cells."""
-        rows, bins, _ = self.shares.shape
-        merged = max(1, min(-(-rows * bins // MOST_CELLS), bins // _FEWEST_BINS))
-        if merged == 1:
-            return self
-        starts = np.arange(0, bins, merged)
-        weights = np.diff(self.edges)
-        sums = np.add.reduceat(self.shares * weights[None, :, None], starts, axis=1)
-        edges = np.append(self.edges[starts], self.edges[-1])
-        return Activity(self.rows, self.groups, edges, sums / np.diff(edges)[None, :, None])
+        lengths = np.maximum(np.diff(edges), 1)[None, :, None] * np.bincount(place)[:, None, None]
+        return cls(names.to_list(), groups, edges, times / lengths)
 
     def as_json(self) -> dict[str, Any]:
         """What `page.js` reads out: shares in whole percent, one byte each, rows before bins before activities."""
@@ -127,7 +117,10 @@ class TimeCharts:
 
     def activity(self) -> Figure:
         """Mean activity of devices."""
-        shares = Activity.of(self._frames).shares.mean(axis=0)
+        times = self._frames["device_bins"].group_by("bin").agg(pl.col(_ACTIVITY_COLUMNS).sum())
+        times = self._bins.select("bin").join(times, on="bin", how="left", maintain_order="left").fill_null(0)
+        lengths = np.maximum(np.diff(self._edges), 1) * self._frames["devices"].height
+        shares = times.select(_ACTIVITY_COLUMNS).to_numpy() / lengths[:, None]
         plot = self._plot("Device activity over time", PlotAxis(0, 1.02, "share of devices", named=plots.QUARTERS), 150)
         tops = np.cumsum(shares, axis=1)
         for low, high, (*_, colour) in zip((tops - shares).T, tops.T, plots.ACTIVITIES, strict=True):
@@ -135,7 +128,8 @@ class TimeCharts:
         plot.rules(self._iterations)
         self._tips(plot, [name for _, name, _ in plots.ACTIVITIES], shares.tolist())
         reading = "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle time."
-        return Figure(plot, colours=plots.activities_of(self._frames["device_bins"]), title="Device activity", reading=reading)
+        colours = plots.present(plots.ACTIVITIES, self._frames["device_bins"])
+        return Figure(plot, colours=colours, title="Device activity", reading=reading)
 
     def efficiencies(self) -> Figure:
         """The tree of the devices, a line per efficiency."""
@@ -159,7 +153,7 @@ class TimeCharts:
         distance = 1 if count <= most else -(-count // min(most, _LABELS))
         named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in range(0, count, distance))
         plot = self._plot(title, PlotAxis(0, count, named=named), height)
-        plot.picture(drawn.narrowed().pixels())
+        plot.picture(drawn.pixels())
         plot.rules(self._iterations)
         return plot
 
@@ -173,8 +167,9 @@ class TimeCharts:
         figures = []
         for metric in self._frames["sampled_bins"]["metric"].unique(maintain_order=True).head(_MOST_SAMPLED):
             rows = over.filter(pl.col("metric") == metric)
-            axis = _metric_axis(metric, max(rows["highest"].drop_nulls(), default=0.0))
-            plot = self._plot(f"{short(metric)} over time", axis, 110)
+            divisor, name = metric_unit(metric)
+            most = 100 if name == "%" else max(1.05 * max(rows["highest"].drop_nulls(), default=0.0), divisor * 1e-9)
+            plot = self._plot(f"{short(metric)} over time", PlotAxis(0, most, name, divisor=divisor), 110)
             plot.band(rows["at"], rows["lowest"], rows["highest"], plots.LINES[0])
             plot.line(rows["at"], rows["mean"], plots.LINES[0])
             figures.append(Figure(plot, title=metric))
@@ -203,7 +198,7 @@ class TimeCharts:
 
     def _memory(self, title: str, bins: pl.DataFrame, highest: str, peak: int) -> Plot:
         """A line per device, or where there are many, their range and the device with the highest peak."""
-        divisor, name = plots.unit(peak, plots.SIZES)
+        divisor, name = unit(peak, SIZES)
         plot = self._plot(title, PlotAxis(0, peak * 1.08 or 1, name, divisor=divisor), 150)
         if bins["device"].n_unique() > len(plots.LINES):
             over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
@@ -240,15 +235,6 @@ def mark(plot: Plot, places: Iterable[tuple[int, str, int, int]]) -> None:
         )
 
 
-def _metric_axis(metric: str, largest: float) -> PlotAxis:
-    """The axis of a sampled metric: percentages from 0 to 100, clocks in GHz, others from 0 in what they are."""
-    of_metric = unit_of_metric(metric)
-    if of_metric == "%":
-        return PlotAxis(0, 100, "%")
-    divisor, name = {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(of_metric, (1, of_metric))
-    return PlotAxis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)
-
-
 # -- close-ups ------------------------------------------------------------------------------------------------------------
 
 _OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, plots.ACTIVITIES, strict=True)}
@@ -259,7 +245,7 @@ _LANE_HEIGHT, _FREE, _GAP = 15, 0.12, 0.5
 _LONGEST_NAME = 44
 
 
-def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
+def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], dict[str, str]]:
     """Close-ups by their ids, and the legend that they share."""
     bars, legend = _with_colours(frames["closeup_bars"])
     titles = dict(frames["findings"].select("place", "title").iter_rows())
@@ -270,24 +256,19 @@ def closeup_figures(frames: Frames) -> tuple[dict[str, Figure], Figure]:
             title = f"Finding {row['place']}, {titles[row['place']]}"
         shown = bars.filter(pl.col("closeup") == row["closeup"])
         figures[_id(row)] = Figure(_closeup_plot(row, shown, title), title=title, reading=_reading(row, shown))
-    return figures, Figure(colours=legend)
+    return figures, legend
 
 
-def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, plots.Legend]:
+def _with_colours(bars: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Bars with their colour `fill`, and the legend: the kinds of kernels that take most time have one each."""
-    kinds = kinds_of_families(bars["family"].drop_nulls().unique())
-    kind = pl.col("family").replace_strict(kinds, default="without a name", return_dtype=pl.String)
+    kind = kind_of(pl.col("family")).fill_null("without a name")
     of_kernels = pl.col("activity") == closeups.ACTIVITIES[0]
     times = bars.filter(of_kernels).group_by(kind=kind).agg(pl.col("busy_ns").sum())
     colours = dict(zip(times.sort("busy_ns", "kind", descending=[True, False])["kind"], _OF_FAMILIES, strict=False))
     fill = pl.when(of_kernels).then(kind.replace_strict(colours, default=plots.GREY, return_dtype=pl.String))
     bars = bars.with_columns(fill=fill.otherwise(pl.col("activity").replace_strict(_OF_ACTIVITY, return_dtype=pl.String)))
-    entries = [
-        *(("", name, colour) for name, colour in colours.items()),
-        ("", "other kernels", plots.GREY),
-        *plots.ACTIVITIES[1:],
-    ]
-    return bars, [entry for entry in entries if entry[2] in bars["fill"]]
+    legend = {**colours, "other kernels": plots.GREY, **{name: colour for _, name, colour in plots.ACTIVITIES[1:]}}
+    return bars, {name: colour for name, colour in legend.items() if colour in bars["fill"]}
 
 
 def _reading(row: Mapping[str, Any], bars: pl.DataFrame) -> str:
