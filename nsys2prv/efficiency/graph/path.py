@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +17,7 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -117,13 +118,16 @@ def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
     moments, until = built.graph.moments, built.context.events.length
-    counted = np.flatnonzero(built.counted_rows[moments.row[: np.searchsorted(moments.time, until, side="right")]])
-    if not len(counted):
-        return -1, until
-    time = replayed.time[counted]
-    # Of several that are last, the last one in the order of moments.
-    last = len(counted) - 1 - int(np.argmax(time[::-1]))
-    return int(counted[last]), int(time[last]) + until - int(moments.time[counted[-1]])
+    last, last_measured = -1, -1
+    for low in range(0, int(np.searchsorted(moments.time, until, side="right")), BLOCK):
+        part = slice(low, low + BLOCK)
+        counted = low + np.flatnonzero(built.counted_rows[moments.row[part]] & (moments.time[part] <= until))
+        if len(counted):
+            # Of several that are last, the last one in the order of moments.
+            latest = int(counted[len(counted) - 1 - np.argmax(replayed.time[counted][::-1])])
+            last = latest if last < 0 or replayed.time[latest] >= replayed.time[last] else last
+            last_measured = int(counted[-1])
+    return last, until if last < 0 else int(replayed.time[last]) + until - int(moments.time[last_measured])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -134,34 +138,33 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
     path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
-    first = int(path.source[0]) if len(path) else last
+    first = int(built.graph.source[path.number[0]]) if len(path) else last
     before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
     after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
     outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
-    return pl.concat([outside[0], _joined(built, replayed, path), outside[1]]).filter(pl.col("end") > pl.col("begin"))
+    parts = [_joined(_segments_of(built, replayed, edges)) for edges in path.parts()]
+    return _joined(pl.concat([outside[0], *parts, outside[1]]))
 
 
-def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
-    has_length = replayed.time[path.target] > replayed.time[path.source]
-    path = Edges.of(path.graph, path.number[has_length])
-    label = path.label
-    kind = _KIND_OF_EDGE[path.kind]
+def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
+    label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
-    is_first = differ_from_before(path.row, kind, label)
-    is_last = np.append(is_first[1:], True)[: len(is_first)]
-    columns = {
-        "begin": replayed.time[path.source[is_first]],
-        "end": replayed.time[path.target[is_last]],
-        "row": path.row[is_first],
-        "kind": kind[is_first],
-        "label": label[is_first],
-        "cause": cause[is_first],
-    }
-    return pl.DataFrame(columns, schema=SEGMENT_SCHEMA)
+    begin, end = replayed.time[path.source], replayed.time[path.target]
+    return pl.DataFrame(
+        dict(zip(SEGMENT_SCHEMA, (begin, end, path.row, kind, label, cause), strict=True)), schema=SEGMENT_SCHEMA
+    )
+
+
+def _joined(segments: pl.DataFrame) -> pl.DataFrame:
+    """Segments without those that have no length, and neighbours that are the same as one."""
+    segments = segments.filter(pl.col("end") > pl.col("begin"))
+    is_first = differ_from_before(*(segments[name].to_numpy() for name in ("row", "kind", "label")))
+    firsts = segments.filter(pl.Series(is_first))
+    return firsts.with_columns(end=segments["end"].filter(pl.Series(np.append(is_first[1:], True)[: len(is_first)])))
 
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
@@ -269,11 +272,14 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
-        length, path, unexplained = self.built.context.events.length, self.path, self.totals.unexplained
-        weights = [step(path, path.weight) for step in steps]
-        # What removes an edge of the path is bounded by the run alone: then another path counts, of which nothing is known.
-        shorter = (length if (weight == REMOVED).any() else int((path.weight - weight).sum()) for weight in weights)
-        bounds = [max(min(bound, length), 0) for bound in shorter]
+        length, unexplained = self.built.context.events.length, self.totals.unexplained
+        shorter: list[float] = [0] * len(steps)
+        for part in self.path.parts():
+            for place, step in enumerate(steps):
+                weight = step(part, part.weight)
+                # Without an edge another path counts, of which nothing is known: it is bounded by the run alone.
+                shorter[place] += math.inf if (weight == REMOVED).any() else int((part.weight - weight).sum())
+        bounds = [int(max(min(bound, length), 0)) for bound in shorter]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
@@ -308,18 +314,21 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         return CriticalPath({})
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
+    path = measured.path(path_end(built, measured)[0])
     segments = path_segments(built, measured)
+    del measured
     totals = PathTotals(built, segments)
     if not totals.length:
         return CriticalPath({}, warnings=built.warnings)
+    longest = segment_rows(built, segments)
+    del segments
+    ideal_length, warnings = _with_ideal_network(built)
     tables: dict[Table, Any] = {
-        CRITICAL_PATH: segment_rows(built, segments),
+        CRITICAL_PATH: longest,
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built)
-    graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
-    return CriticalPath(tables, graph, ideal_length, [*built.warnings, *warnings])
+    return CriticalPath(tables, MeasuredGraph(built, path, totals), ideal_length, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:

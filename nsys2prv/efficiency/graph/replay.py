@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -210,19 +210,19 @@ class RunGraph:
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
-        return Edges.of(self, np.flatnonzero(np.isin(self.kind, kinds)))
+        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
         for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
             if high > low:
-                yield Edges.of(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
+                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length.
+    """Edges of a graph: columns of equal length, each made when it is first asked for.
 
     Attributes
     ----------
@@ -238,32 +238,55 @@ class Edges:
     """
 
     graph: RunGraph
-    number: Numbers
-    moments: tuple[int, int]
-    kind: npt.NDArray[np.int8]
-    weight: Numbers
-    source: Places
-    target: Places
-    begin: Numbers
-    end: Numbers
-    source_row: Places
-    row: Places
-    label: Places
-
-    @classmethod
-    def of(cls, graph: RunGraph, number: Numbers, moments: tuple[int, int] = (0, 0)) -> Edges:
-        """Edges with some numbers; `moments` is given of all edges of moments that follow each other."""
-        low, high = moments
-        if high > low:
-            target = np.repeat(np.arange(low, high, dtype=np.int32), np.diff(graph.first[low : high + 1]))
-        else:
-            target = (np.searchsorted(graph.first, number, side="right") - 1).astype(np.int32)
-        source, (time, row, label) = graph.source[number], (graph.moments.time, graph.moments.row, graph.moments.label)
-        of_ends = (time[source], time[target], row[source], row[target], label[target])
-        return cls(graph, number, moments, graph.kind[number], graph.weight[number], source, target, *of_ends)
+    number: Integers
+    moments: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.number)
+
+    def parts(self) -> Iterator[Edges]:
+        """These edges in parts of so many as BLOCK."""
+        for low in range(0, len(self), BLOCK):
+            yield Edges(self.graph, self.number[low : low + BLOCK])
+
+    @cached_property
+    def kind(self) -> npt.NDArray[np.int8]:
+        return self.graph.kind[self.number]
+
+    @cached_property
+    def weight(self) -> Numbers:
+        return self.graph.weight[self.number]
+
+    @cached_property
+    def source(self) -> Places:
+        return self.graph.source[self.number]
+
+    @cached_property
+    def target(self) -> Places:
+        first, (low, high) = self.graph.first, self.moments
+        if high > low:
+            return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(first[low : high + 1]))
+        return (np.searchsorted(first, self.number, side="right") - 1).astype(np.int32)
+
+    @cached_property
+    def begin(self) -> Numbers:
+        return self.graph.moments.time[self.source]
+
+    @cached_property
+    def end(self) -> Numbers:
+        return self.graph.moments.time[self.target]
+
+    @cached_property
+    def source_row(self) -> Places:
+        return self.graph.moments.row[self.source]
+
+    @cached_property
+    def row(self) -> Places:
+        return self.graph.moments.row[self.target]
+
+    @cached_property
+    def label(self) -> Places:
+        return self.graph.moments.label[self.target]
 
 
 Step = Callable[[Edges, Numbers], Numbers]
@@ -293,7 +316,7 @@ class Replay:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        return Edges.of(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
+        return Edges(self.graph, self.edge[on_path.view(bool)])
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
