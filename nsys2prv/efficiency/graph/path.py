@@ -142,8 +142,12 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
     after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
     outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
-    parts = [_joined(_segments_of(built, replayed, edges)) for edges in path.parts()]
-    return _joined(pl.concat([outside[0], *parts, outside[1]]))
+    parts, last_segment = [], outside[0]
+    for edges in path.parts():
+        segments = _joined(pl.concat([last_segment, _segments_of(built, replayed, edges)]))
+        parts.append(segments[:-1])
+        last_segment = segments[-1:]
+    return pl.concat([*parts, _joined(pl.concat([last_segment, outside[1]]))])
 
 
 def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
@@ -170,7 +174,9 @@ def _joined(segments: pl.DataFrame) -> pl.DataFrame:
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
     length = pl.col("end") - pl.col("begin")
-    ordered = segments.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
+    # A sort by several columns takes much memory.
+    longest = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
+    ordered = longest.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
     names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",
@@ -198,8 +204,12 @@ class PathTotals:
 
     def __init__(self, built: BuiltGraph, segments: pl.DataFrame) -> None:
         self._built = built
-        by_key = segments.group_by("row", "kind", "label", "cause")
-        self.sums = by_key.agg(total_ns=(pl.col("end") - pl.col("begin")).sum(), segments=pl.len().cast(pl.Int64))
+        key, sums = ("row", "kind", "label", "cause"), pl.col("total_ns", "segments").sum()
+        lengths = (
+            part.select(*key, total_ns=pl.col("end") - pl.col("begin"), segments=pl.lit(1, pl.Int64))
+            for part in (segments.clear(), *segments.iter_slices(BLOCK))
+        )
+        self.sums = pl.concat(part.group_by(key).agg(sums) for part in lengths).group_by(key).agg(sums)
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
