@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import EdgeKind, Edges, Moments, Places, RunGraph, run_loop
+from nsys2prv.efficiency.graph.replay import EdgeKind, Moments, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
@@ -242,29 +242,28 @@ class EdgeCollector:
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
-        moments = self._moments
-        edges: list[Any] = [np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES]
-        first = np.zeros(len(moments) + 1, dtype=np.int32)
-        np.cumsum(np.bincount(edges[0], minlength=len(moments)), out=first[1:], dtype=np.int32)
-        source, kind, weight = (np.empty_like(column) for column in edges[1:])
-        run_loop(_insert, (first, *edges), (first[:-1].copy(), source, kind, weight))
-        del edges
-        graph, is_shown = RunGraph(moments, first, source, weight, kind), np.zeros(len(source), dtype=bool)
-        # Weights of classes.
-        run_loop(_undelayed, (first, source, weight, moments.time), (is_shown,))
-        shown = Edges(graph, np.flatnonzero(is_shown))
-        lengths = pl.DataFrame({"code": shown.weight, "length": shown.end - shown.begin})
-        of_code = pl.concat([*self._lengths, lengths]).group_by("code").agg(
+        target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
+        # Weights of classes. Sources are in the order of time.
+        time, of_class, latest = self._moments.time, np.flatnonzero(weight < 0), np.zeros(len(self._moments), dtype=np.int32)
+        np.maximum.at(latest, target, source)
+        shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
+        shown = pl.DataFrame({"code": weight[shows], "length": time[target[shows]] - time[source[shows]]})
+        of_code = pl.concat([*self._lengths, shown]).group_by("code").agg(
             pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
         )  # fmt: skip
-        is_class = weight < 0
-        codes = pl.Series(weight[is_class])
-        weight[is_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
-        return graph.settle()
+        codes = pl.Series(weight[of_class])
+        weight[of_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
+        del of_class, shows, shown, codes, latest
+        first = np.zeros(len(time) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
+        count = len(source)
+        columns = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int8)
+        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), *columns))
+        return RunGraph(self._moments, first, *columns).settle()
 
 
 def _insert(
-    first: Any, target: Any, source: Any, kind: Any, weight: Any, behind: Any, sources: Any, kinds: Any, weights: Any
+    first: Any, target: Any, source: Any, kind: Any, weight: Any, behind: Any, sources: Any, weights: Any, kinds: Any
 ) -> None:
     """Edges in the order of their targets, and of kinds and sources."""
     for edge in range(len(target)):
@@ -274,16 +273,6 @@ def _insert(
             sources[place], kinds[place], weights[place] = sources[place - 1], kinds[place - 1], weights[place - 1]
             place -= 1
         sources[place], kinds[place], weights[place] = source[edge], kind[edge], weight[edge]
-
-
-def _undelayed(first: Any, source: Any, weight: Any, time: Any, is_shown: Any) -> None:
-    """Which edges of classes nothing delays that is later than where they begin."""
-    for moment in range(len(first) - 1):
-        latest = 0
-        for edge in range(first[moment], first[moment + 1]):
-            latest = max(latest, source[edge])
-        for edge in range(first[moment], first[moment + 1]):
-            is_shown[edge] = weight[edge] < 0 and time[source[edge]] == time[latest]
 
 
 @dataclass(frozen=True)

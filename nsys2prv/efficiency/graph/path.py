@@ -118,16 +118,14 @@ def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
     moments, until = built.graph.moments, built.context.events.length
-    last, last_measured = -1, -1
-    for low in range(0, int(np.searchsorted(moments.time, until, side="right")), BLOCK):
-        part = slice(low, low + BLOCK)
-        counted = low + np.flatnonzero(built.counted_rows[moments.row[part]] & (moments.time[part] <= until))
-        if len(counted):
-            # Of several that are last, the last one in the order of moments.
-            latest = int(counted[len(counted) - 1 - np.argmax(replayed.time[counted][::-1])])
-            last = latest if last < 0 or replayed.time[latest] >= replayed.time[last] else last
-            last_measured = int(counted[-1])
-    return last, until if last < 0 else int(replayed.time[last]) + until - int(moments.time[last_measured])
+    behind = int(np.searchsorted(moments.time, until, side="right"))
+    is_counted, time = built.counted_rows[moments.row[:behind]], replayed.time[:behind]
+    if not is_counted.any():
+        return -1, until
+    latest = int(time.max(where=is_counted, initial=0))
+    # Of several that are last, the last one in the order of moments.
+    last = int(np.flatnonzero(is_counted & (time == latest))[-1])
+    return last, latest + until - int(moments.time[behind - 1 - np.argmax(is_counted[::-1])])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:

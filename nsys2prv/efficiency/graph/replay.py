@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -220,6 +220,13 @@ class RunGraph:
                 yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
 
+_Column = TypeVar("_Column")
+
+
+def _column(values: Callable[[Edges], _Column]) -> cached_property[_Column]:
+    return cached_property(values)
+
+
 @dataclass(frozen=True)
 class Edges:
     """Edges of a graph: columns of equal length, each made when it is first asked for.
@@ -249,17 +256,14 @@ class Edges:
         for low in range(0, len(self), BLOCK):
             yield Edges(self.graph, self.number[low : low + BLOCK])
 
-    @cached_property
-    def kind(self) -> npt.NDArray[np.int8]:
-        return self.graph.kind[self.number]
-
-    @cached_property
-    def weight(self) -> Numbers:
-        return self.graph.weight[self.number]
-
-    @cached_property
-    def source(self) -> Places:
-        return self.graph.source[self.number]
+    kind = _column(lambda edges: edges.graph.kind[edges.number])
+    weight = _column(lambda edges: edges.graph.weight[edges.number])
+    source = _column(lambda edges: edges.graph.source[edges.number])
+    begin = _column(lambda edges: edges.graph.moments.time[edges.source])
+    end = _column(lambda edges: edges.graph.moments.time[edges.target])
+    source_row = _column(lambda edges: edges.graph.moments.row[edges.source])
+    row = _column(lambda edges: edges.graph.moments.row[edges.target])
+    label = _column(lambda edges: edges.graph.moments.label[edges.target])
 
     @cached_property
     def target(self) -> Places:
@@ -267,26 +271,6 @@ class Edges:
         if high > low:
             return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(first[low : high + 1]))
         return (np.searchsorted(first, self.number, side="right") - 1).astype(np.int32)
-
-    @cached_property
-    def begin(self) -> Numbers:
-        return self.graph.moments.time[self.source]
-
-    @cached_property
-    def end(self) -> Numbers:
-        return self.graph.moments.time[self.target]
-
-    @cached_property
-    def source_row(self) -> Places:
-        return self.graph.moments.row[self.source]
-
-    @cached_property
-    def row(self) -> Places:
-        return self.graph.moments.row[self.target]
-
-    @cached_property
-    def label(self) -> Places:
-        return self.graph.moments.label[self.target]
 
 
 Step = Callable[[Edges, Numbers], Numbers]
