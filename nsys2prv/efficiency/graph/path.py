@@ -137,15 +137,16 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
     path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
     first = int(built.graph.source[path.number[0]]) if len(path) else last
-    before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
-    after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
-    outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
-    parts, last_segment = [], outside[0]
+    before = (0, time[first], row[first], _BEFORE, NOTHING, NOTHING)
+    after = (time[last], end, row[last], _AFTER, NOTHING, NOTHING)
+    first_segment, last_segment = (pl.DataFrame([edge], schema=SEGMENT_SCHEMA, orient="row") for edge in (before, after))
+    parts = [first_segment]
     for edges in path.parts():
-        segments = _joined(pl.concat([last_segment, _segments_of(built, replayed, edges)]))
-        parts.append(segments[:-1])
-        last_segment = segments[-1:]
-    return pl.concat([*parts, _joined(pl.concat([last_segment, outside[1]]))])
+        # The last segment so far may go on.
+        segments = _joined(pl.concat([parts[-1][-1:], _segments_of(built, replayed, edges)]))
+        parts[-1] = parts[-1][:-1]
+        parts.append(segments)
+    return pl.concat([*parts, last_segment]).filter(pl.col("end") > pl.col("begin"))
 
 
 def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
@@ -156,9 +157,7 @@ def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFra
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
     begin, end = replayed.time[path.source], replayed.time[path.target]
-    return pl.DataFrame(
-        dict(zip(SEGMENT_SCHEMA, (begin, end, path.row, kind, label, cause), strict=True)), schema=SEGMENT_SCHEMA
-    )
+    return pl.DataFrame([begin, end, path.row, kind, label, cause], schema=SEGMENT_SCHEMA, orient="col")
 
 
 def _joined(segments: pl.DataFrame) -> pl.DataFrame:
@@ -202,12 +201,10 @@ class PathTotals:
 
     def __init__(self, built: BuiltGraph, segments: pl.DataFrame) -> None:
         self._built = built
-        key, sums = ("row", "kind", "label", "cause"), pl.col("total_ns", "segments").sum()
-        lengths = (
-            part.select(*key, total_ns=pl.col("end") - pl.col("begin"), segments=pl.lit(1, pl.Int64))
-            for part in (segments.clear(), *segments.iter_slices(BLOCK))
-        )
-        self.sums = pl.concat(part.group_by(key).agg(sums) for part in lengths).group_by(key).agg(sums)
+        key, length = ("row", "kind", "label", "cause"), pl.col("end") - pl.col("begin")
+        sums = {"total_ns": length.sum(), "segments": pl.len().cast(pl.Int64)}
+        parts = (part.group_by(key).agg(**sums) for part in (segments.clear(), *segments.iter_slices(BLOCK)))
+        self.sums = pl.concat(parts).group_by(key).agg(pl.col(*sums).sum())
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
