@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, open_waits, replay_bounds
@@ -277,6 +278,8 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
+        # Replays of long runs need what the C library keeps of the memory of columns that rules have freed.
+        pa.default_memory_pool().release_unused()
         length, unexplained = self.built.context.events.length, self.totals.unexplained
         shorter: list[float] = [0] * len(steps)
         for part in self.path.parts():
