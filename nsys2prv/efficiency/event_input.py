@@ -49,7 +49,7 @@ from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
 
 _LAUNCHES = "launches"
-_BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 450, 40
+_BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 380, 40
 """What measuring takes at most for each interval and each sample, with its columns."""
 _MARGIN = 0.8
 """How much of the memory the part takes that is proposed."""

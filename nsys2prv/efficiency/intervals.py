@@ -180,6 +180,8 @@ class Segments(Moments):
 
     def regrouped(self, groups: Numbers) -> Segments:
         """The same with new numbers of groups, which are in the same order."""
+        if (groups == np.arange(len(groups))).all():
+            return self
         code = replace(self.code, groups=int(groups.max(initial=0)) + 1)
         times = self.keys & ((1 << code.bits) - 1)
         return Segments(times + (groups[self.group] << code.bits), code, self.counts)

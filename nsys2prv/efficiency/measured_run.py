@@ -159,8 +159,8 @@ class MeasuredRun:
     # -- events -------------------------------------------------------------------------------------
 
     def frame(self, collection: Collection) -> pl.DataFrame:
-        """Events of a collection: the columns of its schema, sorted by `start` (samples) or in the order of their content, cut at
-        the edges of the window, without those outside."""
+        """Events of a collection, without those outside of the window and cut at its edges: columns of its schema, sorted by
+        `start`, and those that are no samples in the order of their content."""
         with self._lock:
             if collection.name not in self._frames:
                 if self._recorded is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
+import pyarrow as pa
+
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
 from nsys2prv.execution.threads import max_threads
@@ -84,6 +86,9 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
             futures[need].result()
         if is_long and meter.is_large:
             run.drop_activity()
+        if is_long:
+            # The C library keeps the memory of columns that others have freed.
+            pa.default_memory_pool().release_unused()
         result = meter.measure(run)
         run.measurements[type(result)] = result
         return result

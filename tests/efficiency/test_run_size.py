@@ -35,8 +35,8 @@ def read(reports: list[Path], folder: Path, **options: str) -> None:
 def test_a_run_that_does_not_fit_is_refused_with_what_would(
     reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 450 bytes for each of 800 intervals are 360,000.
-    monkeypatch.setattr(memory, "left", lambda cap: 225_000)
+    # 380 bytes for each of 800 intervals are 304,000.
+    monkeypatch.setattr(memory, "left", lambda cap: 190_000)
     with pytest.raises(RunTooLarge) as refused:
         read(reports, tmp_path / "all")
     assert str(refused.value) == (
@@ -46,7 +46,7 @@ def test_a_run_that_does_not_fit_is_refused_with_what_would(
     assert refused.value.exit_code == 11
     read(reports, tmp_path / "time", time="0.025s:0.075s")
     read(reports, tmp_path / "ranks", ranks="0-1")
-    monkeypatch.setattr(memory, "left", lambda cap: 360_000)
+    monkeypatch.setattr(memory, "left", lambda cap: 304_000)
     read(reports, tmp_path / "fits")
 
 

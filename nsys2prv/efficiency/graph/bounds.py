@@ -66,7 +66,7 @@ class OpenWaits:
     """Edges, in order, in which a thread or a stream may wait for what is not known: `number` in the graph; how much of each
     may be such a `wait`, ns; and which of them end at the latest when they did (`is_held`)."""
 
-    number: Numbers
+    number: Integers
     wait: Numbers
     is_held: Mask
 
@@ -89,7 +89,7 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     """Those of a run."""
     graph = built.graph
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
-    edges = Edges.of(graph, np.flatnonzero(may_wait))
+    edges = Edges(graph, np.flatnonzero(may_wait))
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
     is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]

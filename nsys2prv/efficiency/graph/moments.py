@@ -40,7 +40,6 @@ _WAITS = (
     (r"(?i)memcpy", CallWait.COPY),
 )
 _KEY_VALUES = 1 << 40
-_BITS_OF_KIND = (len(EdgeKind) - 1).bit_length()
 
 _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
@@ -206,6 +205,9 @@ def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 
+_EDGE_TYPES = {"target": np.int32, "source": np.int32, "kind": np.int8, "weight": np.int64}
+
+
 class EdgeCollector:
     """Edges of a graph, which are added kind by kind in any order.
 
@@ -215,11 +217,10 @@ class EdgeCollector:
     """
 
     def __init__(self, moments: Moments) -> None:
-        self._moments, self._bits = moments, len(moments).bit_length()
+        self._moments = moments
         self.left_out: Counter[EdgeKind] = Counter()
         self.backward: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._keys: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._weights: list[Numbers] = [np.zeros(0, dtype=np.int64)]
+        self._columns = {name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()}
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
     def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
@@ -230,11 +231,9 @@ class EdgeCollector:
         self.left_out[kind] += len(backward)
         if kind in (EdgeKind.MESSAGE, EdgeKind.COLLECTIVE):
             self.backward.append(backward)
-        # Target, kind and source in one number: sorted, it is all that is needed of an edge.
-        of_target = (target[is_forward].astype(np.int64) << _BITS_OF_KIND) | kind
-        self._keys.append((of_target << self._bits) | source[is_forward])
-        weights = np.broadcast_to(weight, len(source))[is_forward] if np.ndim(weight) else np.int64(weight)
-        self._weights.append(np.broadcast_to(weights, len(of_target)))
+        edges = {"target": target, "source": source, "kind": np.int8(kind), "weight": weight}
+        for name, dtype in _EDGE_TYPES.items():
+            self._columns[name].append(np.broadcast_to(edges[name], len(source))[is_forward].astype(dtype, copy=False))
 
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
@@ -242,30 +241,37 @@ class EdgeCollector:
 
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
-        moments = self._moments
-        key = np.concatenate(self._keys)
-        self._keys.clear()
-        order = np.argsort(key, kind="stable").astype(np.int32)
-        key = key[order]
-        source = (key & ((1 << self._bits) - 1)).astype(np.int32)
-        key >>= self._bits
-        kind = (key & ((1 << _BITS_OF_KIND) - 1)).astype(np.int8)
-        key >>= _BITS_OF_KIND
-        first = np.zeros(len(moments) + 1, dtype=np.int32)
-        np.cumsum(np.bincount(key, minlength=len(moments)), out=first[1:], dtype=np.int32)
-        weight = np.concatenate(self._weights)[order]
-        del order
+        target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
         # Weights of classes. Sources are in the order of time.
-        time, is_class, latest = moments.time, weight < 0, np.zeros(len(moments), dtype=np.int32)
-        np.maximum.at(latest, key, source)
-        shows = np.flatnonzero(is_class & (time[source] == time[latest[key]]))
-        shown = pl.DataFrame({"code": weight[shows], "length": time[key[shows]] - time[source[shows]]})
+        time, of_class, latest = self._moments.time, np.flatnonzero(weight < 0), np.zeros(len(self._moments), dtype=np.int32)
+        np.maximum.at(latest, target, source)
+        shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
+        shown = pl.DataFrame({"code": weight[shows], "length": time[target[shows]] - time[source[shows]]})
         of_code = pl.concat([*self._lengths, shown]).group_by("code").agg(
             pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
         )  # fmt: skip
-        codes = pl.Series(weight[is_class])
-        weight[is_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
-        return RunGraph(moments, first, source, weight, kind).settle()
+        codes = pl.Series(weight[of_class])
+        weight[of_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
+        del of_class, shows, shown, codes, latest
+        first = np.zeros(len(time) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
+        count = len(source)
+        columns = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int8)
+        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), *columns))
+        return RunGraph(self._moments, first, *columns).settle()
+
+
+def _insert(
+    first: Any, target: Any, source: Any, kind: Any, weight: Any, behind: Any, sources: Any, weights: Any, kinds: Any
+) -> None:
+    """Edges in the order of their targets, and of kinds and sources."""
+    for edge in range(len(target)):
+        place = behind[target[edge]]
+        behind[target[edge]] += 1
+        while place > first[target[edge]] and (kinds[place - 1], sources[place - 1]) > (kind[edge], source[edge]):
+            sources[place], kinds[place], weights[place] = sources[place - 1], kinds[place - 1], weights[place - 1]
+            place -= 1
+        sources[place], kinds[place], weights[place] = source[edge], kind[edge], weight[edge]
 
 
 @dataclass(frozen=True)

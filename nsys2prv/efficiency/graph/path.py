@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, open_waits, replay_bounds
@@ -16,7 +18,7 @@ from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -117,13 +119,14 @@ def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
     moments, until = built.graph.moments, built.context.events.length
-    counted = np.flatnonzero(built.counted_rows[moments.row[: np.searchsorted(moments.time, until, side="right")]])
-    if not len(counted):
+    behind = int(np.searchsorted(moments.time, until, side="right"))
+    is_counted, time = built.counted_rows[moments.row[:behind]], replayed.time[:behind]
+    if not is_counted.any():
         return -1, until
-    time = replayed.time[counted]
+    latest = int(time.max(where=is_counted, initial=0))
     # Of several that are last, the last one in the order of moments.
-    last = len(counted) - 1 - int(np.argmax(time[::-1]))
-    return int(counted[last]), int(time[last]) + until - int(moments.time[counted[-1]])
+    last = int(np.flatnonzero(is_counted & (time == latest))[-1])
+    return last, latest + until - int(moments.time[behind - 1 - np.argmax(is_counted[::-1])])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -134,40 +137,44 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
     path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
-    first = int(path.source[0]) if len(path) else last
-    before = {"begin": 0, "end": time[first], "row": row[first], "kind": _BEFORE}
-    after = {"begin": time[last], "end": end, "row": row[last], "kind": _AFTER}
-    outside = [pl.DataFrame([columns], schema=SEGMENT_SCHEMA).fill_null(NOTHING) for columns in (before, after)]
-    return pl.concat([outside[0], _joined(built, replayed, path), outside[1]]).filter(pl.col("end") > pl.col("begin"))
+    first = int(built.graph.source[path.number[0]]) if len(path) else last
+    before = (0, time[first], row[first], _BEFORE, NOTHING, NOTHING)
+    after = (time[last], end, row[last], _AFTER, NOTHING, NOTHING)
+    first_segment, last_segment = (pl.DataFrame([edge], schema=SEGMENT_SCHEMA, orient="row") for edge in (before, after))
+    parts = [first_segment]
+    for edges in path.parts():
+        # The last segment so far may go on.
+        segments = _joined(pl.concat([parts[-1][-1:], _segments_of(built, replayed, edges)]))
+        parts[-1] = parts[-1][:-1]
+        parts.append(segments)
+    return pl.concat([*parts, last_segment]).filter(pl.col("end") > pl.col("begin"))
 
 
-def _joined(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
-    has_length = replayed.time[path.target] > replayed.time[path.source]
-    path = Edges.of(path.graph, path.number[has_length])
-    label = path.label
-    kind = _KIND_OF_EDGE[path.kind]
+def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
+    label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
-    is_first = differ_from_before(path.row, kind, label)
-    is_last = np.append(is_first[1:], True)[: len(is_first)]
-    columns = {
-        "begin": replayed.time[path.source[is_first]],
-        "end": replayed.time[path.target[is_last]],
-        "row": path.row[is_first],
-        "kind": kind[is_first],
-        "label": label[is_first],
-        "cause": cause[is_first],
-    }
-    return pl.DataFrame(columns, schema=SEGMENT_SCHEMA)
+    begin, end = replayed.time[path.source], replayed.time[path.target]
+    return pl.DataFrame([begin, end, path.row, kind, label, cause], schema=SEGMENT_SCHEMA, orient="col")
+
+
+def _joined(segments: pl.DataFrame) -> pl.DataFrame:
+    """Segments without those that have no length, and neighbours that are the same as one."""
+    segments = segments.filter(pl.col("end") > pl.col("begin"))
+    is_first = differ_from_before(*(segments[name].to_numpy() for name in ("row", "kind", "label")))
+    firsts = segments.filter(pl.Series(is_first))
+    return firsts.with_columns(end=segments["end"].filter(pl.Series(np.append(is_first[1:], True)[: len(is_first)])))
 
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time: the longest segments."""
     length = pl.col("end") - pl.col("begin")
-    ordered = segments.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
+    # A sort by several columns takes much memory.
+    longest = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
+    ordered = longest.top_k(MOST_SEGMENTS, by=[length, "begin"], reverse=[False, True]).sort("begin", "end")
     names = built.labels.frame["name"]
     return ordered.select(
         begin_ns="begin",
@@ -195,8 +202,10 @@ class PathTotals:
 
     def __init__(self, built: BuiltGraph, segments: pl.DataFrame) -> None:
         self._built = built
-        by_key = segments.group_by("row", "kind", "label", "cause")
-        self.sums = by_key.agg(total_ns=(pl.col("end") - pl.col("begin")).sum(), segments=pl.len().cast(pl.Int64))
+        key, length = ("row", "kind", "label", "cause"), pl.col("end") - pl.col("begin")
+        sums = {"total_ns": length.sum(), "segments": pl.len().cast(pl.Int64)}
+        parts = (part.group_by(key).agg(**sums) for part in (segments.clear(), *segments.iter_slices(BLOCK)))
+        self.sums = pl.concat(parts).group_by(key).agg(pl.col(*sums).sum())
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
@@ -269,11 +278,16 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
         """
-        length, path, unexplained = self.built.context.events.length, self.path, self.totals.unexplained
-        weights = [step(path, path.weight) for step in steps]
-        # What removes an edge of the path is bounded by the run alone: then another path counts, of which nothing is known.
-        shorter = (length if (weight == REMOVED).any() else int((path.weight - weight).sum()) for weight in weights)
-        bounds = [max(min(bound, length), 0) for bound in shorter]
+        # Replays of long runs need what the C library keeps of the memory of columns that rules have freed.
+        pa.default_memory_pool().release_unused()
+        length, unexplained = self.built.context.events.length, self.totals.unexplained
+        shorter: list[float] = [0] * len(steps)
+        for part in self.path.parts():
+            for place, step in enumerate(steps):
+                weight = step(part, part.weight)
+                # Without an edge another path counts, of which nothing is known: it is bounded by the run alone.
+                shorter[place] += math.inf if (weight == REMOVED).any() else int((part.weight - weight).sum())
+        bounds = [int(max(min(bound, length), 0)) for bound in shorter]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
@@ -308,18 +322,21 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         return CriticalPath({})
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
+    path = measured.path(path_end(built, measured)[0])
     segments = path_segments(built, measured)
+    del measured
     totals = PathTotals(built, segments)
     if not totals.length:
         return CriticalPath({}, warnings=built.warnings)
+    longest = segment_rows(built, segments)
+    del segments
+    ideal_length, warnings = _with_ideal_network(built)
     tables: dict[Table, Any] = {
-        CRITICAL_PATH: segment_rows(built, segments),
+        CRITICAL_PATH: longest,
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    ideal_length, warnings = _with_ideal_network(built)
-    graph = MeasuredGraph(built, measured.path(path_end(built, measured)[0]), totals)
-    return CriticalPath(tables, graph, ideal_length, [*built.warnings, *warnings])
+    return CriticalPath(tables, MeasuredGraph(built, path, totals), ideal_length, [*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:

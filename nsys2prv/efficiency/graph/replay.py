@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -203,19 +203,26 @@ class RunGraph:
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
-        return Edges.of(self, np.flatnonzero(np.isin(self.kind, kinds)))
+        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
         for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
             if high > low:
-                yield Edges.of(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
+                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
+
+
+_Column = TypeVar("_Column")
+
+
+def _column(values: Callable[[Edges], _Column]) -> cached_property[_Column]:
+    return cached_property(values)
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length.
+    """Edges of a graph: columns of equal length, each made when it is first asked for.
 
     Attributes
     ----------
@@ -231,32 +238,32 @@ class Edges:
     """
 
     graph: RunGraph
-    number: Numbers
-    moments: tuple[int, int]
-    kind: npt.NDArray[np.int8]
-    weight: Numbers
-    source: Places
-    target: Places
-    begin: Numbers
-    end: Numbers
-    source_row: Places
-    row: Places
-    label: Places
-
-    @classmethod
-    def of(cls, graph: RunGraph, number: Numbers, moments: tuple[int, int] = (0, 0)) -> Edges:
-        """Edges with some numbers; `moments` is given of all edges of moments that follow each other."""
-        low, high = moments
-        if high > low:
-            target = np.repeat(np.arange(low, high, dtype=np.int32), np.diff(graph.first[low : high + 1]))
-        else:
-            target = (np.searchsorted(graph.first, number, side="right") - 1).astype(np.int32)
-        source, (time, row, label) = graph.source[number], (graph.moments.time, graph.moments.row, graph.moments.label)
-        of_ends = (time[source], time[target], row[source], row[target], label[target])
-        return cls(graph, number, moments, graph.kind[number], graph.weight[number], source, target, *of_ends)
+    number: Integers
+    moments: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         return len(self.number)
+
+    def parts(self) -> Iterator[Edges]:
+        """These edges in parts of so many as BLOCK."""
+        for low in range(0, len(self), BLOCK):
+            yield Edges(self.graph, self.number[low : low + BLOCK])
+
+    kind = _column(lambda edges: edges.graph.kind[edges.number])
+    weight = _column(lambda edges: edges.graph.weight[edges.number])
+    source = _column(lambda edges: edges.graph.source[edges.number])
+    begin = _column(lambda edges: edges.graph.moments.time[edges.source])
+    end = _column(lambda edges: edges.graph.moments.time[edges.target])
+    source_row = _column(lambda edges: edges.graph.moments.row[edges.source])
+    row = _column(lambda edges: edges.graph.moments.row[edges.target])
+    label = _column(lambda edges: edges.graph.moments.label[edges.target])
+
+    @cached_property
+    def target(self) -> Places:
+        first, (low, high) = self.graph.first, self.moments
+        if high > low:
+            return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(first[low : high + 1]))
+        return (np.searchsorted(first, self.number, side="right") - 1).astype(np.int32)
 
 
 Step = Callable[[Edges, Numbers], Numbers]
@@ -286,7 +293,7 @@ class Replay:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        return Edges.of(self.graph, self.edge[np.flatnonzero(on_path)].astype(np.int64))
+        return Edges(self.graph, self.edge[on_path.view(bool)])
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:

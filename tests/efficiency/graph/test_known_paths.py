@@ -9,6 +9,7 @@ import pytest
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.graph import path, replay
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
@@ -115,3 +116,12 @@ def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: i
     # The other rank is there 40 us before the slow one, and its copy has as much time.
     beside = result.critical_path_rows.filter(pl.col("row") == f"CUDA-D{1 - slow}.S13-node01")
     assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
+
+
+@pytest.mark.parametrize("block", [1, 2, 5])
+def test_the_path_is_the_same_when_its_edges_are_read_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    for module in (path, replay):
+        monkeypatch.setattr(module, "BLOCK", block)
+    assert segments(measure(ranks(tmp_path, 0, NUMBERED), EfficiencyOptions())) == known_path(0)
