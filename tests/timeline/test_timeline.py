@@ -31,34 +31,6 @@ spans = st.lists(
 )
 
 
-@given(
-    frames=st.lists(st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 2)), max_size=60), max_size=12),
-    limits=st.sampled_from([(1000, 1000, 1000), (50, 30, 7), (10, 4, 1), (3, 100, 2)]),
-)
-def test_runs_on_disk_give_what_a_sort_by_all_columns_in_memory_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: list[list[tuple[int, int]]], limits: tuple[int, int, int]
-) -> None:
-    with monkeypatch.context() as patch:
-        for name, limit in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), limits, strict=True):
-            patch.setattr(external_sort, name, limit)
-        ordered = ExternalSort(["time", "order"], tmp_path / "runs")
-        whole = [pl.DataFrame(frame, schema={"time": pl.Int64, "order": pl.Int64}, orient="row") for frame in frames]
-        place_in = 0
-        for number, frame in enumerate(whole):
-            whole[number] = frame.with_columns(body=pl.int_range(place_in, place_in + frame.height).cast(pl.String))
-            place_in += frame.height
-            ordered.add(whole[number])
-        assert ordered.rows == place_in
-        windows = list(ordered.windows())
-    if not place_in:
-        assert all(window.is_empty() for window in windows)
-        return
-    assert pl.concat(windows).equals(pl.concat(whole).sort("time", "order", "body"))
-    for before, after in pairwise(windows):
-        assert before["time"].max() < after["time"].min()  # type: ignore[operator]
-    assert not list(tmp_path.glob("runs/*"))
-
-
 def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_sort, "RUN_ROWS", 2)
     ordered = ExternalSort(["start"], tmp_path / "runs", until="end")

@@ -208,21 +208,6 @@ def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, repo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("way", ["2 workers", "dask"])
-def test_a_broken_report_is_left_out_as_by_one_process(
-    way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
-) -> None:
-    cut(reports, tmp_path / "reports")
-    alone = translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(keep_going=True))
-    spread = translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request, keep_going=True, force=True))
-
-    assert spread.left_out == 1
-    assert {key: value for key, value in spread.content.items() if key not in NOT_COMPARED} == {
-        key: value for key, value in alone.content.items() if key not in NOT_COMPARED
-    }
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name
 )

@@ -6,7 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
@@ -14,7 +13,7 @@ from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.cli.app import translation_warnings
-from nsys2prv.errors import NothingToTranslate, OutputExists, UsageError
+from nsys2prv.errors import NothingToTranslate, OutputExists
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -184,24 +183,6 @@ def test_states_say_what_a_row_does_at_any_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.kernel("k", 0, 100)
-    for time in (10, 20):
-        report.metric("SM Active", time, time + 1).metric("Tensor Active", time, time + 2)
-    summary = translate_reports(tmp_path, report)
-    trace = open_whole(summary.prv)
-    assert trace.names["THREAD"][-1] == "Metrics GPU0"
-    samples = trace.events([9400, 9401])
-    assert samples.group_by("time").agg(pl.col("line").n_unique()).get_column("line").to_list() == [1, 1]
-    by_label = {
-        trace.labels.types[kind].label: value
-        for kind, value in samples.filter(pl.col("time") == 10).select("type", "value").rows()
-    }
-    assert by_label == {"SM Active": 11, "Tensor Active": 12}
-
-
 def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
@@ -257,21 +238,6 @@ def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
     assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
     assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
-
-
-def test_only_and_skip_choose_sources_and_the_ledger_says_so(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.kernel("k", 30, 40, launch=(0, 10))
-    report.os_call("read", 5, 8)
-    summary = translate_reports(
-        tmp_path, report, options=TranslateOptions(only=("kernels", "os-runtime"), skip=("os-runtime",))
-    )
-    tables = {table["table"]: table for table in summary.content["reports"][0]["tables"]}
-    assert tables["OSRT_API"]["left_out"] == {"its source was left out with --only or --skip": 1}
-    assert tables["CUPTI_ACTIVITY_KIND_KERNEL"]["sources"][0]["written"] == 1
-    with pytest.raises(UsageError, match="there is no source kernel; did you mean kernels"):
-        translate([tmp_path / "out0.sqlite"], tmp_path / "other", TranslateOptions(only=("kernel",)))
 
 
 def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
@@ -17,7 +15,6 @@ from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
-from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.sources.cuda.memory_operations import MEMSET_VALUE
 from nsys2prv.trace.translate import translate
@@ -214,23 +211,6 @@ def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Pa
         assert (failed.returncode, failed.stdout) == (code, "")
         assert failed.stderr.startswith("nsys2prv: ")
         assert failed.stderr.count("\n") == 1
-
-
-def test_types_that_the_translation_counts_are_those_that_the_trace_has(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[Occurring | None] = []
-    original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
-
-    def spy(cls: type[TraceContent], trace: object, occurring: Occurring | None = None) -> TraceContent:
-        reported.append(occurring)
-        return original(cls, trace, occurring)
-
-    monkeypatch.setattr(TraceContent, "of", classmethod(spy))
-    prv = translate([report], tmp_path / "out").prv
-
-    assert reported[0] is not None
-    assert set(reported[0].rows) == set(open_whole(prv).events().filter(pl.col("value") != 0)["type"])
 
 
 def test_rows_of_types_are_the_same_from_the_translation_and_from_the_records(tmp_path: Path) -> None:

@@ -41,23 +41,6 @@ def test_a_message_goes_from_the_begin_of_the_send_to_the_end_of_the_receive(tmp
     }  # fmt: skip
 
 
-def test_messages_are_told_apart_by_partner_tag_and_order(tmp_path: Path) -> None:
-    one, two, three = rank_report(0, 3), rank_report(1, 3), rank_report(2, 3)
-    for start, tag, size in ((100, 5, 1), (110, 6, 2), (120, 5, 3)):
-        one.mpi_p2p("MPI_Send", start, start + 5, partner=2, size=size, tag=tag)
-    two.mpi_p2p("MPI_Ssend", 90, 300, partner=2, size=4, tag=5)
-    for start, partner, tag in ((130, 0, 6), (140, 0, 5), (150, 1, 5), (160, 0, 5)):
-        three.mpi_p2p("MPI_Recv", start, start + 5, partner=partner, size=0, tag=tag)
-    summary = translate_unaligned(tmp_path, one, two, three)
-    assert rank_messages(summary) == [
-        RankMessage(0, 100, 2, 140, 145, 1, 5),
-        RankMessage(0, 110, 2, 130, 135, 2, 6),
-        RankMessage(0, 120, 2, 160, 165, 3, 5),
-        RankMessage(1, 90, 2, 150, 155, 4, 5),
-    ]
-    assert unmatched_messages(summary) == NONE
-
-
 def test_the_wait_that_completes_a_receive_ends_its_message(tmp_path: Path) -> None:
     sender, receiver = rank_report(0), rank_report(1)
     for index in range(3):

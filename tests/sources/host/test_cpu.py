@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -238,29 +237,6 @@ def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]]
         assert of_thread["end"].null_count() == 1
         begins = sorted(of_thread["start"].to_list())
         assert sorted(of_thread["end"].drop_nulls().to_list()) == begins[1:]
-
-
-@given(
-    lengths=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=15),
-    threads=st.integers(1, 3),
-    cuts=st.sets(st.integers(0, 90), max_size=4),
-)
-def test_a_thread_that_goes_on_and_off_in_turns_has_exactly_its_stays(
-    lengths: list[tuple[int, int, int]], threads: int, cuts: set[int]
-) -> None:
-    rows, expected = [], defaultdict(int)
-    for thread in range(1, threads + 1):
-        time = 0
-        for off, on, cpu in lengths:
-            rows += [(time + off, thread, cpu, True), (time + off + on, thread, cpu, False)]
-            expected[thread] += on
-            time += off + on
-    # Of equal times the table has "off" first, as nsys does.
-    stays = stays_of(as_switches(rows), cuts).filter("isIn")
-    assert stays["end"].null_count() == 0
-    assert stays.height == threads * len(lengths)
-    found = stays.group_by("globalTid").agg((pl.col("end") - pl.col("start")).sum())
-    assert dict(found.iter_rows()) == expected
 
 
 # -- samples and call chains ----------------------------------------------------------------------------------------------

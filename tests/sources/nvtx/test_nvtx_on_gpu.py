@@ -80,15 +80,6 @@ def test_a_range_reaches_from_its_first_kernel_to_its_last_and_ranges_nest_as_on
     assert on_host == beside
 
 
-def test_a_call_on_the_edge_of_two_ranges_belongs_to_the_one_that_begins(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("ends there", 0, 10).nvtx_range("before", 0, 9).nvtx_range("begins there", 10, 12).nvtx_range(
-        "after", 11, 30
-    )
-    report.kernel("k", 20, 25, launch=(10, 15))
-    assert spans(trace_of(tmp_path, report)) == {"begins there": (20, 25)}
-
-
 def test_work_of_another_thread_or_process_or_without_a_range_is_not_that_of_a_range(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.process(2000)
