@@ -58,11 +58,12 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(run: Run) -> 
     assert not run[0][KERNELS]["start"].equals(other[0][KERNELS]["start"])
 
 
-def test_work_on_a_stream_never_overlaps(run: Run) -> None:
+@pytest.mark.parametrize(("names", "row"), [(DEVICE_WORK, "streamId"), ((CALLS,), "globalTid")], ids=["streams", "threads"])
+def test_nothing_overlaps_on_a_row(run: Run, names: tuple[str, ...], row: str) -> None:
     for tables in run.values():
-        work = pl.concat([tables[name].select("start", "end", "streamId") for name in DEVICE_WORK]).sort("streamId", "start")
+        work = pl.concat([tables[name].select("start", "end", row) for name in names]).sort(row, "start")
         assert work["end"].ge(work["start"]).all()
-        assert work.select((pl.col("start") >= pl.col("end").shift().over("streamId")).drop_nulls().all()).item()
+        assert work.select((pl.col("start") >= pl.col("end").shift().over(row)).drop_nulls().all()).item()
 
 
 def test_every_piece_of_work_has_one_call_that_begins_before_it(run: Run) -> None:
@@ -73,12 +74,6 @@ def test_every_piece_of_work_has_one_call_that_begins_before_it(run: Run) -> Non
             launched = tables[name].join(calls, on="correlationId", how="inner")
             assert launched.height == tables[name].height
             assert (launched["called"] < launched["start"]).all()
-
-
-def test_calls_of_a_thread_never_overlap(run: Run) -> None:
-    for tables in run.values():
-        calls = tables[CALLS].sort("globalTid", "start")
-        assert calls.select((pl.col("start") >= pl.col("end").shift().over("globalTid")).drop_nulls().all()).item()
 
 
 def test_push_pop_ranges_nest(run: Run) -> None:

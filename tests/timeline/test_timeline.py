@@ -155,47 +155,6 @@ def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
     ]
 
 
-@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30))
-def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) -> None:
-    # A random tree: each number is how many siblings to close before the next range opens; many edges coincide.
-    stack: list[int] = []
-    ranges: list[tuple[int, int, int]] = []
-    begins: dict[int, int] = {}
-    time = 0
-    for name, pops in enumerate(sizes, start=1):
-        for _ in range(min(pops, len(stack))):
-            time += pops % 2
-            ended = stack.pop()
-            ranges.append((begins[ended], time, ended))
-        stack.append(name)
-        begins[name] = time
-        time += name % 2
-    while stack:
-        ended = stack.pop()
-        ranges.append((begins[ended], time, ended))
-    frame = pl.DataFrame(ranges, schema={"start": pl.Int64, "end": pl.Int64, "value": pl.Int64}, orient="row").with_columns(
-        row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
-    )
-    frame = frame.sort("value")
-    rows = pl.DataFrame({"row": [0], "task": [1], "thread": [1]})
-    records = RecordText(rows).encode([RecordBatch(RecordKind.INTERVALS, frame, frame)])
-    opened: list[tuple[int, int]] = []
-    closed: list[tuple[int, int, int]] = []
-    for line in bytes(records.content).decode().splitlines():
-        moment, *pairs = (int(part) for part in line.split(":")[5:])
-        for value in pairs[1::2]:
-            if value:
-                opened.append((moment, value))
-            else:
-                begin, name = opened.pop()
-                closed.append((begin, moment, name))
-    assert not opened
-    spans_of = {name: (begin, end) for begin, end, name in ranges}
-    # Ranges of equal extent are not told apart; all others are closed as they were opened.
-    assert sorted((begin, end) for begin, end, _ in closed) == sorted((begin, end) for begin, end, _ in ranges)
-    assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
-
-
 def _lines(encoded: Sequence[EncodedRecords]) -> list[str]:
     return [line for one in encoded for line in bytes(one.content).decode().splitlines()]
 

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
-from support.traces import labels_of, trace_of, translate_reports
+from support.trace_properties import assert_account_balances
+from support.traces import labels_of, table_summary, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.cli.app import translation_warnings
@@ -59,17 +59,12 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
     report.copy(100, 200, 4096, launch=(95, 99))
     report.nvtx_range("step", 0, 300, domain="app", registered=True).nvtx_range("étape", 5, 200)
     report.metric("SM Active", 50, 80)
-    tables = report.tables()
-    write_parquet_report(tmp_path / "a_pqtdir", tables)
-    write_arrow_report(tmp_path / "a_arwdir", tables)
-    report.write(tmp_path / "a.sqlite")
     texts = []
-    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
-        folder = tmp_path / f"out_{form}"
-        folder.mkdir()
-        summary = translate([tmp_path / form], folder / "same")
-        texts.append([(folder / f"same{suffix}").read_bytes() for suffix in (".prv", ".pcf", ".row")])
-        assert summary.content["reports"][0]["form"] == {"a.sqlite": "sqlite", "a_pqtdir": "parquet", "a_arwdir": "arrow"}[form]
+    for form, ending in {"sqlite": ".sqlite", "parquet": "_pqtdir", "arrow": "_arwdir"}.items():
+        (tmp_path / form).mkdir()
+        summary = translate([report.write(tmp_path / form / f"a{ending}")], tmp_path / form / "same")
+        texts.append([(tmp_path / form / f"same{suffix}").read_bytes() for suffix in (".prv", ".pcf", ".row")])
+        assert summary.content["reports"][0]["form"] == form
     assert texts[0] == texts[1] == texts[2]
 
 
@@ -78,23 +73,6 @@ def test_an_interval_without_length_is_one_line_with_its_begin_and_its_end(tmp_p
     report.nvtx_range("outer", 0, 100).nvtx_range("nothing", 50, 50)
     lines = translate_reports(tmp_path, report).prv.read_text().splitlines()
     assert [line for line in lines if line.startswith("2:0:1:1:1:50:")] == ["2:0:1:1:1:50:9600:1:9600:0"]
-
-
-def test_nested_ranges_that_touch_stand_in_the_order_of_their_nesting(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    # All begin together, two end together, and another pair begins at that very time.
-    for name, start, end in (("b", 0, 60), ("a", 0, 100), ("c", 0, 60), ("e", 60, 70), ("d", 60, 100)):
-        report.nvtx_range(name, start, end)
-    summary = translate_reports(tmp_path, report)
-    names = labels_of(open_whole(summary.prv), event_types.NVTX_PUSHPOP)
-    found = open_whole(summary.prv).intervals([event_types.NVTX_PUSHPOP])
-    spans = {
-        names[value]: (begin, end, depth) for begin, end, value, depth in found.select("begin", "end", "value", "depth").rows()
-    }
-    assert spans["a"] == (0, 100, found["depth"].min())
-    assert {name: span[:2] for name, span in spans.items()} == {
-        "a": (0, 100), "b": (0, 60), "c": (0, 60), "d": (60, 100), "e": (60, 70),
-    }  # fmt: skip
 
 
 def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
@@ -155,7 +133,7 @@ def test_all_requests_of_one_waitall_are_one_call(tmp_path: Path) -> None:
     report.mpi_wait("MPI_Wait", 300, 400)
     summary = translate_reports(tmp_path, report)
     assert [row[2:] for row in intervals(summary, event_types.MPI_POINT_TO_POINT)] == [(0, 100, 6), (200, 300, 5)]
-    table = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "MPI_START_WAIT_EVENTS")
+    table = table_summary(summary, "MPI_START_WAIT_EVENTS")
     assert table["rows"] == 6
     assert table["sources"][0]["written"] == 2
     assert sum(table["sources"][0]["left_out"].values()) == 4
@@ -189,7 +167,7 @@ def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path
     summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
     assert open_whole(summary.prv).header.end == 400
-    entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
+    entry = table_summary(summary, "NVTX_EVENTS")["sources"][0]
     assert (entry["written"], entry["clipped"], entry["left_out"]) == (3, 2, {"outside the chosen time": 1})
 
 
@@ -238,6 +216,8 @@ def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
     assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
     assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
+    (calls,) = table_summary(summary, "CUPTI_ACTIVITY_KIND_RUNTIME")["sources"]
+    assert (calls["rows"], calls["written"], calls["left_out"]) == (2, 1, {"shorter than --min-duration": 1})
 
 
 def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
@@ -311,27 +291,22 @@ def test_nothing_to_translate_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
-        "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",
-    ],
+HOSTILE = (
+    'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
+    "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",
 )  # fmt: skip
-def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path, name: str) -> None:
-    report = ReportBuilder(process_name=name)
-    report.gpu(0)
-    report.kernel(name, 0, 10, short_name="k")
-    report.kernel("tame", 20, 30, short_name="k")
-    report.nvtx_range(name, 0, 30, domain=name).metric(name or "m", 5, 1)
-    report.mpi_other("MPI_Comm_dup", 3, 4)
-    trace = open_whole(translate_reports(tmp_path, report).prv)
+
+
+def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path) -> None:
+    report = ReportBuilder(process_name=HOSTILE[0]).gpu(0)
+    for tid, name in enumerate(HOSTILE):
+        report.kernel(name, 10 * tid, 10 * tid + 5, short_name="k")
+        report.thread(tid, name=name)
+        report.nvtx_range(name, 0, 30, domain=name, tid=tid).metric(name, 5, 1)
+    trace = trace_of(tmp_path, report)
     kernels = [label for value, label in labels_of(trace, event_types.KERNEL).items() if value]
-    assert len(kernels) == 2
-    assert "tame" in kernels
-    hostile = next(label for label in kernels if label != "tame")
-    assert 0 < len(hostile) <= 240
-    assert not set("[]\n\t\r") & set(hostile)
+    assert len(set(kernels)) == len(HOSTILE)
+    assert all(0 < len(label) <= 240 and not set("[]\n\t\r") & set(label) for label in kernels)
     assert not any('"' in found.label or "*" in found.label for found in trace.labels.types.values())
 
 
@@ -348,10 +323,7 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     assert content["reports"][0]["warnings"] == ["nsys said: Not all CUDA events might have been collected."]
     tables = {table["table"]: table for table in content["reports"][0]["tables"]}
     assert tables["EVENTS_NOT_KNOWN"]["left_out"] == {"no source translates this table": 1}
-    for table in tables.values():
-        accounted = sum(table["left_out"].values())
-        accounted += sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
-        assert accounted == table["rows"]
+    assert assert_account_balances(content) == sum(table["rows"] for table in tables.values())
 
 
 def test_a_warning_that_several_reports_share_is_told_once() -> None:

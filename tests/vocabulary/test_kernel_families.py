@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
+from support.traces import labels_of, trace_of
 
 from nsys2prv.errors import UsageError
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
-from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import FAMILY, families, read_rules, shipped_rules
@@ -141,10 +139,8 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     report.kernel("volta_sgemm_128x64_tn", 200, 300)
     report.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 300, 400)
     report.kernel("void [evil]<\n>::step(int)", 400, 500)
-    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
-    assert check_trace(summary.prv).violations == ()
-    trace = open_whole(summary.prv)
-    labels = trace.labels.types[event_types.KERNEL_FAMILY].values or {}
+    trace = trace_of(tmp_path, report)
+    labels = labels_of(trace, event_types.KERNEL_FAMILY)
     found = trace.intervals([event_types.KERNEL_FAMILY]).sort("begin").select("begin", "end", "value").rows()
     assert [(begin, end, labels[value]) for begin, end, value in found] == [
         (0, 100, "GEMM fp32 nn 128x64"),
@@ -155,29 +151,20 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     kernels = trace.intervals([event_types.KERNEL, event_types.NCCL_KERNEL]).sort("begin").select("begin", "end").rows()
     assert kernels == [(begin, end) for begin, end, _ in found]
     # One view can show kernels and their families: no number means two things.
-    named = {
-        **(trace.labels.types[event_types.KERNEL].values or {}),
-        **(trace.labels.types[event_types.NCCL_KERNEL].values or {}),
-    }
+    named = labels_of(trace, event_types.KERNEL) | labels_of(trace, event_types.NCCL_KERNEL)
     assert {value: name for value, name in labels.items() if value in named} == {
         value: named[value] for value in labels if value in named
     }
 
 
-def test_own_rules_and_earlier_labels_decide_on_values(tmp_path: Path) -> None:
-    first, second = ReportBuilder(host="node01"), ReportBuilder(host="node01")
-    first.kernel("zebra<1>()", 0, 10)
-    second.kernel("ant<1>()", 0, 10)
-    second.kernel("zebra<1>()", 10, 20)
-    rules = own_rules(tmp_path, "family,Animal,ant|bee")
-    before = translate([first.write(tmp_path / "a.sqlite")], tmp_path / "first")
-    options = TranslateOptions(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
-    after = translate([second.write(tmp_path / "b.sqlite")], tmp_path / "second", options)
-    old, new = (open_whole(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
-    assert set(new.values()) == {"End", "Animal", "zebra"}
-    assert {value for value, label in new.items() if label == "zebra"} == {
-        value for value, label in old.items() if label == "zebra"
-    }
+def test_own_rules_decide_on_the_families_of_a_trace(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("ant<1>()", 0, 10)
+    report.kernel("zebra<1>()", 10, 20)
+    options = TranslateOptions(kernel_families=own_rules(tmp_path, "family,Animal,ant|bee"))
+    assert set(labels_of(trace_of(tmp_path, report, options=options), event_types.KERNEL_FAMILY).values()) == {
+        "End", "Animal", "zebra",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
 from nsys2prv.timeline import messages as matching
 from nsys2prv.timeline.messages import Messages
-from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 TAG = event_types.TAG_NCCL_NETWORK
@@ -229,18 +228,3 @@ def test_texts_can_be_registered_and_rows_in_any_order(tmp_path: Path) -> None:
 
     assert found == [(100, 110), (200, 210), (300, 310), (400, 420)]
     assert unmatched == NONE
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        (TranslateOptions(skip=("messages",)), 0),
-        (TranslateOptions(skip=("nvtx-marks",)), 0),
-        (TranslateOptions(only=("messages",)), 1),
-        (TranslateOptions(skip=("nvtx", "nccl")), 1),
-    ],
-)
-def test_messages_follow_the_selected_sources(tmp_path: Path, options: TranslateOptions, count: int) -> None:
-    reports = [rank.report for rank in exchange([(100, 0)], [(90, 0)])]
-
-    assert len(rank_messages(translate_unaligned(tmp_path, *reports, options=options))) == count

@@ -147,29 +147,6 @@ def test_start_end_ranges_that_overlap_freely_and_unclosed_ranges(tmp_path: Path
     }
 
 
-def test_ranges_of_two_threads_on_one_stream_do_not_cut_each_other_off(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    for thread, first in ((1000, 0), (1001, 1)):
-        report.nvtx_range(f"thread {thread}", 0, 100, tid=thread).nvtx_range(f"inner {thread}", 10 + first, 20, tid=thread)
-        for at in (10, 50):
-            launch = report.api_call("cudaLaunchKernel_v7000", at + first, at + 5, tid=thread)
-            report.kernel("k", 100 + at + 10 * first, 105 + at + 10 * first, correlation=launch)
-    report.nvtx_range("within", 70, 80, tid=1002)
-    launch = report.api_call("cudaLaunchKernel_v7000", 75, 76, tid=1002)
-    report.kernel("k", 130, 140, correlation=launch)
-    trace = trace_of(tmp_path, report)
-    first, second = ON_GPU.format("default"), ON_GPU.format("default") + " (overlap 1)"
-    assert [(found.type, found.name, found.begin, found.end) for found in on_gpu(trace)] == [
-        (first, "thread 1000", 110, 155),
-        (first, "inner 1000", 110, 115),
-        (second, "thread 1001", 120, 165),
-        (second, "inner 1001", 120, 125),
-        (second, "within", 130, 140),
-    ]
-    # The stream has one row all the same.
-    assert trace.names["THREAD"].count("CUDA-D0.S7-node01") == 1
-
-
 def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("both", 0, 10)
