@@ -120,16 +120,16 @@ def test_a_thread_or_stream_without_a_state_is_found(tmp_path: Path, prv: str, t
     assert f"{text}" in "\n".join(broken(tmp_path, prv, summary)[TraceRule.COMPLETE])
 
 
-def test_what_all_rows_lack_is_a_window_only_where_there_is_no_record(tmp_path: Path) -> None:
-    with_event = PRV.replace("1:0:1:1:1:300", "2:0:1:1:1:200:63000000:20:63000000:0\n1:0:1:1:1:300")
-
-    assert len(broken(tmp_path, with_event)[TraceRule.COMPLETE]) == 2
-
-
-def test_what_all_rows_lack_is_found_by_the_windows_of_the_account(tmp_path: Path) -> None:
-    of_one_window = {**SUMMARY, "trace": {**SUMMARY["trace"], "windows_ns": [[5000, 6000]]}}
-
-    assert len(broken(tmp_path, PRV, of_one_window)[TraceRule.COMPLETE]) == 2
+@pytest.mark.parametrize(
+    ("prv", "summary"),
+    [
+        (PRV.replace("1:0:1:1:1:300", "2:0:1:1:1:200:63000000:20:63000000:0\n1:0:1:1:1:300"), None),
+        (PRV, {**SUMMARY, "trace": {**SUMMARY["trace"], "windows_ns": [[5000, 6000]]}}),
+    ],
+    ids=["a record is there", "one window in OUT.json"],
+)
+def test_what_all_rows_lack_is_not_always_between_windows(tmp_path: Path, prv: str, summary: object) -> None:
+    assert len(broken(tmp_path, prv, summary)[TraceRule.COMPLETE]) == 2
 
 
 def test_rows_of_gpus_and_of_nodes_have_no_states(tmp_path: Path) -> None:

@@ -748,7 +748,6 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
     assert check_trace(folded.prv).violations == ()
     names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
     assert names == ["CUDA-D0.S0-node01"] * 3
-    assert all(re.fullmatch(r"(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*", name) for name in names)
     assert plain.content["trace"]["rows"] > 40
     what = ("begin", "end", "type", "value")
     traces = [open_whole(summary.prv) for summary in (plain, folded)]

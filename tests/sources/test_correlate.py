@@ -69,21 +69,6 @@ def test_each_event_gets_its_call(
     assert found.height == len(calls)
 
 
-def test_events_without_any_call_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correlate, "_HELD_ROWS", 0)
-    report = ReportBuilder()
-    for number in range(10):
-        report.kernel("k", 10 * number, 10 * number + 5, correlation=number if number % 2 else None)
-    report.api_call("cudaFree", 0, 5, correlation=1000)
-
-    found = pl.concat(
-        with_calls(open_report(report.write(tmp_path / "report.sqlite")), kernels, tmp_path / "scratch", ("start", "end"))
-    )
-
-    assert found["start"].sort().to_list() == [10 * number for number in range(10)]
-    assert found["callStart"].null_count() == found["callEnd"].null_count() == 10
-
-
 def test_no_events_need_no_calls(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.api_call("cudaFree", 0, 5)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from support.made_reports import drawn_events, made_report
 from support.report_builder import ReportBuilder
 from support.shuffled import differences, shuffled, trace_files
-from support.traces import labels_of, translate_reports
-from support.whole_trace import open_whole
+from support.traces import labels_of, trace_of, translate_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -136,9 +135,8 @@ def a_launch_a_kernel_and_a_wait() -> ReportBuilder:
 
 
 def test_the_path_is_on_its_rows_with_lines_between_them(tmp_path: Path) -> None:
-    summary = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
+    trace = trace_of(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
 
-    trace = open_whole(summary.prv)
     parts = labels_of(trace, event_types.CRITICAL_PATH)
     path = trace.intervals([event_types.CRITICAL_PATH]).sort("begin").select("thread", "begin", "end", "value")
     host, stream = 1, 2

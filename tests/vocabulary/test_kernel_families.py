@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 from support.traces import labels_of, trace_of
 
@@ -192,14 +191,8 @@ def test_a_file_that_is_no_rules_is_one_sentence(tmp_path: Path, lines: list[str
     assert all(name in str(error.value) for name in [str(path), *names])
 
 
-def test_a_file_that_can_t_be_read_ends_translate_as_a_bad_option_does(tmp_path: Path, command_line: CommandLine) -> None:
-    report = ReportBuilder(host="node01")
-    report.kernel("k", 0, 10)
-    source = report.write(tmp_path / "a.sqlite")
+def test_a_file_of_rules_that_can_t_be_read_is_a_wrong_option(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("missing.csv", "binary.csv"):
-        done = command_line.run("translate", source, "-o", tmp_path / "out", "--kernel-families", tmp_path / name)
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert name in done.stderr
-        assert not list(tmp_path.glob("out*"))
+        with pytest.raises(UsageError, match=name):
+            read_rules(tmp_path / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -241,30 +242,22 @@ def test_old_columns_suffice(tmp_path: Path) -> None:
     assert unmatched_messages(summary) == ({}, {matching.NO_MATCH: 1})
 
 
-def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_the_wait_that_completes_a_receive_ends_its_message,
+        test_a_handle_that_is_used_again_is_another_request,
+        test_persistent_requests_are_one_message_per_start,
+        test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two,
+    ],
+    ids=lambda test: test.__name__,
+)
+def test_the_same_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: Callable[[Path], None]) -> None:
     """Requests, persistent ones too, reach over the edges of pieces, runs and windows."""
-    reports = [rank_report(rank) for rank in range(2)]
-    for rank, report in enumerate(reports):
-        report.mpi_p2p("MPI_Send_init", 11, 12, partner=1 - rank, size=80, tag=9, request=70)
-        report.mpi_p2p("MPI_Recv_init", 13, 14, partner=1 - rank, size=80, tag=9, request=71)
-        for step in range(20):
-            at = 100 * (step + 1)
-            report.mpi_wait("MPI_Startall", at, at + 1, requests=(70, 71))
-            report.mpi_p2p("MPI_Irecv", at + 2, at + 3, partner=1 - rank, size=8, tag=step % 3, request=72)
-            report.mpi_p2p("MPI_Isend", at + 4, at + 5, partner=1 - rank, size=step, tag=step % 3, request=73)
-            report.mpi_p2p("MPI_Sendrecv", at + 10, at + 20, partner=1 - rank, size=4, tag=3)
-            report.mpi_wait("MPI_Waitall", at + 60, at + 80 + rank, requests=(70, 71, 72, 73))
-    whole = translate_unaligned(tmp_path, *reports)
-    assert whole.content["messages"]["matched"] == 2 * 20 * 3
-    assert unmatched_messages(whole) == NONE
-    expected = rank_messages(whole)
-    monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 7)
-    for name, rows in (("RUN_ROWS", 20), ("WINDOW_ROWS", 9), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 3)):
+    monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 3)
+    for name, rows in (("RUN_ROWS", 4), ("WINDOW_ROWS", 5), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 2)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{name}", rows)
-    (tmp_path / "pieces").mkdir()
-    pieces = translate_unaligned(tmp_path / "pieces", *reports)
-    assert rank_messages(pieces) == expected
-    assert unmatched_messages(pieces) == NONE
+    test(tmp_path)
 
 
 _CALLS = st.lists(

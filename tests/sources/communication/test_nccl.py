@@ -166,21 +166,6 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
     }
 
 
-def test_payloads_that_are_null_or_cut_leave_the_region_as_it_is(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    nccl = Nccl(report, binary=True)
-    nccl.call("ncclGroupStart", 0, 10)
-    whole = payload_blob(1, STATIC + 7, struct.pack("<QQi4x", COMMUNICATOR, 1, 0))
-    report.nvtx_range("ncclAllReduce", 20, 30, domain="NCCL", binaryData=whole[:40])
-    report.nvtx_range("ncclAllReduce", 40, 50, domain="NCCL", payload={"unfinished": "yes"})
-    trace = trace_of(tmp_path, report)
-    assert attributes_of(trace, event_types.NCCL_REGION) == [
-        {"call": "ncclGroupStart"},
-        {"call": "ncclAllReduce"},
-        {"call": "ncclAllReduce"},
-    ]
-
-
 # -- any domain -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 from support.report_builder import ReportBuilder
-from support.traces import table_summary, translate_reports
+from support.traces import table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.sources.counters import gpu_metrics
@@ -36,23 +36,17 @@ def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_l
     for time, clock in ((10, -wrapped), (20, 2_500_000_000), (30, 1_980_000_000), (40, -1)):
         report.metric(CLOCK, time, clock)
     report.metric("Memory Clock Frequency", 50, -1_700_000_000)
+    # The limit is the same in MHz.
+    report.metric("SYS Clock Frequency [MHz]", 60, 1_700).metric("SYS Clock Frequency [MHz]", 70, 2_700)
     summary = translate_reports(tmp_path, report)
     assert samples(open_whole(summary.prv)) == [
         ("Metrics GPU0", CLOCK, 10, 2_150_000_000), ("Metrics GPU0", CLOCK, 30, 1_980_000_000),
         ("Metrics GPU0", "Memory Clock Frequency", 50, 2**32 - 1_700_000_000),
+        ("Metrics GPU0", "SYS Clock Frequency [MHz]", 60, 1_700),
     ]  # fmt: skip
     [account] = table_summary(summary, "GPU_METRICS")["sources"]
-    assert (account["rows"], account["written"], account["repaired"]) == (5, 3, 2)
-    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 2}
-
-
-def test_a_clock_in_mhz_is_measured_by_the_same_limit(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.nvtx_range("all", 0, 100)
-    report.metric("SYS Clock Frequency [MHz]", 10, 1_700).metric("SYS Clock Frequency [MHz]", 20, 2_700)
-    summary = translate_reports(tmp_path, report)
-    assert [value for *_, value in samples(open_whole(summary.prv))] == [1_700]
+    assert (account["rows"], account["written"], account["repaired"]) == (7, 4, 2)
+    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 3}
 
 
 def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_path: Path) -> None:
@@ -80,8 +74,7 @@ def test_metrics_of_several_gpus_and_reports_have_the_same_numbers_by_name(tmp_p
             report.gpu(gpu, cuda=gpu)
             for place, name in enumerate(names):
                 report.metric(name, 10, 10 * gpu + place, gpu=gpu)
-    summary = translate_reports(tmp_path, first, second)
-    trace = open_whole(summary.prv)
+    trace = trace_of(tmp_path, first, second)
     assert samples(trace) == sorted(
         [(f"Metrics GPU{gpu}", name, 0, 10 * gpu + place) for gpu in (0, 1) for place, name in enumerate((PERCENTAGE, CLOCK))]
         + [("Metrics GPU0", "GR Active", 0, 2), ("Metrics GPU1", "GR Active", 0, 12)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 from support.trace_properties import assert_account_balances
-from support.traces import label_of, table_summary, translate_reports
+from support.traces import label_of, table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
@@ -140,15 +140,6 @@ def test_a_lost_row_costs_no_time_that_is_known(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     assert on_cpu(open_whole(summary.prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 40, 50, 0)]
     assert assert_account_balances(summary.content) == 6
-
-
-def test_rows_without_a_thread_are_counted(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000)
-    report.on_cpu(0, 10).row("SCHED_EVENTS", start=3, cpu=0, isSchedIn=1)
-    summary = translate_reports(tmp_path, report)
-    (source,) = table_summary(summary, "SCHED_EVENTS")["sources"]
-    assert source["left_out"] == {"the table names no thread, stream or device": 1}
-    assert assert_account_balances(summary.content) == 3
 
 
 def whole_system(report: ReportBuilder) -> ReportBuilder:
@@ -429,9 +420,8 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
     tables = [table for table in COLUMNS if table.startswith("OPENMP_EVENT_KIND_")]
     for start, table in enumerate(tables):
         report.row(table, start=10 * start, end=10 * start + 5, globalTid=report.global_tid(), nameId=report.string(table))
-    summary = translate_reports(tmp_path, report)
     assert len(tables) == 18
-    found = open_whole(summary.prv).intervals()
+    found = trace_of(tmp_path, report).intervals()
     assert (found.height, found["type"].n_unique()) == (18, 18)
 
 

@@ -384,8 +384,3 @@ def test_where_nothing_else_is_open_a_range_is_on_the_first_lane() -> None:
         step = NestedLanes("row")
         lanes = pl.concat([step(piece) for piece in pieces(frame, {cut})])["lane"]
         assert lanes.to_list() == [0, 1, 0, 0, 0, 1]
-
-
-def test_a_chain_of_ranges_that_each_overlap_the_next_needs_two_lanes() -> None:
-    frame = pl.DataFrame({"row": [0] * 50, "start": range(0, 500, 10), "end": range(12, 512, 10)})
-    assert NestedLanes("row")(frame)["lane"].to_list() == [0, 1] * 25
