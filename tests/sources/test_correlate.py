@@ -69,13 +69,6 @@ def test_each_event_gets_its_call(
     assert found.height == len(calls)
 
 
-def test_no_events_need_no_calls(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.api_call("cudaFree", 0, 5)
-
-    assert not list(with_calls(open_report(report.write(tmp_path / "report.sqlite")), kernels, tmp_path / "scratch"))
-
-
 # -- what sources declare: names, columns, event types ---------------------------------------------------
 
 

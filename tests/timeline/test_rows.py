@@ -20,6 +20,7 @@ from nsys2prv.paraver.trace_files import read_header
 from nsys2prv.timeline import records
 from nsys2prv.timeline.reader import look_up
 from nsys2prv.timeline.records import RowsOfTypes, row_ranges
+from nsys2prv.timeline.survey import _most_at_once
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
@@ -295,6 +296,14 @@ def test_names_that_are_cleaned_into_one_stay_apart(tmp_path: Path) -> None:
         assert label in alike
         assert len(set(alike)) == len(alike) == (2 if label.startswith("gemm") else 3)
     assert [line.split(maxsplit=1)[1] for line in lines if "copy" in line] == ["copy"]
+
+
+def test_events_that_run_at_once_are_counted_over_the_edges_of_pieces_in_their_order() -> None:
+    events = pl.DataFrame({"stream": 7, "start": [0, 5, 5, 12, 12], "end": [10, 5, 11, 15, 12]})
+
+    assert _most_at_once([events[:2], events[2:2], events[2:]], ["stream"]) == {(7,): 3}
+    assert _most_at_once([events[3:], events[:3]], ["stream"]) is None
+    assert _most_at_once([events.reverse()], ["stream"]) is None
 
 
 ATTRIBUTES = ("9101", "9102")
