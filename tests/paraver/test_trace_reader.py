@@ -123,14 +123,6 @@ def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
     assert open_whole(packed).labels == open_whole(plain).labels
 
 
-def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
-    packed = tmp_path / "trace.prv.gz"
-    packed.write_bytes(gzip.compress(write(tmp_path, RECORDS).read_bytes())[:-9])
-
-    with pytest.raises(TraceError, match="cut off"):
-        open_whole(packed).events()
-
-
 def test_communicators_that_the_header_announces_are_skipped(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
 

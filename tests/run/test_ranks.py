@@ -21,11 +21,12 @@ from support.whole_trace import open_whole
 from nsys2prv.api.runs import open_run
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import InconsistentRun, TooManyRows, UnrelatedReports, UsageError
+from nsys2prv.errors import DamagedReport, InconsistentRun, TooManyRows, UnrelatedReports, UsageError
 from nsys2prv.exports import open_report
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
+from nsys2prv.run.open import BrokenReports
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -723,6 +724,14 @@ def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line
     done = command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going")
     assert done.returncode == BAD_REPORT
     assert done.stderr.count("\n") == 1
+
+
+def test_an_error_is_raised_without_keep_going_or_where_it_is_about_no_report() -> None:
+    error = DamagedReport(Path("a.sqlite"), "cut off")
+    with pytest.raises(DamagedReport):
+        BrokenReports(keep_going=False).leave_out(error.path, error)
+    with pytest.raises(DamagedReport):
+        BrokenReports(keep_going=True).without([], error)
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-WAYS = ("2 workers", "dask")
 NOT_COMPARED = ("seconds", "options")
 """What OUT.json tells of the way, not of the trace."""
 
@@ -182,17 +181,11 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
     assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-def cut(reports: Path, folder: Path) -> Path:
-    """Copies of the reports, the last of which is truncated."""
-    shutil.copytree(reports, folder)
-    last = max(folder.glob("*.sqlite"))
-    last.write_bytes(last.read_bytes()[:50_000])
-    return last
-
-
 @pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
-    broken = cut(reports, tmp_path / "reports")
+    shutil.copytree(reports, tmp_path / "reports")
+    broken = max((tmp_path / "reports").glob("*.sqlite"))
+    broken.write_bytes(broken.read_bytes()[:50_000])
 
     with pytest.raises(DamagedReport) as error:
         translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(**the_way(way, request)))
@@ -311,7 +304,9 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS)])
+@pytest.mark.parametrize(
+    "way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("2 workers", "dask"))]
+)
 def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -26,10 +26,6 @@ KNOWN = dict(
 )
 
 
-def family_of(name: str) -> str:
-    return str(families(pl.Series([name]))["family"].item())
-
-
 def test_names_tell_their_families_in_their_order() -> None:
     names = pl.Series([None, *KNOWN, *reversed(KNOWN)])
     found = families(names)

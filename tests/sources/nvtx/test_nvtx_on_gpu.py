@@ -147,6 +147,20 @@ def test_start_end_ranges_that_overlap_freely_and_unclosed_ranges(tmp_path: Path
     }
 
 
+def test_ranges_of_two_threads_on_one_stream_do_not_cut_each_other_off(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for thread, start in ((1000, 110), (1001, 120)):
+        report.nvtx_range(f"thread {thread}", 0, 100, tid=thread)
+        launch = report.api_call("cudaLaunchKernel_v7000", 10, 15, tid=thread)
+        for at in (start, start + 40):
+            report.kernel("k", at, at + 5, correlation=launch)
+    default = ON_GPU.format("default")
+    assert [(found.type, found.name, found.begin, found.end) for found in on_gpu(trace_of(tmp_path, report))] == [
+        (default, "thread 1000", 110, 155),
+        (f"{default} (overlap 1)", "thread 1001", 120, 165),
+    ]
+
+
 def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("both", 0, 10)
