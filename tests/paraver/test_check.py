@@ -173,27 +173,27 @@ def test_a_wrong_number_of_names_of_a_level_is_found(tmp_path: Path, level: str,
     ]
 
 
-def test_a_trace_that_does_not_start_at_0_is_found(tmp_path: Path) -> None:
-    records = (
-        PRV.replace(":0:100:1\n", ":1:100:1\n").replace(":0:400:0\n", ":1:400:0\n").replace(":0:63000000:20", ":1:63000000:20")
-    )
-
-    result = check(tmp_path, {**GOOD, ".prv": records})
-
-    assert [(violation.rule, violation.line) for violation in result.violations] == [(TraceRule.START, 2)]
-
-
-def test_a_trace_without_records_is_found(tmp_path: Path) -> None:
-    result = check(tmp_path, {**GOOD, ".prv": PRV.splitlines(keepends=True)[0]})
-
-    assert [violation.rule for violation in result.violations] == [TraceRule.START]
-
-
-@pytest.mark.parametrize(("suffix", "rule"), [(".pcf", TraceRule.PCF), (".row", TraceRule.ROW)])
-def test_a_missing_file_is_found(tmp_path: Path, suffix: str, rule: TraceRule) -> None:
-    result = check(tmp_path, {name: text for name, text in GOOD.items() if name != suffix})
-
-    assert [(violation.rule, violation.line) for violation in result.violations] == [(rule, None)]
+@pytest.mark.parametrize(
+    ("files", "rule", "line"),
+    [
+        (
+            {
+                **GOOD,
+                ".prv": PRV.replace(":0:100:1\n", ":1:100:1\n")
+                .replace(":0:400:0\n", ":1:400:0\n")
+                .replace(":0:63000000:20", ":1:63000000:20"),
+            },
+            TraceRule.START,
+            2,
+        ),
+        ({**GOOD, ".prv": PRV.splitlines(keepends=True)[0]}, TraceRule.START, None),
+        ({".prv": PRV, ".row": ROW}, TraceRule.PCF, None),
+        ({".prv": PRV, ".pcf": PCF}, TraceRule.ROW, None),
+    ],
+    ids=["does not start at 0", "no records", "no .pcf", "no .row"],
+)
+def test_what_a_whole_trace_lacks_is_found(tmp_path: Path, files: dict[str, str], rule: TraceRule, line: int | None) -> None:
+    assert [(violation.rule, violation.line) for violation in check(tmp_path, files).violations] == [(rule, line)]
 
 
 def test_a_message_that_is_received_before_it_is_sent_is_counted_but_allowed(tmp_path: Path) -> None:

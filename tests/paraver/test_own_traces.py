@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paramedir import VIEW, Paramedir, read_tables
 from support.report_builder import ReportBuilder
 
 from nsys2prv.paraver.check import check_trace
@@ -121,16 +120,16 @@ def test_a_thread_or_stream_without_a_state_is_found(tmp_path: Path, prv: str, t
     assert f"{text}" in "\n".join(broken(tmp_path, prv, summary)[TraceRule.COMPLETE])
 
 
-def test_what_all_rows_lack_is_a_window_only_where_there_is_no_record(tmp_path: Path) -> None:
-    with_event = PRV.replace("1:0:1:1:1:300", "2:0:1:1:1:200:63000000:20:63000000:0\n1:0:1:1:1:300")
-
-    assert len(broken(tmp_path, with_event)[TraceRule.COMPLETE]) == 2
-
-
-def test_what_all_rows_lack_is_found_by_the_windows_of_the_account(tmp_path: Path) -> None:
-    of_one_window = {**SUMMARY, "trace": {**SUMMARY["trace"], "windows_ns": [[5000, 6000]]}}
-
-    assert len(broken(tmp_path, PRV, of_one_window)[TraceRule.COMPLETE]) == 2
+@pytest.mark.parametrize(
+    ("prv", "summary"),
+    [
+        (PRV.replace("1:0:1:1:1:300", "2:0:1:1:1:200:63000000:20:63000000:0\n1:0:1:1:1:300"), None),
+        (PRV, {**SUMMARY, "trace": {**SUMMARY["trace"], "windows_ns": [[5000, 6000]]}}),
+    ],
+    ids=["a record is there", "one window in OUT.json"],
+)
+def test_what_all_rows_lack_is_not_always_between_windows(tmp_path: Path, prv: str, summary: object) -> None:
+    assert len(broken(tmp_path, prv, summary)[TraceRule.COMPLETE]) == 2
 
 
 def test_rows_of_gpus_and_of_nodes_have_no_states(tmp_path: Path) -> None:
@@ -256,28 +255,3 @@ def test_basicanalysis_does_not_take_a_trace_without_gpus_for_one_with_them(tmp_
     report.os_call("read", 0, 5)
     prv = translate([report.write(tmp_path / "r.sqlite")], tmp_path / "out").prv
     assert not is_taken_for_nsys2prv(prv.with_suffix(".pcf").read_bytes())
-
-
-def test_paraver_shows_the_names_of_the_states(tmp_path: Path, paramedir: Paramedir) -> None:
-    prv = translate([two_nodes()[0].write(tmp_path / "r.sqlite")], tmp_path / "out").prv
-    states = VIEW.format(function="State As Is", types="All", composition="As Is")
-    histogram = """
-< NEW ANALYZER2D >
-Analyzer2D.Name: states
-Analyzer2D.ControlWindow: 1
-Analyzer2D.DataWindow: 1
-Analyzer2D.Accumulator: Semantic
-Analyzer2D.Statistic: Time
-Analyzer2D.CalculateAll: True
-Analyzer2D.HideCols: True
-Analyzer2D.HorizVert: Horizontal
-Analyzer2D.AnalysisLimits: Alltrace
-Analyzer2D.ComputeYScale: True
-Analyzer2D.ComputeYScaleZero: True
-Analyzer2D.Minimum: 0
-Analyzer2D.Maximum: 20
-Analyzer2D.Delta: 1
-Analyzer2D.UseFixedDelta: True
-"""
-    (table,) = read_tables(paramedir.show_one(prv, states + histogram)).values()
-    assert {"Running", "Idle"} <= set(table.columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from nsys2prv.paraver import blocks
 from nsys2prv.paraver.blocks import Fields
-from nsys2prv.paraver.record_text import Cell, LineText, RecordText, cell
+from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 _ROWS = pl.DataFrame({"task": [1, 2, 2], "thread": [1, 1, 2]})
@@ -23,7 +22,7 @@ _LONG = 2**44
 _Line = tuple[tuple[int, ...], str]
 
 _numbers = st.integers(0, 3)
-_attribute = st.none() | st.integers(-5, 2**40)
+_attribute = st.none() | st.integers(-5, 2**40) | st.integers(-(2**63), 2**63 - 1) | st.sampled_from([10, 999, 1000])
 _lengths = st.sampled_from([0, 0, 1, 2, _LONG, _LONG + 1])
 _record = st.fixed_dictionaries(
     {
@@ -143,31 +142,6 @@ def test_a_window_may_be_empty() -> None:
     assert RecordText(_ROWS).encode([]).records == 0
 
 
-_number = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9) | st.integers(0, 10**11) | st.sampled_from([0, 10, 999, 1000])
-_cells = st.lists(st.tuples(_number, st.booleans()), min_size=1, max_size=12)
-
-
-@given(cells=_cells, kinds=st.lists(st.sampled_from("nNsS"), min_size=1, max_size=6))
-def test_columns_are_joined(cells: list[tuple[int, bool]], kinds: list[str]) -> None:
-    values, is_there = np.array([number for number, _ in cells], np.int64), np.array([present for _, present in cells])
-    columns: list[Cell] = []
-    expected = [""] * len(cells)
-    for kind in kinds:
-        present = is_there if kind.isupper() else None
-        is_number = kind in "nN"
-        columns.append(cell(":1234567:" if is_number else ";same", values if is_number else None, present))
-        texts = [f":1234567:{number}" if is_number else ";same" for number in values.tolist()]
-        here = np.ones(len(cells), dtype=bool) if present is None else present
-        expected = [before + text * bool(has) for before, text, has in zip(expected, texts, here, strict=True)]
-    lines = LineText(len(cells), columns)
-    assert lines.lengths.tolist() == [len(text) for text in expected]
-    # The last line first: a line is written to any place.
-    begins = np.cumsum(lines.lengths[::-1])[::-1] - lines.lengths
-    text = np.zeros(lines.lengths.sum(), np.uint8)
-    lines.write(text, begins)
-    assert text.tobytes().decode() == "".join(reversed(expected))
-
-
 @pytest.mark.parametrize("fields_at_once", [1, 7, 1 << 15])
 def test_each_number_is_read(fields_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_FIELDS_AT_ONCE", fields_at_once)
@@ -195,12 +169,3 @@ def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> 
 
     assert found.values.tolist() == [2**63 - 1, -(2**63), 0, 12, 7, 0]
     assert found.too_large.tolist() == [2]
-
-
-def test_lines_and_fields_have_their_text() -> None:
-    found = Fields("1:é:\n\n# x:y\n".encode())
-
-    lines = zip(found.first.tolist(), found.count.tolist(), strict=True)
-    assert [found.text(first, count) for first, count in lines] == ["1:é:", "", "# x:y"]
-    assert [found.text(number) for number in range(6)] == ["1", "é", "", "", "# x", "y"]
-    assert found.count.tolist() == [3, 1, 2]

@@ -8,15 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.whole_trace import events_of, open_whole, unchanged
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver import trace_reader
 from nsys2prv.paraver.label_files import TypeLabel
 from nsys2prv.paraver.trace_files import Header, HeaderTask
-from nsys2prv.vocabulary import event_types
 
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)"
 RECORDS = [
@@ -124,14 +121,6 @@ def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
 
     assert open_whole(packed).events().equals(open_whole(plain).events())
     assert open_whole(packed).labels == open_whole(plain).labels
-
-
-def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
-    packed = tmp_path / "trace.prv.gz"
-    packed.write_bytes(gzip.compress(write(tmp_path, RECORDS).read_bytes())[:-9])
-
-    with pytest.raises(TraceError, match="cut off"):
-        open_whole(packed).events()
 
 
 def test_communicators_that_the_header_announces_are_skipped(tmp_path: Path) -> None:
@@ -307,75 +296,6 @@ def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> Non
         (1, 1, 63000000, 5, 10, 21, 2),
         (1, 2, 63000006, 50, 50, 22, 1),
     ]
-
-
-@pytest.mark.parametrize(
-    ("records", "why"),
-    [
-        (["2:0:1:1:1:5:63000006:22"], "line 9: value 22 of type 63000006 starts and never ends"),
-        (["2:0:1:1:1:5:63000006:0"], "line 9: type 63000006 ends and never started"),
-        (["2:0:1:1:1:5:63000006:0", "2:0:1:1:1:5:63000006:22"], "line 9: "),
-        (["2:0:1:1:1:5:63000006:22", "2:0:1:1:2:6:63000006:0"], "line 9: "),
-    ],
-)
-def test_a_start_without_end_or_an_end_without_start_is_an_error(tmp_path: Path, records: list[str], why: str) -> None:
-    with pytest.raises(TraceError, match=why):
-        open_whole(write(tmp_path, [*RECORDS, *records])).intervals()
-
-
-# One interval of a row: value, what is nested in it, and time that passes before, inside and after.
-TREES = st.recursive(
-    st.just(()),
-    lambda children: st.lists(st.tuples(st.integers(1, 5), children, st.integers(0, 2)), max_size=4).map(tuple),
-    max_leaves=20,
-)
-Trees = tuple[tuple[int, "Trees", int], ...]
-Interval = tuple[int, int, int, int, int, int, int]
-
-
-def put_down(
-    row: tuple[int, int, int], trees: Trees, time: int, depth: int, pairs: list[tuple[int, int]], out: list[Interval]
-) -> int:
-    """Write starts and ends of intervals and of those inside them; returns the time after them."""
-    for value, inside, pause in trees:
-        start, place = time, len(out)
-        pairs.append((start, value))
-        out.append((*row, start, -1, value, depth))
-        time = put_down(row, inside, time + pause, depth + 1, pairs, out) + pause
-        pairs.append((time, 0))
-        out[place] = (*row, start, time, value, depth)
-        time += pause
-    return time
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.integers(1, 2), st.just(1), st.sampled_from([event_types.KERNEL, event_types.CUDA_CALL])), TREES
-    ),
-    st.booleans(),
-)
-def test_nested_intervals_come_back_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: dict[tuple[int, int, int], Trees],
-    on_one_line: bool,
-) -> None:
-    expected: list[Interval] = []
-    lines: list[tuple[int, str]] = []
-    for (task, thread, number), trees in rows.items():
-        pairs: list[tuple[int, int]] = []
-        put_down((task, thread, number), trees, 0, 1, pairs, expected)
-        last = -1
-        for time, value in pairs:
-            if on_one_line and time == last:
-                lines[-1] = (time, f"{lines[-1][1]}:{number}:{value}")
-            else:
-                lines.append((time, f"2:0:1:{task}:{thread}:{time}:{number}:{value}"))
-            last = time
-    records = [line for _, line in sorted(lines, key=lambda timed: timed[0])]
-
-    found = open_whole(write(tmp_path_factory.mktemp("nested"), records)).intervals()
-
-    assert sorted(found.rows()) == sorted(expected)
 
 
 def test_rows_are_those_of_the_header_and_no_others() -> None:

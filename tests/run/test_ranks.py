@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import gc
 import json
-import random
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
+from support.whole_report import whole_report
 from support.whole_trace import open_whole
 
 from nsys2prv.api.runs import open_run
-from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UnrelatedReports, UsageError
-from nsys2prv.exports import Report, open_report
-from nsys2prv.exports.columns import dtype_of
-from nsys2prv.exports.identity import launched
+from nsys2prv.errors import DamagedReport, InconsistentRun, TooManyRows, UnrelatedReports, UsageError
+from nsys2prv.exports import open_report
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.paraver.check import check_trace
+from nsys2prv.run.open import BrokenReports
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -104,12 +103,6 @@ def test_each_launcher_tells_rank_and_size(tmp_path: Path, environment: dict[str
     assert sources_of_ranks(found) == {source}
     assert found.content["run"]["size"] == size
     assert found.content["run"]["missing"] == list(range(2, size))
-
-
-def test_the_innermost_launcher_counts() -> None:
-    # An mpirun in a batch script: all processes inherit the rank of the script.
-    environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
-    assert [(one.rank, one.ranks) for one in launched(environment)] == [(3, 8), (0, 1)]
 
 
 def test_a_launcher_that_gave_all_the_same_rank_tells_nothing(tmp_path: Path) -> None:
@@ -228,14 +221,17 @@ def test_a_report_without_a_rank_among_ranks_is_named(tmp_path: Path) -> None:
     assert "login.sqlite" in findings(found)["unknown ranks"]
 
 
-def test_missing_ranks_are_counted_up_to_the_size_of_the_run(tmp_path: Path) -> None:
-    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=8) for rank in (0, 3)}
-    assert findings(run(tmp_path, reports))["missing ranks"] == "ranks 1-2,4-7 of 8 are not among the reports"
-
-
-def test_without_a_size_a_gap_is_a_missing_rank(tmp_path: Path) -> None:
-    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, environment={"PMIX_RANK": str(rank)}) for rank in (0, 2)}
-    assert findings(run(tmp_path, reports))["missing ranks"] == "rank 1 of 3 is not among the reports"
+@pytest.mark.parametrize(
+    ("reports", "missing"),
+    [
+        ([{"rank": rank, "ranks": 8} for rank in (0, 3)], "ranks 1-2,4-7 of 8 are not among the reports"),
+        # Without a size, a gap is a missing rank.
+        ([{"environment": {"PMIX_RANK": rank}} for rank in "02"], "rank 1 of 3 is not among the reports"),
+    ],
+)
+def test_missing_ranks_are_counted(tmp_path: Path, reports: list[dict[str, Any]], missing: str) -> None:
+    builders = {f"{index}.sqlite": ReportBuilder(pid=10 + index, **arguments) for index, arguments in enumerate(reports)}
+    assert findings(run(tmp_path, builders))["missing ranks"] == missing
 
 
 def test_of_chosen_ranks_only_these_can_be_missing(tmp_path: Path) -> None:
@@ -559,54 +555,6 @@ def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
 # -- equal numbers on two hosts -------------------------------------------------------------------------------------------
 
 
-def filled(table: str, column: str, dtype: object, time: int, index: int, report: ReportBuilder) -> object:
-    """A value of a column that makes sense in most tables."""
-    known = {
-        "start": time, "timestamp": time, "rawTimestamp": time, "end": time + 40 + index,
-        "globalTid": report.global_tid(), "globalPid": report.global_pid(), "deviceId": 0, "contextId": 1,
-        "greenContextId": None, "streamId": 7, "correlationId": 900 + index, "graphNodeId": None,
-    }  # fmt: skip
-    if column in known:
-        return known[column]
-    if column == "text":
-        return f"{table} {index}"
-    if dtype == pl.String:
-        return "{}"
-    if dtype == pl.Float64:
-        return 1.5
-    named = column.endswith("Name") or column in ("nameId", "textId")
-    return report.string(f"{table} {index}") if named else index
-
-
-def report_of_everything(host: str, scale: int) -> ReportBuilder:
-    """Events of every source; all ids are the same whatever the host, and times are stretched by `scale`."""
-    report = ReportBuilder(host=host, pid=77, process_name="app", with_mpi=True, rank=ord(host[-1]) - ord("a"), ranks=2)
-    report.gpu(0, uuid=f"uuid of {host}")
-    report.os_call("read", 0, 5 * scale)
-    launch = report.kernel("gemm", 200 * scale, 290 * scale, launch=(20 * scale, 30 * scale))
-    assert launch == 1
-    report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 300 * scale, 380 * scale, launch=(40 * scale, 45 * scale))
-    report.copy(400 * scale, 410 * scale, 4096, launch=(50 * scale, 55 * scale))
-    report.memset(420 * scale, 430 * scale, 64, launch=(60 * scale, 62 * scale))
-    report.graph(440 * scale, 470 * scale, launch=(63 * scale, 65 * scale))
-    report.nvtx_range("step", 10 * scale, 100 * scale, domain="train").nvtx_range(
-        "inner", 12 * scale, 50 * scale, domain="train"
-    )
-    report.nvtx_start_end("batch", 5 * scale, 95 * scale).nvtx_mark("here", 33 * scale)
-    report.mpi_p2p("MPI_Send", 500 * scale, 510 * scale, partner=1, size=8)
-    report.mpi_collective("MPI_Allreduce", 520 * scale, 540 * scale, size=8, received=8)
-    report.mpi_wait("MPI_Wait", 550 * scale, 560 * scale).mpi_other("MPI_Finalize", 570 * scale, 580 * scale)
-    report.metric("SM Active", 77 * scale, 50)
-    for source in SOURCES:
-        if source.table not in report._rows:
-            values = {str(name): dtype_of(name) for name in (*source.required, *source.optional)}
-            for index in (1, 2, 3):
-                time = (600 + 50 * index) * scale
-                row = {name: filled(source.table, name, dtype, time, index, report) for name, dtype in values.items()}
-                report.row(source.table, **row)  # type: ignore[arg-type]
-    return report
-
-
 def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
     """Lines of the tasks of a node as if it were alone: tasks from 1 on, no CPU."""
     names = [task["node"] for task in summary.content["tasks"]]
@@ -630,32 +578,20 @@ def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
 
 @pytest.mark.thorough
 def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_in_every_source(tmp_path: Path) -> None:
-    options = TranslateOptions(align="utc")
-    paths = {
-        host: report_of_everything(host, scale).write(tmp_path / f"{host}.sqlite") for host, scale in (("a", 10), ("b", 13))
-    }
-    merged = translate(list(paths.values()), tmp_path / "merged", options)
+    paths = {}
+    for host in "ab":
+        report = whole_report(host=host, ranks=1)
+        report._rows["TARGET_INFO_GPU"][0]["uuid"] = f"uuid of {host}"
+        paths[host] = report.write(tmp_path / f"{host}.sqlite")
+    merged = translate(list(paths.values()), tmp_path / "merged", TranslateOptions(align="utc", unrelated=True))
     assert check_trace(merged.prv).valid
     for host, path in paths.items():
-        alone = translate([path], tmp_path / f"alone_{host}", options)
-        # What the longer one lasts after the shorter one is told by states only: these go on to the end.
-        assert [line for line in lines_of_node(merged, host) if line[0] != "1"] == [
-            line for line in lines_of_node(alone, host) if line[0] != "1"
-        ]
-        end = str(alone.content["trace"]["length_ns"])
-        assert [line for line in lines_of_node(merged, host) if line[0] == "1" and int(line[6]) < int(end)] == [
-            line for line in lines_of_node(alone, host) if line[0] == "1" and line[6] != end
-        ]
-    written = {
-        source["source"]
-        for report in merged.content["reports"]
-        for table in report["tables"]
-        for source in table["sources"]
-        if source["written"]
-    }
-    assert written >= {
-        "nvtx", "nvtx-ranges", "nvtx-marks", "mpi", "openacc", "cuda-api", "os-runtime", "kernels", "copies", "memsets",
-        "graphs", "gpu-metrics", "ucx", "network", "cpu-metrics",
+        alone = translate([path], tmp_path / f"alone_{host}", TranslateOptions(align="utc"))
+        assert lines_of_node(merged, host) == lines_of_node(alone, host)
+    tables = [table for report in merged.content["reports"] for table in report["tables"]]
+    written = {source["source"] for table in tables for source in table["sources"] if source["written"]}
+    assert {source.name for source in SOURCES} - written == {
+        "cuda-callers", "file-access", "nvshmem", "nvtx-gpu", "nvtx-payloads", "os-callers",
     }  # fmt: skip
 
 
@@ -678,17 +614,6 @@ def test_slices_of_a_gpu_are_one_device(tmp_path: Path, others: tuple[str, ...])
         reports.append(report.write(tmp_path / f"{index}.sqlite"))
     found = measure(reports, EfficiencyOptions())
     assert found.tables["devices"]["device"].to_list() == ["node01:D0"]
-
-
-@pytest.mark.thorough
-def test_any_order_of_reports_gives_the_same_trace(tmp_path: Path) -> None:
-    reports = write_reports(tmp_path / "reports", Cluster(nodes=2, gpus_per_node=2, iterations=2, layers=2, seed=5))
-    texts = set()
-    for attempt, order in enumerate((reports, reports[::-1], random.Random(0).sample(reports, len(reports)))):
-        (tmp_path / str(attempt)).mkdir()
-        summary = translate(order, tmp_path / str(attempt) / "trace")
-        texts.add(tuple(summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")))
-    assert len(texts) == 1
 
 
 # -- broken reports among good ones ---------------------------------------------------------------------------------------
@@ -801,32 +726,12 @@ def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_report_that_breaks_off_in_the_middle_leaves_no_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
-    reports = [good(rank).write(tmp_path / f"rank{rank}.sqlite") for rank in range(3)]
-    without = translate(reports[:1] + reports[2:], tmp_path / "without")
-    pieces = Report.pieces
-    read = []
-
-    def breaking(self: Report, *arguments: object) -> Iterator[pl.DataFrame]:
-        for piece in pieces(self, *arguments):  # type: ignore[arg-type]
-            if self.path == reports[1]:
-                read.append(piece)
-                if len(read) > after:
-                    raise DamagedReport(self.path, "it breaks off")
-            yield piece
-
-    monkeypatch.setattr(Report, "pieces", breaking)
-    summary = translate(reports, tmp_path / "with", TranslateOptions(keep_going=True, align="utc"))
-    assert summary.left_out == 1
-    assert len(read) > after
-    monkeypatch.setattr(Report, "pieces", pieces)
-    assert summary.prv.read_bytes() == without.prv.read_bytes()
-    monkeypatch.setattr(Report, "pieces", breaking)
-    with pytest.raises(ReportError, match="it breaks off"):
-        translate(reports, tmp_path / "refused", TranslateOptions(align="utc"))
+def test_an_error_is_raised_without_keep_going_or_where_it_is_about_no_report() -> None:
+    error = DamagedReport(Path("a.sqlite"), "cut off")
+    with pytest.raises(DamagedReport):
+        BrokenReports(keep_going=False).leave_out(error.path, error)
+    with pytest.raises(DamagedReport):
+        BrokenReports(keep_going=True).without([], error)
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------------
@@ -852,7 +757,6 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
     assert check_trace(folded.prv).violations == ()
     names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
     assert names == ["CUDA-D0.S0-node01"] * 3
-    assert all(re.fullmatch(r"(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*", name) for name in names)
     assert plain.content["trace"]["rows"] > 40
     what = ("begin", "end", "type", "value")
     traces = [open_whole(summary.prv) for summary in (plain, folded)]

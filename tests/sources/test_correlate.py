@@ -13,6 +13,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.sources import correlate, registry
+from nsys2prv.sources.communication.message_ends import MPI, NCCL, NCCL_NETWORK
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.registry import EVENT_TYPES, SOURCES, TYPES
 from nsys2prv.vocabulary.event_types import EventType
@@ -66,28 +67,6 @@ def test_each_event_gets_its_call(
         for pid, start, _, call, at in found.iter_rows()
     } == calls  # fmt: skip
     assert found.height == len(calls)
-
-
-def test_events_without_any_call_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correlate, "_HELD_ROWS", 0)
-    report = ReportBuilder()
-    for number in range(10):
-        report.kernel("k", 10 * number, 10 * number + 5, correlation=number if number % 2 else None)
-    report.api_call("cudaFree", 0, 5, correlation=1000)
-
-    found = pl.concat(
-        with_calls(open_report(report.write(tmp_path / "report.sqlite")), kernels, tmp_path / "scratch", ("start", "end"))
-    )
-
-    assert found["start"].sort().to_list() == [10 * number for number in range(10)]
-    assert found["callStart"].null_count() == found["callEnd"].null_count() == 10
-
-
-def test_no_events_need_no_calls(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.api_call("cudaFree", 0, 5)
-
-    assert not list(with_calls(open_report(report.write(tmp_path / "report.sqlite")), kernels, tmp_path / "scratch"))
 
 
 # -- what sources declare: names, columns, event types ---------------------------------------------------
@@ -144,6 +123,27 @@ def test_every_type_belongs_to_a_source() -> None:
     # The critical path is made of the events of several.
     of_run = {registry.CONSTANTS["CRITICAL_PATH"]}
     assert {one for source in SOURCES for one in source.types} | of_run == set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "kinds"),
+    [
+        ((), (), {MPI, NCCL, NCCL_NETWORK}),
+        ((), ("messages",), set()),
+        ((), ("mpi",), {NCCL, NCCL_NETWORK}),
+        ((), ("nccl", "nvtx"), {MPI, NCCL_NETWORK}),
+        ((), ("nvtx-marks",), {MPI, NCCL}),
+        (("nvtx",), (), set()),
+        (("mpi", "cuda-api"), (), {MPI}),
+        (("mpi", "nvtx"), ("messages",), set()),
+        (("nccl",), (), {NCCL}),
+        (("messages",), (), {MPI, NCCL, NCCL_NETWORK}),
+    ],
+)
+def test_messages_follow_their_calls_and_have_their_own_name(
+    only: tuple[str, ...], skip: tuple[str, ...], kinds: set[str]
+) -> None:
+    assert set(registry.kinds_with_messages(registry.select_sources(only, skip), skip)) == kinds
 
 
 def test_columns_have_the_types_that_exports_have() -> None:

@@ -6,7 +6,6 @@ import itertools
 import random
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from support.nccl_regions import COMMUNICATOR, Nccl
@@ -18,7 +17,6 @@ from support.whole_trace import open_whole
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_files import read_header
-from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import records
 from nsys2prv.timeline.reader import look_up
 from nsys2prv.timeline.records import RowsOfTypes, row_ranges
@@ -300,29 +298,12 @@ def test_names_that_are_cleaned_into_one_stay_apart(tmp_path: Path) -> None:
     assert [line.split(maxsplit=1)[1] for line in lines if "copy" in line] == ["copy"]
 
 
-@pytest.mark.parametrize("longest", [1, 8, 40])
-def test_as_many_lanes_are_counted_as_are_given(longest: int) -> None:
-    random = np.random.default_rng(longest)
-    for _ in range(20):
-        start = np.sort(random.integers(0, 200, 100))
-        length = random.integers(0, longest, 100)
-        events = pl.DataFrame({"stream": random.integers(0, 3, 100), "start": start, "end": start + length})
-        lanes = Lanes("stream")
-        # All that start together are in one piece there, and need not be here.
-        given = pl.concat([lanes(events.filter(pl.col("start") // 70 == part)) for part in range(3)])
-        expected = given.group_by("stream").agg(pl.col("lane").max() + 1)
+def test_events_that_run_at_once_are_counted_over_the_edges_of_pieces_in_their_order() -> None:
+    events = pl.DataFrame({"stream": 7, "start": [0, 5, 5, 12, 12], "end": [10, 5, 11, 15, 12]})
 
-        assert _most_at_once([events[:35], events[35:35], events[35:]], ["stream"]) == {
-            (stream,): most for stream, most in expected.iter_rows()
-        }
-
-
-def test_events_in_another_order_are_not_counted() -> None:
-    events = pl.DataFrame({"stream": 7, "start": [0, 10, 5], "end": [3, 12, 11]})
-
-    assert _most_at_once([events], ["stream"]) is None
-    assert _most_at_once([events[1:2], events[2:]], ["stream"]) is None
-    assert _most_at_once([events.sort("start")], ["stream"]) == {(7,): 2}
+    assert _most_at_once([events[:2], events[2:2], events[2:]], ["stream"]) == {(7,): 3}
+    assert _most_at_once([events[3:], events[:3]], ["stream"]) is None
+    assert _most_at_once([events.reverse()], ["stream"]) is None
 
 
 ATTRIBUTES = ("9101", "9102")

@@ -31,34 +31,6 @@ spans = st.lists(
 )
 
 
-@given(
-    frames=st.lists(st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 2)), max_size=60), max_size=12),
-    limits=st.sampled_from([(1000, 1000, 1000), (50, 30, 7), (10, 4, 1), (3, 100, 2)]),
-)
-def test_runs_on_disk_give_what_a_sort_by_all_columns_in_memory_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: list[list[tuple[int, int]]], limits: tuple[int, int, int]
-) -> None:
-    with monkeypatch.context() as patch:
-        for name, limit in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), limits, strict=True):
-            patch.setattr(external_sort, name, limit)
-        ordered = ExternalSort(["time", "order"], tmp_path / "runs")
-        whole = [pl.DataFrame(frame, schema={"time": pl.Int64, "order": pl.Int64}, orient="row") for frame in frames]
-        place_in = 0
-        for number, frame in enumerate(whole):
-            whole[number] = frame.with_columns(body=pl.int_range(place_in, place_in + frame.height).cast(pl.String))
-            place_in += frame.height
-            ordered.add(whole[number])
-        assert ordered.rows == place_in
-        windows = list(ordered.windows())
-    if not place_in:
-        assert all(window.is_empty() for window in windows)
-        return
-    assert pl.concat(windows).equals(pl.concat(whole).sort("time", "order", "body"))
-    for before, after in pairwise(windows):
-        assert before["time"].max() < after["time"].min()  # type: ignore[operator]
-    assert not list(tmp_path.glob("runs/*"))
-
-
 def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_sort, "RUN_ROWS", 2)
     ordered = ExternalSort(["start"], tmp_path / "runs", until="end")
@@ -181,47 +153,6 @@ def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
     assert windows.hold(frame["start"]).to_list() == [
         any(begin <= start <= end for begin, end in zip(windows.starts, windows.ends, strict=True)) for _, start, _ in intervals
     ]
-
-
-@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30))
-def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) -> None:
-    # A random tree: each number is how many siblings to close before the next range opens; many edges coincide.
-    stack: list[int] = []
-    ranges: list[tuple[int, int, int]] = []
-    begins: dict[int, int] = {}
-    time = 0
-    for name, pops in enumerate(sizes, start=1):
-        for _ in range(min(pops, len(stack))):
-            time += pops % 2
-            ended = stack.pop()
-            ranges.append((begins[ended], time, ended))
-        stack.append(name)
-        begins[name] = time
-        time += name % 2
-    while stack:
-        ended = stack.pop()
-        ranges.append((begins[ended], time, ended))
-    frame = pl.DataFrame(ranges, schema={"start": pl.Int64, "end": pl.Int64, "value": pl.Int64}, orient="row").with_columns(
-        row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
-    )
-    frame = frame.sort("value")
-    rows = pl.DataFrame({"row": [0], "task": [1], "thread": [1]})
-    records = RecordText(rows).encode([RecordBatch(RecordKind.INTERVALS, frame, frame)])
-    opened: list[tuple[int, int]] = []
-    closed: list[tuple[int, int, int]] = []
-    for line in bytes(records.content).decode().splitlines():
-        moment, *pairs = (int(part) for part in line.split(":")[5:])
-        for value in pairs[1::2]:
-            if value:
-                opened.append((moment, value))
-            else:
-                begin, name = opened.pop()
-                closed.append((begin, moment, name))
-    assert not opened
-    spans_of = {name: (begin, end) for begin, end, name in ranges}
-    # Ranges of equal extent are not told apart; all others are closed as they were opened.
-    assert sorted((begin, end) for begin, end, _ in closed) == sorted((begin, end) for begin, end, _ in ranges)
-    assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
 
 
 def _lines(encoded: Sequence[EncodedRecords]) -> list[str]:

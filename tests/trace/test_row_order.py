@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from support.made_reports import drawn_events, made_report
 from support.report_builder import ReportBuilder
 from support.shuffled import differences, shuffled, trace_files
-from support.traces import labels_of, translate_reports
-from support.whole_trace import open_whole
+from support.traces import labels_of, trace_of, translate_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -104,21 +103,12 @@ def test_rows_are_ordered_and_chosen_by_what_is_in_them(rows: list[tuple[int, in
     frame = pl.DataFrame(rows, schema, orient="row")
     mixed = pl.DataFrame(random.Random(seed).sample(rows, len(rows)), schema, orient="row")
     assert in_content_order(mixed, ["key"]).equals(frame.sort("key", "other", "text"))
+    assert in_content_order(frame.sort("other"), ["other"]).equals(frame.sort("other", "key", "text"))
     chosen = drop_duplicates(mixed, "key").sort("key")
     assert chosen.rows() == [
         min((row for row in rows if row[0] == key), key=lambda row: (row[1], row[2] is None, row[2] or ""))
         for key in sorted({row[0] for row in rows})
     ]
-
-
-_NUMBERS = st.lists(st.tuples(*[st.integers(0, 3)] * 2, *[st.none() | st.integers(-3, 3)] * 2), max_size=30)
-
-
-@given(rows=_NUMBERS)
-def test_numbers_are_in_the_order_of_all_columns(rows: list[tuple[int | None, ...]]) -> None:
-    frame = pl.DataFrame(rows, dict.fromkeys("abcd", pl.Int64), orient="row")
-    assert in_content_order(frame, ["b"]).equals(frame.sort("b", "a", "c", "d"))
-    assert in_content_order(frame.sort("a"), ["a"]).equals(frame.sort("a", "b", "c", "d"))
 
 
 # -- the critical path in a trace: events on the rows that it runs over, and lines where it goes to another ----
@@ -136,9 +126,8 @@ def a_launch_a_kernel_and_a_wait() -> ReportBuilder:
 
 
 def test_the_path_is_on_its_rows_with_lines_between_them(tmp_path: Path) -> None:
-    summary = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
+    trace = trace_of(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
 
-    trace = open_whole(summary.prv)
     parts = labels_of(trace, event_types.CRITICAL_PATH)
     path = trace.intervals([event_types.CRITICAL_PATH]).sort("begin").select("thread", "begin", "end", "value")
     host, stream = 1, 2

@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -35,7 +36,6 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-WAYS = ("2 workers", "dask")
 NOT_COMPARED = ("seconds", "options")
 """What OUT.json tells of the way, not of the trace."""
 
@@ -60,14 +60,6 @@ def dask() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         yield cluster
-
-
-def options_of(way: str, request: pytest.FixtureRequest, **options: Any) -> TranslateOptions:
-    return TranslateOptions(**the_way(way, request), **options)
-
-
-def reading(way: str, request: pytest.FixtureRequest, **options: Any) -> EfficiencyOptions:
-    return EfficiencyOptions(**the_way(way, request), **options)
 
 
 def the_way(way: str, request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -113,7 +105,7 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "several").mkdir()
-    spread = translate([reports], tmp_path / "several" / "trace", options_of(way, request, gzip=with_gzip))
+    spread = translate([reports], tmp_path / "several" / "trace", TranslateOptions(**the_way(way, request), gzip=with_gzip))
 
     one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
     assert several == one
@@ -153,7 +145,7 @@ def long_alone(long_report: Path, tmp_path_factory: pytest.TempPathFactory) -> S
 def test_a_trace_of_many_windows_is_joined_of_parts(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, long_alone: Summary, tmp_path: Path
 ) -> None:
-    spread = translate([long_report], tmp_path / "several", options_of(way, request, gzip=with_gzip))
+    spread = translate([long_report], tmp_path / "several", TranslateOptions(**the_way(way, request), gzip=with_gzip))
 
     assert files_of(spread)["prv"] == files_of(long_alone)["prv"]
     if with_gzip:
@@ -181,7 +173,7 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
 
     watch = threading.Thread(target=kill)
     watch.start()
-    spread = translate([reports], tmp_path / "several" / "trace", options_of("dask", request))
+    spread = translate([reports], tmp_path / "several" / "trace", TranslateOptions(**the_way("dask", request)))
     watch.join()
 
     assert killed
@@ -189,38 +181,29 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
     assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-def cut(reports: Path, folder: Path) -> Path:
-    """Copies of the reports, the last of which is truncated."""
-    shutil.copytree(reports, folder)
-    last = max(folder.glob("*.sqlite"))
-    last.write_bytes(last.read_bytes()[:50_000])
-    return last
-
-
 @pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
-    broken = cut(reports, tmp_path / "reports")
+    shutil.copytree(reports, tmp_path / "reports")
+    broken = max((tmp_path / "reports").glob("*.sqlite"))
+    broken.write_bytes(broken.read_bytes()[:50_000])
 
     with pytest.raises(DamagedReport) as error:
-        translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request))
+        translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(**the_way(way, request)))
 
     assert str(broken) in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("way", ["2 workers", "dask"])
-def test_a_broken_report_is_left_out_as_by_one_process(
-    way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
-) -> None:
-    cut(reports, tmp_path / "reports")
-    alone = translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(keep_going=True))
-    spread = translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request, keep_going=True, force=True))
-
-    assert spread.left_out == 1
-    assert {key: value for key, value in spread.content.items() if key not in NOT_COMPARED} == {
-        key: value for key, value in alone.content.items() if key not in NOT_COMPARED
-    }
+def translating(command_line: CommandLine, reports: Path, folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A translation that has begun to collect, and the processes of its workers."""
+    folder.mkdir()
+    process = command_line.start("translate", reports, "-o", folder / "out", "--workers", 2)
+    until = time.monotonic() + 60
+    while not any(folder.glob(".*/**/group*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2
+    return process, workers
 
 
 @pytest.mark.parametrize(
@@ -229,39 +212,25 @@ def test_a_broken_report_is_left_out_as_by_one_process(
 def test_an_interrupt_ends_the_workers_and_leaves_nothing(
     number: signal.Signals, command_line: CommandLine, reports: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "there"
-    folder.mkdir()
-    process = command_line.start("translate", reports, "-o", folder / "out", "--workers", 2)
-    until = time.monotonic() + 60
-    while not any(folder.glob(".*/**/group*")) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.002)
-    some = psutil.Process(process.pid).children(recursive=True)
+    process, workers = translating(command_line, reports, tmp_path / "there")
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
 
     assert process.returncode == 128 + number
     assert stderr.startswith("nsys2prv: interrupted")
     assert stderr.count("\n") == 1
-    assert len(some) >= 2
-    psutil.wait_procs(some, timeout=10)
-    assert [one for one in some if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
-    assert list(folder.iterdir()) == []
+    psutil.wait_procs(workers, timeout=10)
+    assert [one for one in workers if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 @pytest.mark.thorough
 def test_workers_end_with_the_process_that_began_them(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "there"
-    folder.mkdir()
-    process = command_line.start("translate", reports, "-o", folder / "out", "--workers", 2)
-    until = time.monotonic() + 60
-    while not any(folder.glob(".*/**/group*")) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.002)
-    some = psutil.Process(process.pid).children(recursive=True)
+    process, workers = translating(command_line, reports, tmp_path / "there")
     process.kill()
     process.communicate(timeout=60)
 
-    assert len(some) >= 2
-    _, alive = psutil.wait_procs(some, timeout=20)
+    _, alive = psutil.wait_procs(workers, timeout=20)
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -326,7 +295,7 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
     options = EfficiencyOptions(regions=("*",), scratch=tmp_path)
-    spread = reading(way, request, regions=("*",), scratch=tmp_path)
+    spread = EfficiencyOptions(**the_way(way, request), regions=("*",), scratch=tmp_path)
     alone = measuring.measure([reports], options)
 
     filled = {name for name, table in alone.tables.items() if table.height}
@@ -335,7 +304,9 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS)])
+@pytest.mark.parametrize(
+    "way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("2 workers", "dask"))]
+)
 def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -352,12 +323,12 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     database.close()
 
     (tmp_path / "scratch").mkdir()
-    found = measuring.measure(paths, reading(way, request, keep_going=True, scratch=tmp_path / "scratch"))
+    found = measuring.measure(paths, EfficiencyOptions(**the_way(way, request), keep_going=True, scratch=tmp_path / "scratch"))
     assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
     for name in ("devices", "memory_operations", "run"):
         assert_frame_equal(found.tables[name], without.tables[name])
     with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
-        measuring.measure(paths, reading(way, request, scratch=tmp_path / "scratch"))
+        measuring.measure(paths, EfficiencyOptions(**the_way(way, request), scratch=tmp_path / "scratch"))
     assert not list((tmp_path / "scratch").iterdir())
 
 

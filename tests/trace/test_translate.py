@@ -6,15 +6,14 @@ import gzip
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
-from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
-from support.traces import labels_of, trace_of, translate_reports
+from support.trace_properties import assert_account_balances
+from support.traces import labels_of, table_summary, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.cli.app import translation_warnings
-from nsys2prv.errors import NothingToTranslate, OutputExists, UsageError
+from nsys2prv.errors import NothingToTranslate
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -60,55 +59,13 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
     report.copy(100, 200, 4096, launch=(95, 99))
     report.nvtx_range("step", 0, 300, domain="app", registered=True).nvtx_range("étape", 5, 200)
     report.metric("SM Active", 50, 80)
-    tables = report.tables()
-    write_parquet_report(tmp_path / "a_pqtdir", tables)
-    write_arrow_report(tmp_path / "a_arwdir", tables)
-    report.write(tmp_path / "a.sqlite")
     texts = []
-    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
-        folder = tmp_path / f"out_{form}"
-        folder.mkdir()
-        summary = translate([tmp_path / form], folder / "same")
-        texts.append([(folder / f"same{suffix}").read_bytes() for suffix in (".prv", ".pcf", ".row")])
-        assert summary.content["reports"][0]["form"] == {"a.sqlite": "sqlite", "a_pqtdir": "parquet", "a_arwdir": "arrow"}[form]
+    for form, ending in {"sqlite": ".sqlite", "parquet": "_pqtdir", "arrow": "_arwdir"}.items():
+        (tmp_path / form).mkdir()
+        summary = translate([report.write(tmp_path / form / f"a{ending}")], tmp_path / form / "same")
+        texts.append([(tmp_path / form / f"same{suffix}").read_bytes() for suffix in (".prv", ".pcf", ".row")])
+        assert summary.content["reports"][0]["form"] == form
     assert texts[0] == texts[1] == texts[2]
-
-
-def test_an_interval_without_length_is_one_line_with_its_begin_and_its_end(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("outer", 0, 100).nvtx_range("nothing", 50, 50)
-    lines = translate_reports(tmp_path, report).prv.read_text().splitlines()
-    assert [line for line in lines if line.startswith("2:0:1:1:1:50:")] == ["2:0:1:1:1:50:9600:1:9600:0"]
-
-
-def test_nested_ranges_that_touch_stand_in_the_order_of_their_nesting(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    # All begin together, two end together, and another pair begins at that very time.
-    for name, start, end in (("b", 0, 60), ("a", 0, 100), ("c", 0, 60), ("e", 60, 70), ("d", 60, 100)):
-        report.nvtx_range(name, start, end)
-    summary = translate_reports(tmp_path, report)
-    names = labels_of(open_whole(summary.prv), event_types.NVTX_PUSHPOP)
-    found = open_whole(summary.prv).intervals([event_types.NVTX_PUSHPOP])
-    spans = {
-        names[value]: (begin, end, depth) for begin, end, value, depth in found.select("begin", "end", "value", "depth").rows()
-    }
-    assert spans["a"] == (0, 100, found["depth"].min())
-    assert {name: span[:2] for name, span in spans.items()} == {
-        "a": (0, 100), "b": (0, 60), "c": (0, 60), "d": (60, 100), "e": (60, 70),
-    }  # fmt: skip
-
-
-def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    for name, start, end in (("one", 0, 50), ("two", 20, 80), ("three", 40, 90), ("four", 60, 100)):
-        report.nvtx_start_end(name, start, end)
-    summary = translate_reports(tmp_path, report)
-    lanes = [event_types.NVTX_RANGE.beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
-    assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
-    # As many lanes as ranges run at once, and each lane has its label.
-    trace = open_whole(summary.prv)
-    assert set(trace.events(lanes)["type"]) == set(lanes)
-    assert trace.labels.types[lanes[2]].label == "NVTX startend ranges (overlap 2)"
 
 
 def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(tmp_path: Path) -> None:
@@ -156,7 +113,7 @@ def test_all_requests_of_one_waitall_are_one_call(tmp_path: Path) -> None:
     report.mpi_wait("MPI_Wait", 300, 400)
     summary = translate_reports(tmp_path, report)
     assert [row[2:] for row in intervals(summary, event_types.MPI_POINT_TO_POINT)] == [(0, 100, 6), (200, 300, 5)]
-    table = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "MPI_START_WAIT_EVENTS")
+    table = table_summary(summary, "MPI_START_WAIT_EVENTS")
     assert table["rows"] == 6
     assert table["sources"][0]["written"] == 2
     assert sum(table["sources"][0]["left_out"].values()) == 4
@@ -184,31 +141,13 @@ def test_states_say_what_a_row_does_at_any_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.kernel("k", 0, 100)
-    for time in (10, 20):
-        report.metric("SM Active", time, time + 1).metric("Tensor Active", time, time + 2)
-    summary = translate_reports(tmp_path, report)
-    trace = open_whole(summary.prv)
-    assert trace.names["THREAD"][-1] == "Metrics GPU0"
-    samples = trace.events([9400, 9401])
-    assert samples.group_by("time").agg(pl.col("line").n_unique()).get_column("line").to_list() == [1, 1]
-    by_label = {
-        trace.labels.types[kind].label: value
-        for kind, value in samples.filter(pl.col("time") == 10).select("type", "value").rows()
-    }
-    assert by_label == {"SM Active": 11, "Tensor Active": 12}
-
-
 def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
     summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
     assert open_whole(summary.prv).header.end == 400
-    entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
+    entry = table_summary(summary, "NVTX_EVENTS")["sources"][0]
     assert (entry["written"], entry["clipped"], entry["left_out"]) == (3, 2, {"outside the chosen time": 1})
 
 
@@ -257,21 +196,8 @@ def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
     assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
     assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
-
-
-def test_only_and_skip_choose_sources_and_the_ledger_says_so(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.kernel("k", 30, 40, launch=(0, 10))
-    report.os_call("read", 5, 8)
-    summary = translate_reports(
-        tmp_path, report, options=TranslateOptions(only=("kernels", "os-runtime"), skip=("os-runtime",))
-    )
-    tables = {table["table"]: table for table in summary.content["reports"][0]["tables"]}
-    assert tables["OSRT_API"]["left_out"] == {"its source was left out with --only or --skip": 1}
-    assert tables["CUPTI_ACTIVITY_KIND_KERNEL"]["sources"][0]["written"] == 1
-    with pytest.raises(UsageError, match="there is no source kernel; did you mean kernels"):
-        translate([tmp_path / "out0.sqlite"], tmp_path / "other", TranslateOptions(only=("kernel",)))
+    (calls,) = table_summary(summary, "CUPTI_ACTIVITY_KIND_RUNTIME", report=1)["sources"]
+    assert (calls["rows"], calls["written"], calls["left_out"]) == (2, 1, {"shorter than --min-duration": 1})
 
 
 def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
@@ -317,21 +243,17 @@ def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_pa
     plain = translate_reports(tmp_path, report, name="plain")
     packed = translate_reports(tmp_path, report, name="packed", options=TranslateOptions(gzip=True))
     assert packed.prv.name == "packed.prv.gz"
-    assert gzip.decompress(packed.prv.read_bytes()) == plain.prv.read_bytes()
-    before = packed.prv.read_bytes()
-    assert (
-        translate([tmp_path / "packed0.sqlite"], tmp_path / "packed", TranslateOptions(gzip=True, force=True)).prv.read_bytes()
-        == before
-    )
+    packed_bytes = packed.prv.read_bytes()
+    assert gzip.decompress(packed_bytes) == plain.prv.read_bytes()
+    again = translate_reports(tmp_path, report, name="packed", options=TranslateOptions(gzip=True, force=True))
+    assert again.prv.read_bytes() == packed_bytes
 
 
-def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
+def test_a_compressed_trace_takes_the_place_of_a_plain_one(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("a", 0, 10)
     translate_reports(tmp_path, report)
-    with pytest.raises(OutputExists, match=r"out\.prv: exists already; use --force"):
-        translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
-    translate([tmp_path / "out0.sqlite"], tmp_path / "out", TranslateOptions(gzip=True, force=True))
+    translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv", TranslateOptions(gzip=True, force=True))
     # The plain trace would be read with the labels of the compressed one.
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
@@ -345,27 +267,22 @@ def test_nothing_to_translate_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
-        "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",
-    ],
+HOSTILE = (
+    'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
+    "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",
 )  # fmt: skip
-def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path, name: str) -> None:
-    report = ReportBuilder(process_name=name)
-    report.gpu(0)
-    report.kernel(name, 0, 10, short_name="k")
-    report.kernel("tame", 20, 30, short_name="k")
-    report.nvtx_range(name, 0, 30, domain=name).metric(name or "m", 5, 1)
-    report.mpi_other("MPI_Comm_dup", 3, 4)
-    trace = open_whole(translate_reports(tmp_path, report).prv)
+
+
+def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path) -> None:
+    report = ReportBuilder(process_name=HOSTILE[0]).gpu(0)
+    for tid, name in enumerate(HOSTILE):
+        report.kernel(name, 10 * tid, 10 * tid + 5, short_name="k")
+        report.thread(tid, name=name)
+        report.nvtx_range(name, 0, 30, domain=name, tid=tid).metric(name, 5, 1)
+    trace = trace_of(tmp_path, report)
     kernels = [label for value, label in labels_of(trace, event_types.KERNEL).items() if value]
-    assert len(kernels) == 2
-    assert "tame" in kernels
-    hostile = next(label for label in kernels if label != "tame")
-    assert 0 < len(hostile) <= 240
-    assert not set("[]\n\t\r") & set(hostile)
+    assert len(set(kernels)) == len(HOSTILE)
+    assert all(0 < len(label) <= 240 and not set("[]\n\t\r") & set(label) for label in kernels)
     assert not any('"' in found.label or "*" in found.label for found in trace.labels.types.values())
 
 
@@ -382,10 +299,7 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     assert content["reports"][0]["warnings"] == ["nsys said: Not all CUDA events might have been collected."]
     tables = {table["table"]: table for table in content["reports"][0]["tables"]}
     assert tables["EVENTS_NOT_KNOWN"]["left_out"] == {"no source translates this table": 1}
-    for table in tables.values():
-        accounted = sum(table["left_out"].values())
-        accounted += sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
-        assert accounted == table["rows"]
+    assert assert_account_balances(content) == sum(table["rows"] for table in tables.values())
 
 
 def test_a_warning_that_several_reports_share_is_told_once() -> None:

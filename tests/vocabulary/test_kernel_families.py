@@ -8,15 +8,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
+from support.traces import labels_of, trace_of
 
 from nsys2prv.errors import UsageError
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
-from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import FAMILY, families, read_rules, shipped_rules
@@ -27,16 +24,6 @@ KNOWN = dict(
     for line in _TABLE.read_text(encoding="utf-8").splitlines()
     if line != "family\tname" and not line.startswith("#")
 )
-
-
-def family_of(name: str) -> str:
-    return str(families(pl.Series([name]))["family"].item())
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "family"), KNOWN.items(), ids=[name[:60] for name in KNOWN])
-def test_a_name_alone_tells_its_family(name: str, family: str) -> None:
-    assert family_of(name) == family
 
 
 def test_names_tell_their_families_in_their_order() -> None:
@@ -93,10 +80,15 @@ def test_a_name_of_a_megabyte_is_no_trouble() -> None:
 
 
 def test_every_kernel_that_is_one_of_nccl_is_so_by_its_family_too() -> None:
-    names = pl.Series([*KNOWN, "ncclNewKernel_Whatever", "ncclDevKernel_AlltoAll_RING", "NCCLKernel"])
-    is_nccl = names.str.contains(NCCL_KERNEL_NAME)
-    found = families(names)["family"].str.starts_with("NCCL ")
-    assert found.to_list() == is_nccl.to_list()
+    more = {
+        "ncclNewKernel_Whatever": True, "ncclDevKernel_AlltoAll_RING": True, "NCCLKernel": True,
+        "ncclSymDevKernel_AllGather_LL(ncclSymDevArgs)": True, "void at::native::nccl_like_copy(float*)": False,
+    }  # fmt: skip
+    names = pl.Series([*KNOWN, *more])
+    is_nccl = [family.startswith("NCCL ") for family in KNOWN.values()] + list(more.values())
+    assert names.str.contains(NCCL_KERNEL_NAME).to_list() == is_nccl
+    assert families(names)["family"].str.starts_with("NCCL ").to_list() == is_nccl
+    assert not pl.Series(["my_ncclless_kernel(int)"]).str.contains(NCCL_KERNEL_NAME).item()
 
 
 def test_the_shipped_rules_keep_to_the_form_that_users_must_keep_to() -> None:
@@ -142,10 +134,8 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     report.kernel("volta_sgemm_128x64_tn", 200, 300)
     report.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 300, 400)
     report.kernel("void [evil]<\n>::step(int)", 400, 500)
-    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
-    assert check_trace(summary.prv).violations == ()
-    trace = open_whole(summary.prv)
-    labels = trace.labels.types[event_types.KERNEL_FAMILY].values or {}
+    trace = trace_of(tmp_path, report)
+    labels = labels_of(trace, event_types.KERNEL_FAMILY)
     found = trace.intervals([event_types.KERNEL_FAMILY]).sort("begin").select("begin", "end", "value").rows()
     assert [(begin, end, labels[value]) for begin, end, value in found] == [
         (0, 100, "GEMM fp32 nn 128x64"),
@@ -156,29 +146,20 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     kernels = trace.intervals([event_types.KERNEL, event_types.NCCL_KERNEL]).sort("begin").select("begin", "end").rows()
     assert kernels == [(begin, end) for begin, end, _ in found]
     # One view can show kernels and their families: no number means two things.
-    named = {
-        **(trace.labels.types[event_types.KERNEL].values or {}),
-        **(trace.labels.types[event_types.NCCL_KERNEL].values or {}),
-    }
+    named = labels_of(trace, event_types.KERNEL) | labels_of(trace, event_types.NCCL_KERNEL)
     assert {value: name for value, name in labels.items() if value in named} == {
         value: named[value] for value in labels if value in named
     }
 
 
-def test_own_rules_and_earlier_labels_decide_on_values(tmp_path: Path) -> None:
-    first, second = ReportBuilder(host="node01"), ReportBuilder(host="node01")
-    first.kernel("zebra<1>()", 0, 10)
-    second.kernel("ant<1>()", 0, 10)
-    second.kernel("zebra<1>()", 10, 20)
-    rules = own_rules(tmp_path, "family,Animal,ant|bee")
-    before = translate([first.write(tmp_path / "a.sqlite")], tmp_path / "first")
-    options = TranslateOptions(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
-    after = translate([second.write(tmp_path / "b.sqlite")], tmp_path / "second", options)
-    old, new = (open_whole(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
-    assert set(new.values()) == {"End", "Animal", "zebra"}
-    assert {value for value, label in new.items() if label == "zebra"} == {
-        value for value, label in old.items() if label == "zebra"
-    }
+def test_own_rules_decide_on_the_families_of_a_trace(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("ant<1>()", 0, 10)
+    report.kernel("zebra<1>()", 10, 20)
+    options = TranslateOptions(kernel_families=own_rules(tmp_path, "family,Animal,ant|bee"))
+    assert set(labels_of(trace_of(tmp_path, report, options=options), event_types.KERNEL_FAMILY).values()) == {
+        "End", "Animal", "zebra",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -206,14 +187,8 @@ def test_a_file_that_is_no_rules_is_one_sentence(tmp_path: Path, lines: list[str
     assert all(name in str(error.value) for name in [str(path), *names])
 
 
-def test_a_file_that_can_t_be_read_ends_translate_as_a_bad_option_does(tmp_path: Path, command_line: CommandLine) -> None:
-    report = ReportBuilder(host="node01")
-    report.kernel("k", 0, 10)
-    source = report.write(tmp_path / "a.sqlite")
+def test_a_file_of_rules_that_can_t_be_read_is_a_wrong_option(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("missing.csv", "binary.csv"):
-        done = command_line.run("translate", source, "-o", tmp_path / "out", "--kernel-families", tmp_path / name)
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        assert name in done.stderr
-        assert not list(tmp_path.glob("out*"))
+        with pytest.raises(UsageError, match=name):
+            read_rules(tmp_path / name)

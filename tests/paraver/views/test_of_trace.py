@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
@@ -17,7 +15,6 @@ from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
-from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.sources.cuda.memory_operations import MEMSET_VALUE
 from nsys2prv.trace.translate import translate
@@ -69,23 +66,6 @@ def test_without_views_the_folder_of_the_former_trace_is_removed(report: Path, t
 
     assert not (tmp_path / "out.cfgs").exists()
     assert "views" not in summary.content
-
-
-def test_a_former_folder_of_views_is_replaced_only_with_force(report: Path, tmp_path: Path) -> None:
-    translate([report], tmp_path / "out")
-    views = tmp_path / "out.cfgs"
-    before = tree(views)
-    # A view that is not made any more, and one of the user.
-    (views / "index.html").write_text((views / "index.html").read_text() + '<a href="1-gpu-kernels/old.cfg">')
-    (views / "1-gpu-kernels/old.cfg").write_text("old")
-    (views / "1-gpu-kernels/mine.cfg").write_text("mine")
-    present = tree(views)
-    with pytest.raises(OutputExists):
-        translate([report], tmp_path / "out")
-    assert tree(views) == present
-
-    translate([report], tmp_path / "out", TranslateOptions(force=True))
-    assert tree(views) == {**before, "1-gpu-kernels/mine.cfg": b"mine"}
 
 
 def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: Path) -> None:
@@ -162,25 +142,26 @@ def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary
 
 
 @pytest.mark.parametrize(
-    "change", ["", "[]", '{"nsys2prv": 1, "trace": {"rows_of_types": "all"}}', "rows_of_types", "bytes", "rows_of_messages"]
-)
-def test_a_summary_that_lacks_something_or_is_damaged_is_not_used_for_views(change: str, report: Path, tmp_path: Path) -> None:
+    "change",
+    [
+        "", "[]", '{"nsys2prv": 1, "trace": {"rows_of_types": "all"}}', "rows_of_types", "bytes", "rows_of_messages",
+        # Rows of another trace.
+        *([], [[0, 1]], [[2, 1]], [[1, 999]], [[1, 2, 3]]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_summary_that_is_damaged_or_of_another_trace_is_not_used_for_views(
+    change: str | list[list[int]], report: Path, tmp_path: Path
+) -> None:
     summary = translate([report], tmp_path / "out")
     content = {**summary.content, "trace": {**summary.content["trace"]}}
     expected = content_of(summary.prv)
-    for part in (content, content["trace"]):
-        part.pop(change, None)
-    (tmp_path / "out.json").write_text(change if "{" in change or len(change) < 3 else json.dumps(content))
-
-    assert content_of(summary.prv) == expected
-
-
-@pytest.mark.parametrize("rows", [[], [[0, 1]], [[2, 1]], [[1, 999]], [[1, 2, 3]]], ids=str)
-def test_rows_of_another_trace_are_not_used_for_views(rows: list[list[int]], report: Path, tmp_path: Path) -> None:
-    summary = translate([report], tmp_path / "out")
-    expected = content_of(summary.prv)
-    trace = {**summary.content["trace"], "rows_of_types": [{"types": [event_types.KERNEL.number], "rows": rows}]}
-    (tmp_path / "out.json").write_text(json.dumps({**summary.content, "trace": trace}))
+    if isinstance(change, list):
+        content["trace"]["rows_of_types"] = [{"types": [event_types.KERNEL.number], "rows": change}]
+    else:
+        content["trace"].pop(change, None)
+    is_text = isinstance(change, str) and ("{" in change or len(change) < 3)
+    (tmp_path / "out.json").write_text(str(change) if is_text else json.dumps(content))
 
     assert content_of(summary.prv) == expected
 
@@ -214,23 +195,6 @@ def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Pa
         assert (failed.returncode, failed.stdout) == (code, "")
         assert failed.stderr.startswith("nsys2prv: ")
         assert failed.stderr.count("\n") == 1
-
-
-def test_types_that_the_translation_counts_are_those_that_the_trace_has(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: list[Occurring | None] = []
-    original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
-
-    def spy(cls: type[TraceContent], trace: object, occurring: Occurring | None = None) -> TraceContent:
-        reported.append(occurring)
-        return original(cls, trace, occurring)
-
-    monkeypatch.setattr(TraceContent, "of", classmethod(spy))
-    prv = translate([report], tmp_path / "out").prv
-
-    assert reported[0] is not None
-    assert set(reported[0].rows) == set(open_whole(prv).events().filter(pl.col("value") != 0)["type"])
 
 
 def test_rows_of_types_are_the_same_from_the_translation_and_from_the_records(tmp_path: Path) -> None:

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
-from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
+from support.paramedir import Table, paramedir_or_skip, read_table, read_tables, read_timeline
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.paraver.views.of_trace import render_views
 from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -272,48 +269,3 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
-
-
-def test_tables_leave_out_tasks_without_such_events(tmp_path: Path, paramedir: Paramedir) -> None:
-    for rank in range(3):
-        builder = ReportBuilder(pid=1000 + rank, rank=rank, ranks=3)
-        builder.kernel("gemm", 1000, 2000, launch=(100, 200))
-        if rank == 1:
-            builder.mpi_other("MPI_Init", 300, 500)
-        builder.write(tmp_path / f"rank{rank}.sqlite")
-    prv = translate([tmp_path], tmp_path / "out").prv
-    shown = paramedir.show(prv, render_views(prv, tmp_path / "chosen", only=["mpi_count", "kernel_count"])[0])
-
-    (of_mpi,) = read_table(shown["4-mpi/mpi_count"]).rows
-    assert of_mpi[1] == (1,)
-    assert [numbers for _, numbers in read_table(shown["1-gpu-kernels/kernel_count"]).rows] == [(1,)] * 3
-
-
-@pytest.mark.parametrize(
-    ("nodes", "gpus"), [(1, 1), (1, 4), pytest.param(16, 1, marks=pytest.mark.thorough)], ids=["1 GPU", "4 GPUs", "16 nodes"]
-)
-def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
-    nodes: int, gpus: int, tmp_path: Path, paramedir: Paramedir
-) -> None:
-    cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
-    prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
-    header = open_whole(prv).header
-    names = [
-        "0-start-here/states",
-        "1-gpu-kernels/useful",
-        "1-gpu-kernels/useful_time",
-        "0-start-here/kernel_time",
-        "2-gpu-metrics/tensor_per_gemm",
-    ]
-    folder, _ = render_views(prv, tmp_path / "chosen", only=names)
-    shown = paramedir.show(prv, folder)
-
-    assert set(shown) == set(names)
-    # paramedir prints all rows, also those that a view does not show.
-    assert len(read_timeline(shown["0-start-here/states"])) == header.rows
-    assert len(read_timeline(shown["1-gpu-kernels/useful"])) == nodes * gpus
-    for view in ("1-gpu-kernels/useful_time", "0-start-here/kernel_time"):
-        table = read_table(shown[view])
-        assert len(table.rows) == nodes * gpus
-        assert all(sum(numbers) > 0 for _, numbers in table.rows)
-    assert len(read_table(shown["2-gpu-metrics/tensor_per_gemm"]).rows) == nodes * gpus

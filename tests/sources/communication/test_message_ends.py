@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -39,23 +40,6 @@ def test_a_message_goes_from_the_begin_of_the_send_to_the_end_of_the_receive(tmp
     assert summary.content["messages"] == {
         "matched": 1, "written": 1, "left_out": {}, "backward": 0, "unmatched": {"sends": {}, "receives": {}},
     }  # fmt: skip
-
-
-def test_messages_are_told_apart_by_partner_tag_and_order(tmp_path: Path) -> None:
-    one, two, three = rank_report(0, 3), rank_report(1, 3), rank_report(2, 3)
-    for start, tag, size in ((100, 5, 1), (110, 6, 2), (120, 5, 3)):
-        one.mpi_p2p("MPI_Send", start, start + 5, partner=2, size=size, tag=tag)
-    two.mpi_p2p("MPI_Ssend", 90, 300, partner=2, size=4, tag=5)
-    for start, partner, tag in ((130, 0, 6), (140, 0, 5), (150, 1, 5), (160, 0, 5)):
-        three.mpi_p2p("MPI_Recv", start, start + 5, partner=partner, size=0, tag=tag)
-    summary = translate_unaligned(tmp_path, one, two, three)
-    assert rank_messages(summary) == [
-        RankMessage(0, 100, 2, 140, 145, 1, 5),
-        RankMessage(0, 110, 2, 130, 135, 2, 6),
-        RankMessage(0, 120, 2, 160, 165, 3, 5),
-        RankMessage(1, 90, 2, 150, 155, 4, 5),
-    ]
-    assert unmatched_messages(summary) == NONE
 
 
 def test_the_wait_that_completes_a_receive_ends_its_message(tmp_path: Path) -> None:
@@ -184,15 +168,6 @@ def test_the_handle_of_a_communicator_that_was_freed_gets_a_new_meaning(tmp_path
     assert unmatched_messages(summary) == NONE
 
 
-def test_a_message_to_oneself(tmp_path: Path) -> None:
-    report = rank_report(0, 1)
-    report.mpi_p2p("MPI_Irecv", 100, 110, partner=0, size=8, request=1)
-    report.mpi_p2p("MPI_Send", 120, 130, partner=0, size=8)
-    report.mpi_wait("MPI_Wait", 140, 150, requests=(1,))
-    summary = translate_unaligned(tmp_path, report)
-    assert rank_messages(summary) == [RankMessage(0, 120, 0, 100, 150, 8, 0)]
-
-
 def test_what_is_in_no_message_is_counted_under_a_reason(tmp_path: Path) -> None:
     sender, receiver = rank_report(0, 3), rank_report(1, 3)
     sender.mpi_p2p("MPI_Send", 100, 110, partner=1, size=8, tag=1)
@@ -218,23 +193,15 @@ def test_what_is_in_no_message_is_counted_under_a_reason(tmp_path: Path) -> None
     assert summary.content["messages"]["matched"] == 2
 
 
-def test_a_message_that_runs_backwards_is_counted(tmp_path: Path) -> None:
-    sender, receiver = rank_report(0), rank_report(1)
-    sender.mpi_p2p("MPI_Send", 300, 310, partner=1, size=8)
-    receiver.mpi_p2p("MPI_Recv", 100, 200, partner=0, size=8)
-    summary = translate_unaligned(tmp_path, sender, receiver)
-    assert summary.content["messages"]["backward"] == 1
-    assert check_trace(summary.prv).counts["backward_messages"] == 1
-
-
-@pytest.mark.parametrize("sent", [150, 200])
-def test_who_waits_before_the_send_does_not_make_a_message_run_backwards(tmp_path: Path, sent: int) -> None:
+@pytest.mark.parametrize(("sent", "backward"), [(300, 1), (150, 0), (200, 0)])
+def test_a_message_that_runs_backwards_is_counted(tmp_path: Path, sent: int, backward: int) -> None:
     sender, receiver = rank_report(0), rank_report(1)
     sender.mpi_p2p("MPI_Send", sent, 310, partner=1, size=8)
+    # Who waits before the send makes no message run backwards.
     receiver.mpi_p2p("MPI_Recv", 100, 200, partner=0, size=8)
     summary = translate_unaligned(tmp_path, sender, receiver)
-    assert summary.content["messages"]["backward"] == 0
-    assert check_trace(summary.prv).counts["backward_messages"] == 0
+    assert summary.content["messages"]["backward"] == backward
+    assert check_trace(summary.prv).counts["backward_messages"] == backward
 
 
 def exchange(tmp_path: Path, options: TranslateOptions) -> Summary:
@@ -253,34 +220,14 @@ def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> 
     assert summary.content["messages"]["left_out"] == {matching.OUTSIDE: 2}
 
 
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        (TranslateOptions(skip=("messages",)), 0),
-        (TranslateOptions(skip=("mpi",)), 0),
-        (TranslateOptions(only=("nvtx",)), 0),
-        (TranslateOptions(only=("mpi",)), 3),
-        (TranslateOptions(only=("mpi", "nvtx"), skip=("messages",)), 0),
-        (TranslateOptions(only=("messages",)), 3),
-    ],
-)
-def test_messages_follow_their_calls_and_have_their_own_name(tmp_path: Path, options: TranslateOptions, count: int) -> None:
-    assert len(rank_messages(exchange(tmp_path, options))) == count
+def test_messages_that_are_skipped_are_not_in_the_trace(tmp_path: Path) -> None:
+    assert rank_messages(exchange(tmp_path, TranslateOptions(skip=("messages",)))) == []
 
 
 def test_messages_to_ranks_that_were_not_chosen_are_counted(tmp_path: Path) -> None:
     summary = exchange(tmp_path, TranslateOptions(ranks=frozenset({0})))
     assert rank_messages(summary) == []
     assert unmatched_messages(summary) == ({matching.NO_PARTNER: 3}, {})
-
-
-def test_two_reports_are_matched_on_the_common_axis(tmp_path: Path) -> None:
-    begin = 1_700_000_000_000_000_000
-    sender = ReportBuilder(host="one", rank=0, ranks=2, with_mpi=True, utc_ns=begin)
-    receiver = ReportBuilder(host="two", rank=1, ranks=2, with_mpi=True, utc_ns=begin + 500)
-    sender.mpi_other("MPI_Init", 0, 10).mpi_p2p("MPI_Send", 1000, 1100, partner=1, size=8)
-    receiver.mpi_p2p("MPI_Recv", 400, 700, partner=0, size=8)
-    assert rank_messages(translate_unaligned(tmp_path, sender, receiver)) == [RankMessage(0, 1000, 1, 900, 1200, 8, 0)]
 
 
 def test_old_columns_suffice(tmp_path: Path) -> None:
@@ -295,30 +242,22 @@ def test_old_columns_suffice(tmp_path: Path) -> None:
     assert unmatched_messages(summary) == ({}, {matching.NO_MATCH: 1})
 
 
-def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_the_wait_that_completes_a_receive_ends_its_message,
+        test_a_handle_that_is_used_again_is_another_request,
+        test_persistent_requests_are_one_message_per_start,
+        test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two,
+    ],
+    ids=lambda test: test.__name__,
+)
+def test_the_same_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: Callable[[Path], None]) -> None:
     """Requests, persistent ones too, reach over the edges of pieces, runs and windows."""
-    reports = [rank_report(rank) for rank in range(2)]
-    for rank, report in enumerate(reports):
-        report.mpi_p2p("MPI_Send_init", 11, 12, partner=1 - rank, size=80, tag=9, request=70)
-        report.mpi_p2p("MPI_Recv_init", 13, 14, partner=1 - rank, size=80, tag=9, request=71)
-        for step in range(20):
-            at = 100 * (step + 1)
-            report.mpi_wait("MPI_Startall", at, at + 1, requests=(70, 71))
-            report.mpi_p2p("MPI_Irecv", at + 2, at + 3, partner=1 - rank, size=8, tag=step % 3, request=72)
-            report.mpi_p2p("MPI_Isend", at + 4, at + 5, partner=1 - rank, size=step, tag=step % 3, request=73)
-            report.mpi_p2p("MPI_Sendrecv", at + 10, at + 20, partner=1 - rank, size=4, tag=3)
-            report.mpi_wait("MPI_Waitall", at + 60, at + 80 + rank, requests=(70, 71, 72, 73))
-    whole = translate_unaligned(tmp_path, *reports)
-    assert whole.content["messages"]["matched"] == 2 * 20 * 3
-    assert unmatched_messages(whole) == NONE
-    expected = rank_messages(whole)
-    monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 7)
-    for name, rows in (("RUN_ROWS", 20), ("WINDOW_ROWS", 9), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 3)):
+    monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 3)
+    for name, rows in (("RUN_ROWS", 4), ("WINDOW_ROWS", 5), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 2)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{name}", rows)
-    (tmp_path / "pieces").mkdir()
-    pieces = translate_unaligned(tmp_path / "pieces", *reports)
-    assert rank_messages(pieces) == expected
-    assert unmatched_messages(pieces) == NONE
+    test(tmp_path)
 
 
 _CALLS = st.lists(

@@ -14,7 +14,6 @@ from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
-from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
@@ -165,39 +164,6 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
         "NVTX payload app kind, real": 2_000_000,
         "NVTX payload app more, real": 3_000_000,
     }
-
-
-def test_payloads_that_are_null_or_cut_leave_the_region_as_it_is(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    nccl = Nccl(report, binary=True)
-    nccl.call("ncclGroupStart", 0, 10)
-    whole = payload_blob(1, STATIC + 7, struct.pack("<QQi4x", COMMUNICATOR, 1, 0))
-    report.nvtx_range("ncclAllReduce", 20, 30, domain="NCCL", binaryData=whole[:40])
-    report.nvtx_range("ncclAllReduce", 40, 50, domain="NCCL", payload={"unfinished": "yes"})
-    trace = trace_of(tmp_path, report)
-    assert attributes_of(trace, event_types.NCCL_REGION) == [
-        {"call": "ncclGroupStart"},
-        {"call": "ncclAllReduce"},
-        {"call": "ncclAllReduce"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "is_nccl"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", True),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", True),
-        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
-        ("ncclSymkDevKernel_AllReduce_RSxLD_AGxST_sum_f32(ncclSymkDevWorkArgs4K)", True),
-        ("ncclSymDevKernel_AllGather_LL(ncclSymDevArgs)", True),
-        ("ncclDevKernel_SendRecv(x)", True),
-        ("void at::native::nccl_like_copy(float*)", False),
-        ("my_ncclless_kernel(int)", False),
-        ("gemm", False),
-    ],
-)
-def test_kernels_of_nccl_are_known_by_their_names(name: str, is_nccl: bool) -> None:
-    assert pl.Series([name]).str.contains(NCCL_KERNEL_NAME).item() == is_nccl
 
 
 # -- any domain -----------------------------------------------------------------------------------------------------------

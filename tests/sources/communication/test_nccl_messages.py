@@ -11,7 +11,6 @@ from support.traces import NONE, RankMessage, rank_messages, translate_unaligned
 
 from nsys2prv.timeline import messages as matching
 from nsys2prv.trace.translate import Summary
-from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 OTHER = COMMUNICATOR + 1
@@ -92,26 +91,6 @@ def test_calls_without_a_payload_are_counted(tmp_path: Path) -> None:
         {matching.NO_COMMUNICATOR: 1},
         {matching.NO_COMMUNICATOR: 1, matching.NO_PARTNER: 1},
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        (TranslateOptions(skip=("messages",)), 0),
-        (TranslateOptions(skip=("nccl",)), 0),
-        (TranslateOptions(only=("nccl",)), 1),
-        (TranslateOptions(only=("messages",)), 1),
-        (TranslateOptions(only=("mpi", "cuda-api")), 0),
-    ],
-)
-def test_messages_follow_the_calls_of_nccl(tmp_path: Path, options: TranslateOptions, count: int) -> None:
-    sender, of_sender = rank_report(0, 2)
-    receiver, of_receiver = rank_report(1, 2)
-    of_sender.call("ncclSend", 100, 120, COMMUNICATOR, 4096, 1)
-    sender.kernel(KERNEL, 200, 400, launch=(110, 115))
-    of_receiver.call("ncclRecv", 80, 99, COMMUNICATOR, 4096, 0)
-    receiver.kernel(KERNEL, 150, 410, launch=(90, 95))
-    assert len(of_nccl(translate_unaligned(tmp_path, sender, receiver, options=options))) == count
 
 
 def test_groups_that_reach_over_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

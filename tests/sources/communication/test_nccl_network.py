@@ -14,7 +14,6 @@ from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
 from nsys2prv.timeline import messages as matching
 from nsys2prv.timeline.messages import Messages
-from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 TAG = event_types.TAG_NCCL_NETWORK
@@ -94,54 +93,38 @@ def test_the_notes_are_still_marks_and_ranges(tmp_path: Path) -> None:
         assert sum(source["written"] for source in entry["sources"]) == rows
 
 
-def test_a_sequence_can_start_again_on_one_side_only(tmp_path: Path) -> None:
-    sender, receiver = exchange([(100, 0), (200, 2), (300, 4), (400, 6)], [(90, 0), (190, 2), (290, 0), (390, 2)])
-    found, unmatched = paired(tmp_path, sender, receiver)
-
-    assert found == [(100, 110), (200, 210), (300, 310), (400, 410)]
-    assert unmatched == NONE
+ALL_PAIRED = [(100, 110), (200, 210), (300, 310), (400, 410)]
 
 
-def test_an_operation_of_one_message_has_the_same_sequence_again_and_again(tmp_path: Path) -> None:
-    sender, receiver = exchange([(100, 0), (200, 0), (300, 0)], [(90, 0), (190, 0), (290, 0)])
-    found, unmatched = paired(tmp_path, sender, receiver)
-
-    assert [sent for sent, _ in found] == [100, 200, 300]
-    assert unmatched == NONE
-
-
-def test_a_lost_note_costs_its_own_message_where_sequences_are_the_same(tmp_path: Path) -> None:
-    sender, receiver = exchange([(100, 0), (300, 2)], [(90, 0), (190, 1), (290, 2)])
-    found, unmatched = paired(tmp_path, sender, receiver)
-
-    assert found == [(100, 110), (300, 310)]
-    assert unmatched == ({}, {matching.OTHER_SEQUENCE: 1})
-
-
-@pytest.mark.parametrize("first", [0, None])
-def test_what_can_only_be_counted_needs_as_many_on_both_sides(tmp_path: Path, first: int | None) -> None:
-    # The first operation of the receiver was not recorded.
-    sent = [(100, first), (200, None if first is None else 1)]
-    found, unmatched = paired(tmp_path, *exchange(sent, [(190, first)]))
-
-    assert found == []
-    assert unmatched == ({matching.OTHER_COUNT: 2}, {matching.OTHER_COUNT: 1})
-
-
-def test_without_sequences_messages_are_counted(tmp_path: Path) -> None:
-    found, unmatched = paired(tmp_path, *exchange([(100, None), (200, None)], [(90, None), (190, None)]))
-
-    assert found == [(100, 110), (200, 210)]
-    assert unmatched == NONE
-
-
-def test_where_sequences_do_not_fit_nothing_is_counted(tmp_path: Path) -> None:
-    # Each side lost another note.
-    sent, received = [(100, 5), (200, 6), (400, 8)], [(90, 0), (290, 2), (390, 3)]
-    found, unmatched = paired(tmp_path, *exchange(sent, received))
-
-    assert found == []
-    assert unmatched == ({matching.OTHER_SEQUENCE: 3}, {matching.OTHER_SEQUENCE: 3})
+@pytest.mark.parametrize(
+    ("sent", "received", "found", "unmatched"),
+    [
+        ([(100, 0), (200, 2), (300, 4), (400, 6)], [(90, 0), (190, 2), (290, 0), (390, 2)], ALL_PAIRED, NONE),
+        ([(100, 0), (200, 0), (300, 0)], [(90, 0), (190, 0), (290, 0)], ALL_PAIRED[:3], NONE),
+        ([(100, 0), (300, 2)], [(90, 0), (190, 1), (290, 2)], ALL_PAIRED[0:3:2], ({}, {matching.OTHER_SEQUENCE: 1})),
+        ([(100, None), (200, None)], [(90, None), (190, None)], ALL_PAIRED[:2], NONE),
+        ([(100, 0), (200, 1)], [(190, 0)], [], ({matching.OTHER_COUNT: 2}, {matching.OTHER_COUNT: 1})),
+        ([(100, None), (200, None)], [(190, None)], [], ({matching.OTHER_COUNT: 2}, {matching.OTHER_COUNT: 1})),
+        (
+            [(100, 5), (200, 6), (400, 8)],
+            [(90, 0), (290, 2), (390, 3)],
+            [],
+            ({matching.OTHER_SEQUENCE: 3}, {matching.OTHER_SEQUENCE: 3}),
+        ),
+    ],
+    ids=[
+        "starts again on one side only", "the same again and again", "a lost note costs its own message", "only counted",
+        "the first operation was not recorded", "as many on both sides", "each side lost another note",
+    ],
+)  # fmt: skip
+def test_messages_are_paired_by_their_sequences(
+    tmp_path: Path,
+    sent: list[tuple[int, int | None]],
+    received: list[tuple[int, int | None]],
+    found: list[tuple[int, int]],
+    unmatched: tuple[dict[str, int], dict[str, int]],
+) -> None:
+    assert paired(tmp_path, *exchange(sent, received)) == (found, unmatched)
 
 
 def test_both_ends_have_the_same_size(tmp_path: Path) -> None:
@@ -229,18 +212,3 @@ def test_texts_can_be_registered_and_rows_in_any_order(tmp_path: Path) -> None:
 
     assert found == [(100, 110), (200, 210), (300, 310), (400, 420)]
     assert unmatched == NONE
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [
-        (TranslateOptions(skip=("messages",)), 0),
-        (TranslateOptions(skip=("nvtx-marks",)), 0),
-        (TranslateOptions(only=("messages",)), 1),
-        (TranslateOptions(skip=("nvtx", "nccl")), 1),
-    ],
-)
-def test_messages_follow_the_selected_sources(tmp_path: Path, options: TranslateOptions, count: int) -> None:
-    reports = [rank.report for rank in exchange([(100, 0)], [(90, 0)])]
-
-    assert len(rank_messages(translate_unaligned(tmp_path, *reports, options=options))) == count

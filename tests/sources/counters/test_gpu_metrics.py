@@ -7,12 +7,11 @@ from pathlib import Path
 
 import polars as pl
 from support.report_builder import ReportBuilder
-from support.traces import translate_reports
+from support.traces import table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.sources.counters import gpu_metrics
 from nsys2prv.timeline import coverage
-from nsys2prv.trace.translate import Summary
 from nsys2prv.vocabulary import event_types
 
 PERCENTAGE, CLOCK = "SM Active", "GPC Clock Frequency"
@@ -29,16 +28,6 @@ def samples(trace: WholeTrace) -> list[tuple[str, str, int, int]]:
     )
 
 
-def accounts(summary: Summary, table: str) -> list[dict]:  # type: ignore[type-arg]
-    return [
-        source
-        for report in summary.content["reports"]
-        for found in report["tables"]
-        if found["table"] == table
-        for source in found["sources"]
-    ]
-
-
 def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_left_out(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.gpu(0)  # 1.98 GHz
@@ -47,23 +36,17 @@ def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_l
     for time, clock in ((10, -wrapped), (20, 2_500_000_000), (30, 1_980_000_000), (40, -1)):
         report.metric(CLOCK, time, clock)
     report.metric("Memory Clock Frequency", 50, -1_700_000_000)
+    # The limit is the same in MHz.
+    report.metric("SYS Clock Frequency [MHz]", 60, 1_700).metric("SYS Clock Frequency [MHz]", 70, 2_700)
     summary = translate_reports(tmp_path, report)
     assert samples(open_whole(summary.prv)) == [
         ("Metrics GPU0", CLOCK, 10, 2_150_000_000), ("Metrics GPU0", CLOCK, 30, 1_980_000_000),
         ("Metrics GPU0", "Memory Clock Frequency", 50, 2**32 - 1_700_000_000),
+        ("Metrics GPU0", "SYS Clock Frequency [MHz]", 60, 1_700),
     ]  # fmt: skip
-    [account] = accounts(summary, "GPU_METRICS")
-    assert (account["rows"], account["written"], account["repaired"]) == (5, 3, 2)
-    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 2}
-
-
-def test_a_clock_in_mhz_is_measured_by_the_same_limit(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.gpu(0)
-    report.nvtx_range("all", 0, 100)
-    report.metric("SYS Clock Frequency [MHz]", 10, 1_700).metric("SYS Clock Frequency [MHz]", 20, 2_700)
-    summary = translate_reports(tmp_path, report)
-    assert [value for *_, value in samples(open_whole(summary.prv))] == [1_700]
+    [account] = table_summary(summary, "GPU_METRICS")["sources"]
+    assert (account["rows"], account["written"], account["repaired"]) == (7, 4, 2)
+    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 3}
 
 
 def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_path: Path) -> None:
@@ -80,7 +63,7 @@ def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_p
     kept = [(name, value) for name in names for value in (0, 100)]
     kept.append(("Warps in Flight [Avg Warps per Cycle]", 300))
     assert [(name, value) for _, name, _, value in found] == sorted(kept)
-    [account] = accounts(summary, "GPU_METRICS")
+    [account] = table_summary(summary, "GPU_METRICS")["sources"]
     assert (account["rows"], account["left_out"], account["repaired"]) == (16, {gpu_metrics.GARBAGE_PERCENTAGE: 9}, 0)
 
 
@@ -91,8 +74,7 @@ def test_metrics_of_several_gpus_and_reports_have_the_same_numbers_by_name(tmp_p
             report.gpu(gpu, cuda=gpu)
             for place, name in enumerate(names):
                 report.metric(name, 10, 10 * gpu + place, gpu=gpu)
-    summary = translate_reports(tmp_path, first, second)
-    trace = open_whole(summary.prv)
+    trace = trace_of(tmp_path, first, second)
     assert samples(trace) == sorted(
         [(f"Metrics GPU{gpu}", name, 0, 10 * gpu + place) for gpu in (0, 1) for place, name in enumerate((PERCENTAGE, CLOCK))]
         + [("Metrics GPU0", "GR Active", 0, 2), ("Metrics GPU1", "GR Active", 0, 12)]
@@ -147,7 +129,8 @@ def test_metrics_in_json_rows_are_read_and_rows_of_other_plugins_are_not(tmp_pat
         ("Metrics GPU0", odd, 10, 3), ("Metrics GPU0", odd, 20, 2**32 - 5),
         ("Metrics GPU1", PERCENTAGE, 30, 42),
     ]  # fmt: skip
-    [account] = [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
+    sources = table_summary(summary, "GENERIC_EVENTS")["sources"]
+    [account] = [account for account in sources if account["source"] == "gpu-metrics"]
     assert (account["rows"], account["repaired"]) == (3, 1)
     assert account["left_out"] == {gpu_metrics.GARBAGE_PERCENTAGE: 1}
     assert open_whole(summary.prv).header.end == 100
@@ -156,6 +139,6 @@ def test_metrics_in_json_rows_are_read_and_rows_of_other_plugins_are_not(tmp_pat
 def test_samples_that_are_in_two_tables_are_told_once(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, json_report(duplicate=True))
     assert samples(open_whole(summary.prv)) == [("Metrics GPU0", PERCENTAGE, 10, 97)]
-    assert not [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
-    [table] = [table for table in summary.content["reports"][0]["tables"] if table["table"] == "GENERIC_EVENTS"]
+    table = table_summary(summary, "GENERIC_EVENTS")
+    assert not [account for account in table["sources"] if account["source"] == "gpu-metrics"]
     assert table["left_out"] == {coverage.GPU_METRICS_ROWS: 3}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.report_builder import ReportBuilder
-from support.traces import table_summary, translate_reports
+from support.traces import table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole, row_of
 
 from nsys2prv.run.options import TimeRange
@@ -215,8 +215,7 @@ def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> N
     report.gpu(0)
     for start, end, faults, access in ((0, 50, 3, 2), (40, 80, 5, 1), (60, 70, 1, 2)):
         report.gpu_page_fault(start, end, faults, access=access)
-    summary = translate_reports(tmp_path, report)
-    trace = open_whole(summary.prv)
+    trace = trace_of(tmp_path, report)
     lanes = [unified_memory.GPU_PAGE_FAULT.beside(unified_memory.GPU_PAGE_FAULT, lane) for lane in range(2)]
     assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
         (0, 50, "Write"), (40, 80, "Read"), (60, 70, "Write"),

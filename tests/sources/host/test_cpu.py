@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -13,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
-from support.traces import label_of, table_summary, translate_reports
+from support.trace_properties import assert_account_balances
+from support.traces import label_of, table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
@@ -31,11 +30,6 @@ def on_cpu(trace: WholeTrace) -> list[tuple[int, ...]]:
     """Thread, begin, end, CPU of each stay on a CPU."""
     found = trace.intervals([event_types.EXECUTING_CPU]).sort("task", "thread", "begin")
     return found.select("thread", "begin", "end", pl.col("value") - 1).rows()
-
-
-def rows_accounted_for(entry: dict[str, Any]) -> int:
-    of_sources = sum(source["written"] + sum(source["left_out"].values()) for source in entry["sources"])
-    return int(sum(entry["left_out"].values()) + of_sources)
 
 
 # -- scheduling ---------------------------------------------------------------------------------------------------------
@@ -94,7 +88,7 @@ def test_what_is_open_at_the_begin_and_at_the_end_reaches_there(tmp_path: Path) 
         (3, 700, 1000, event_types.RUNNING),
     ]
     entry = table_summary(summary, "SCHED_EVENTS")
-    assert (entry["rows"], rows_accounted_for(entry), entry["derived"][0]["written"]) == (2, 2, 1)
+    assert (assert_account_balances(summary.content), entry["derived"][0]["written"]) == (3, 1)
 
 
 def test_a_thread_is_blocked_off_cpu_where_no_call_says_more(tmp_path: Path) -> None:
@@ -145,15 +139,7 @@ def test_a_lost_row_costs_no_time_that_is_known(tmp_path: Path) -> None:
     report.switch(50, 0, on=False)
     summary = translate_reports(tmp_path, report)
     assert on_cpu(open_whole(summary.prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 40, 50, 0)]
-    assert rows_accounted_for(table_summary(summary, "SCHED_EVENTS")) == 6
-
-
-def test_rows_without_a_thread_are_counted(tmp_path: Path) -> None:
-    report = ReportBuilder(pid=1000)
-    report.on_cpu(0, 10).row("SCHED_EVENTS", start=3, cpu=0, isSchedIn=1)
-    entry = table_summary(translate_reports(tmp_path, report), "SCHED_EVENTS")
-    assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
-    assert rows_accounted_for(entry) == entry["rows"] == 3
+    assert assert_account_balances(summary.content) == 6
 
 
 def whole_system(report: ReportBuilder) -> ReportBuilder:
@@ -175,9 +161,8 @@ def test_threads_of_other_programs_have_no_rows_and_are_counted(tmp_path: Path, 
     summary = translate_reports(tmp_path, report)
     assert [task["pid"] for task in summary.content["tasks"]] == [1000]
     for table, rows in (("SCHED_EVENTS", 8), ("COMPOSITE_EVENTS", 4)):
-        entry = table_summary(summary, table)
-        assert entry["left_out"] == {FOREIGN: rows}
-        assert rows_accounted_for(entry) == entry["rows"]
+        assert table_summary(summary, table)["left_out"] == {FOREIGN: rows}
+    assert_account_balances(summary.content)
     inspected = inspect([tmp_path / "out0.sqlite"])[0]["tables"]
     assert {entry["table"]: entry["left_out"] for entry in inspected if entry["left_out"]} == {
         "SCHED_EVENTS": {FOREIGN: 8},
@@ -238,29 +223,6 @@ def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]]
         assert of_thread["end"].null_count() == 1
         begins = sorted(of_thread["start"].to_list())
         assert sorted(of_thread["end"].drop_nulls().to_list()) == begins[1:]
-
-
-@given(
-    lengths=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=15),
-    threads=st.integers(1, 3),
-    cuts=st.sets(st.integers(0, 90), max_size=4),
-)
-def test_a_thread_that_goes_on_and_off_in_turns_has_exactly_its_stays(
-    lengths: list[tuple[int, int, int]], threads: int, cuts: set[int]
-) -> None:
-    rows, expected = [], defaultdict(int)
-    for thread in range(1, threads + 1):
-        time = 0
-        for off, on, cpu in lengths:
-            rows += [(time + off, thread, cpu, True), (time + off + on, thread, cpu, False)]
-            expected[thread] += on
-            time += off + on
-    # Of equal times the table has "off" first, as nsys does.
-    stays = stays_of(as_switches(rows), cuts).filter("isIn")
-    assert stays["end"].null_count() == 0
-    assert stays.height == threads * len(lengths)
-    found = stays.group_by("globalTid").agg((pl.col("end") - pl.col("start")).sum())
-    assert dict(found.iter_rows()) == expected
 
 
 # -- samples and call chains ----------------------------------------------------------------------------------------------
@@ -339,7 +301,7 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert trace.intervals([call_chains.CALLER]).select("begin", "end").rows() == [(0, 50), (100, 200)]
     assert table_summary(summary, "OSRT_API")["derived"][0]["written"] == 1
-    assert rows_accounted_for(table_summary(summary, "OSRT_API")) == 2
+    assert assert_account_balances(summary.content) == 3
 
 
 # -- the OS runtime --------------------------------------------------------------------------------------------------------
@@ -450,7 +412,7 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
     assert set(trace.events([openmp.OPENMP_PARALLEL_ID])["value"]) == {5, 0}
     assert set(trace.events([openmp.OPENMP_TASK_ID])["value"]) == {1, 2, 7, 0}
     assert (60, 100, event_types.STATE_SYNCHRONIZATION) in trace.states().select("begin", "end", "state").rows()
-    assert all(rows_accounted_for(entry) == entry["rows"] for entry in summary.content["reports"][0]["tables"])
+    assert_account_balances(summary.content)
 
 
 def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
@@ -458,9 +420,8 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
     tables = [table for table in COLUMNS if table.startswith("OPENMP_EVENT_KIND_")]
     for start, table in enumerate(tables):
         report.row(table, start=10 * start, end=10 * start + 5, globalTid=report.global_tid(), nameId=report.string(table))
-    summary = translate_reports(tmp_path, report)
     assert len(tables) == 18
-    found = open_whole(summary.prv).intervals()
+    found = trace_of(tmp_path, report).intervals()
     assert (found.height, found["type"].n_unique()) == (18, 18)
 
 

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo.nsys_tables import payload_blob
@@ -171,17 +170,12 @@ def test_a_payload_of_a_predefined_type_needs_no_schema() -> None:
     assert decoded([payload_blob(1, DOUBLE, struct.pack("<d", 2.5))], Schemas()) == [(0, "value", 2.5)]
 
 
-@pytest.mark.parametrize("form", ["sqlite", "parquet", "arrow"])
+@pytest.mark.parametrize("form", [".sqlite", "_pqtdir", "_arwdir"])
 def test_bytes_come_out_of_every_form_as_they_went_in(tmp_path: Path, form: str) -> None:
     builder = nccl_schema(ReportBuilder())
     blob = payload_blob(1, SCHEMA + 7, b"\xff\xfe\x00\x80" * 6)
     builder.nvtx_range("ncclAllReduce", 0, 10, domain="NCCL", binaryData=blob).nvtx_range("none", 20, 30, domain="NCCL")
-    path = tmp_path / "report"
-    if form == "sqlite":
-        builder.write(path)
-    else:
-        {"parquet": write_parquet_report, "arrow": write_arrow_report}[form](path, builder.tables())
-    report: Report = open_report(path)
+    report: Report = open_report(builder.write(tmp_path / f"report{form}"))
     read = report.collect(report.scan("NVTX_EVENTS", ("start",), (Blob("binaryData"),), only={"eventType": (59,)}))
     assert read.sort("start")["binaryData"].to_list() == [blob, None]
 
