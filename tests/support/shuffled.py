@@ -56,6 +56,7 @@ def outcome(reports: list[Path], folder: Path, align: str = "auto") -> tuple[dic
     follows its name, and the efficiency as JSON.
     """
     out = folder / "trace"
+    folder.mkdir(exist_ok=True)
     translate(reports, out, TranslateOptions(align=align))  # type: ignore[arg-type]
     files = {
         str(path)[len(str(out)) :]: path.read_text().replace(str(out), "OUT") for path in folder.rglob("*.*") if path.is_file()
