@@ -26,11 +26,12 @@ _LIKE_OTHERS = {
 """Kinds that differ little from others, which `make test` has."""
 
 
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 12), marks=pytest.mark.thorough)], ids=["one", "more"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.thorough] if kind in _LIKE_OTHERS else []) for kind in KINDS]
 )
-def test_true_offsets_are_inside_the_told_intervals(kind: str) -> None:
-    result = try_kind(kind, range(1))
+def test_true_offsets_are_inside_the_told_intervals(kind: str, seeds: range) -> None:
+    result = try_kind(kind, seeds)
 
     assert result.is_honest, result
     assert result.is_useful, result
@@ -54,12 +55,3 @@ def test_where_a_clock_jumps_or_is_slewed_at_any_place_the_interval_holds_it(ite
 
     assert pairs.inside.mean() >= HONEST
     assert iterations < 60 or np.nanmedian(pairs.margins) < 10 * np.median(np.nanmax(pairs.errors, axis=1))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-def test_true_offsets_are_inside_the_told_intervals_of_more_runs(kind: str) -> None:
-    result = try_kind(kind, range(1, 12))
-
-    assert result.is_honest, result
-    assert result.is_useful, result

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -17,7 +13,6 @@ import polars as pl
 import pytest
 from support.acting import acting_characters, outputs_fault, screen_fault
 from support.browser import browser_or_skip
-from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.report_builder import ReportBuilder
@@ -131,44 +126,16 @@ def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path
 @pytest.mark.parametrize("command", SHORT, ids=lambda command: command[0])
 def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: CommandLine) -> None:
     write_reports(command_line.folder, 11, ranks=1)
-    plain = _on_a_terminal(command_line.folder, *command, NO_COLOR="1")
+    plain = command_line.on_terminal(*command, NO_COLOR="1")
     for output in command_line.folder.glob("OUT*"):
         shutil.rmtree(output) if output.is_dir() else output.unlink()
-    colored = _on_a_terminal(command_line.folder, *command)
+    colored = command_line.on_terminal(*command)
 
     assert len(plain) > 100
     assert acting_characters(plain) == []
     # Styles are ours only, and each ends.
     assert acting_characters(_STYLED.sub(r"\1", colored)) == []
     assert ("\x1b" in colored) == (command[0] == "efficiency")
-
-
-def _on_a_terminal(folder: Path, *command: str, **environment: str) -> str:
-    """What a command prints on a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsys2prv", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSYS_HOME": "", "TERM": "xterm", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(theirs)
-    printed = b""
-    while chunk := _read(ours):
-        printed += chunk
-    os.close(ours)
-    assert process.wait() == 0
-    return printed.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:
-        # The program ended.
-        return b""
 
 
 # -- texts of reports and names of files on the screen, in JSON and in tables ----------------------------
