@@ -69,8 +69,8 @@ class CommandLine:
             preexec_fn=prepared,
         )
 
-    def on_terminal(self, *arguments: str | Path, **environment: str) -> str:
-        """What nsys2prv prints when both its streams are a terminal."""
+    def on_terminal(self, *arguments: str | Path, with_errors: bool = True, **environment: str) -> str:
+        """What nsys2prv prints on a terminal; without errors there is also no progress bar."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "nsys2prv", *map(str, arguments)],
@@ -78,7 +78,7 @@ class CommandLine:
             env={**self._environment(), "TERM": "xterm", "NO_COLOR": "", **environment},
             stdin=subprocess.DEVNULL,
             stdout=theirs,
-            stderr=theirs,
+            stderr=theirs if with_errors else subprocess.DEVNULL,
         )
         os.close(theirs)
         shown = b""
