@@ -16,6 +16,7 @@ from support.trace_properties import assert_account_balances
 from support.view_parser import parse_views
 from support.whole_trace import WholeTrace
 
+from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.views.of_trace import content_of
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
@@ -77,6 +78,11 @@ def test_every_table_with_events_is_translated_or_left_out_under_a_reason(transl
         assert {name: one["rows"] for name, one in listed.items()} == with_events
         for name, one in listed.items():
             assert set(one["left_out"]) <= PARTLY_LEFT_OUT.get(name, set()), name
+
+
+@pytest.mark.every_report
+def test_the_trace_is_valid(translated: Translated) -> None:
+    assert check_trace(translated.trace.path).violations == ()
 
 
 def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Callable[[str], Translated]) -> None:
