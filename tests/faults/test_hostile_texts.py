@@ -18,7 +18,6 @@ from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_
 from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
 
-import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import UsageError
@@ -213,17 +212,3 @@ def test_wildcards_of_regions_are_two_and_take_no_time(tmp_path: Path) -> None:
     for name in requested[1:3]:
         with pytest.raises(UsageError, match=f"^no NVTX range is called {re.escape(short(name))}; "):
             measure([path], EfficiencyOptions(regions=(name,)))
-
-
-@pytest.mark.thorough
-def test_a_report_whose_name_is_no_utf8_is_read_as_others(command_line: CommandLine) -> None:
-    report = ReportBuilder().gpu(0)
-    report.kernel("k", 0, 10, launch=(0, 5))
-    path = report.write(command_line.folder / "a.sqlite").rename(command_line.folder / "a\udcff.sqlite")
-
-    with nsys2prv.open_run(path) as run:
-        assert run.ranks["report"].item().endswith("a?.sqlite")
-    for command in (["inspect"], ["translate", "-o", "OUT"], ["efficiency", "-o", "page.html"], ["compare", path.name]):
-        done = command_line.run(command[0], path.name, *command[1:])
-        assert done.returncode == 0, done.stderr
-        assert screen_fault(done.stdout + done.stderr) is None
