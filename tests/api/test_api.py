@@ -7,7 +7,6 @@ import gc
 import inspect
 import os
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +17,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
-from support.whole_trace import open_whole
 
 import nsys2prv as np
 from nsys2prv.demo import write_reports
@@ -28,18 +26,8 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DiskFull, ReportNotFound, UsageError
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
-from nsys2prv.vocabulary.event_types import KERNEL, NCCL_KERNEL
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reports of the demo."""
-    folder = tmp_path_factory.mktemp("api") / "reports"
-    folder.mkdir()
-    write_reports(folder, cluster_of_demo())
-    return folder
 
 
 def small_run(folder: Path) -> Path:
@@ -63,14 +51,6 @@ def test_dir_shows_the_public_names_only() -> None:
     assert dir(np) == sorted(np.__all__)
     assert all(hasattr(np, name) for name in dir(np))
     assert not hasattr(np, "no_such_name")
-
-
-def test_the_import_loads_nothing_heavy() -> None:
-    code = "import sys, nsys2prv; print(*(name for name in ('polars', 'numpy', 'typer', 'pyarrow') if name in sys.modules))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
-
-    assert done.stdout.strip() == ""
 
 
 def test_the_command_line_starts_without_polars() -> None:
@@ -276,22 +256,6 @@ def test_a_trace_is_no_report(use: Callable[[np.NsysRun], object]) -> None:
         use(np.open_run("OUT.prv"))
 
 
-@pytest.mark.thorough
-def test_events_are_those_of_the_trace(reports: Path, tmp_path: Path) -> None:
-    """Kernels are on the rows, and start at the times, that they have in the trace of the same run."""
-    with np.open_run(sorted(reports.glob("*"))[:2]) as run:
-        trace = open_whole(run.translate(tmp_path / "OUT", no_views=True).prv)
-        kernels, span = run.events("kernels").select("row", "start", "end").collect(), run.span
-
-    in_trace = trace.intervals([KERNEL.number, NCCL_KERNEL.number])
-    first_rows = pl.Series([task.first_row for task in trace.header.tasks])
-    rows = first_rows.gather(in_trace["task"] - 1) + in_trace["thread"] - 1
-    in_trace = in_trace.select(pl.Series("row", trace.names["THREAD"]).gather(rows), start="begin", end="end")
-    assert trace.header.end == span[1]
-    assert kernels.height == 7722
-    assert_frame_equal(in_trace.sort("row", "start"), kernels.sort("row", "start"))
-
-
 def fenced_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
@@ -310,22 +274,3 @@ def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.M
     assert shown is not None
     assert repr(names["run"]) == shown[1]
     assert {path.name for path in tmp_path.iterdir()} >= {"page.html", "run.json", "tables", "OUT.prv"}
-
-
-def test_a_notebook_needs_the_public_api_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = Path(__file__).with_name("notebook.py")
-    reports = tmp_path / "reports"
-    reports.mkdir()
-    small_run(reports)
-
-    monkeypatch.setattr("sys.argv", [str(script), str(reports), str(tmp_path)])
-
-    runpy.run_path(str(script), run_name="__main__")
-
-    assert "2 devices on 1 host" in capsys.readouterr().out
-    assert (tmp_path / "page.html").exists()
-    assert (tmp_path / "trace.prv").exists()
-    imported = re.findall(r"^ *(?:import|from) (nsys2prv\S*)", script.read_text(encoding="utf-8"), re.MULTILINE)
-    assert imported == ["nsys2prv"]

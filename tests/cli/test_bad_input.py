@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import signal
 import sqlite3
-import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +14,7 @@ import pytest
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
-USAGE, BAD_REPORT, NO_NSYS, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, INTERRUPTED = 2, 3, 4, 5, 7, 8, 130
+BAD_REPORT, NO_NSYS, NOT_WRITABLE = 3, 4, 5
 
 
 @pytest.fixture
@@ -80,7 +77,6 @@ def folder_with(path: Path, name: str) -> Path:
 
 
 BAD_REPORTS: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "missing": (lambda folder: folder / "missing.sqlite", "there is no such file"),
     "text": (lambda folder: file(folder / "notes.sqlite", b"These are notes.\n" * 100), "not an SQLite database"),
     "empty": (lambda folder: file(folder / "empty.sqlite", b""), "the file is empty"),
     "cut": (lambda folder: cut(small_report(2000).write(folder / "cut.sqlite"), 100_000), "damaged or incomplete"),
@@ -93,7 +89,6 @@ BAD_REPORTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         "not those of an nsys export",
     ),
     "folder": (lambda folder: folder_with(folder / "nothing-here", "README.txt"), "there is no report in this folder"),
-    "glob": (lambda folder: folder / "rank*.sqlite", "no file matches"),
     "column": (
         lambda folder: small_report().without("CUPTI_ACTIVITY_KIND_KERNEL", "end").write(folder / "columns.sqlite"),
         "table CUPTI_ACTIVITY_KIND_KERNEL has no column end",
@@ -198,15 +193,6 @@ def test_an_existing_file_is_replaced_only_with_force(suffix: str, command_line:
     assert contents(out.parent) == {there.name: b"somebody's work\n"}
 
 
-@pytest.mark.parametrize("suffix", [".prv", ".json"])
-def test_an_output_that_is_a_folder_cannot_be_replaced(suffix: str, command_line: CommandLine, report: Path, out: Path) -> None:
-    out.with_suffix(suffix).mkdir()
-
-    sentence(command_line.run("translate", report, "-o", out, "--force"), NOT_WRITABLE, out)
-
-    assert contents(out.parent) == {f"OUT{suffix}": b""}
-
-
 def no_file_above_64_kb() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
@@ -221,104 +207,3 @@ def test_a_trace_that_grows_beyond_what_may_be_written_leaves_nothing(
 
     sentence(done, NOT_WRITABLE, out, "the disk is full")
     assert contents(out.parent) == former
-
-
-@pytest.mark.slow
-def test_intermediate_files_beyond_what_may_be_written_leave_nothing(
-    command_line: CommandLine, long_report: Path, tmp_path: Path, out: Path, former: dict[str, bytes]
-) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-
-    done = command_line.run("translate", long_report, "-o", out, "--force", "--scratch", scratch, prepare=no_file_above_64_kb)
-
-    sentence(done, NOT_WRITABLE, "the disk is full")
-    assert contents(out.parent) == former
-    assert contents(scratch) == {}
-
-
-# -- Ctrl-C: exit code 130 ------------------------------------------------------------------------------------------------
-
-
-def something_is_made(folder: Path) -> bool:
-    return any(folder.glob(".*"))
-
-
-def intermediate_files_are_made(folder: Path) -> bool:
-    return any(folder.glob(".*/**/*.arrow"))
-
-
-def the_trace_is_written(folder: Path) -> bool:
-    return any(path.stat().st_size > 1_000_000 for path in folder.glob(".*/*.prv"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment",
-    [pytest.param(something_is_made, marks=pytest.mark.thorough), intermediate_files_are_made, the_trace_is_written],
-    ids=lambda moment: moment.__name__,
-)
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name
-)
-def test_an_interrupt_leaves_a_former_output_whole(
-    number: signal.Signals,
-    moment: Callable[[Path], bool],
-    command_line: CommandLine,
-    long_report: Path,
-    out: Path,
-    former: dict[str, bytes],
-) -> None:
-    process = command_line.start("translate", long_report, "-o", out, "--force")
-    wait_until(lambda: moment(out.parent) or process.poll() is not None)
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
-
-    done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-    sentence(done, 128 + number, "interrupted")
-    assert contents(out.parent) == former
-
-
-def test_a_demo_that_is_interrupted_while_it_makes_reports_leaves_no_folder(command_line: CommandLine) -> None:
-    process = command_line.start("demo", "new/DEMO", "--nodes", "8", "--gpus", "8")
-    reports = command_line.folder / "new" / "DEMO" / "reports"
-    wait_until(lambda: any(reports.glob(".*")) or process.poll() is not None)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=300)
-
-    sentence(subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr), INTERRUPTED, "interrupted")
-    assert contents(command_line.folder) == {}
-
-
-def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, "it never came to this point"
-        time.sleep(0.002)
-
-
-# -- invalid options: exit code 2 ------------------------------------------------------------------------------------------
-
-
-# -- nothing is left, and traces that can't be read -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("option", [("--only", "mpi"), ("--ranks", "99"), ("--time", "100s:200s"), ("--nvtx", "step")])
-def test_a_selection_that_leaves_nothing_writes_nothing(
-    option: tuple[str, str], command_line: CommandLine, report: Path, out: Path
-) -> None:
-    sentence(command_line.run("translate", report, "-o", out, *option), NOTHING_LEFT)
-
-    assert contents(out.parent) == {}
-
-
-def test_check_ends_with_1_for_a_trace_that_is_not_valid(command_line: CommandLine, out: Path, former: object) -> None:
-    trace = out.with_suffix(".prv")
-    header, *records = trace.read_text().splitlines(keepends=True)
-    trace.write_text("".join([header, *reversed(records)]))
-
-    done = command_line.run("check", trace)
-
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "not valid" in done.stdout

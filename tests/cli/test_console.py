@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -21,33 +20,6 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 def report(tmp_path: Path) -> Path:
     # 500 µs of kernels.
     return small_report(5_000).write(tmp_path / "good.sqlite")
-
-
-def on_terminal(*arguments: str | Path, folder: Path, **environment: str) -> str:
-    """What the program prints when both its streams are a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsys2prv", *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm", "NO_COLOR": "", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 65_536)
-        except OSError:
-            # Linux ends a terminal that nobody writes to any more like this.
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    process.wait()
-    return shown.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +48,10 @@ def test_a_quiet_command_still_prints_errors_and_what_is_asked_for(command_line:
     assert as_json.stdout == command_line.run("inspect", report, "--json").stdout != ""
 
 
-@pytest.mark.parametrize("command", [("inspect", "missing.sqlite")], ids=" ".join)
-def test_colors_are_for_terminals_and_change_no_text(
-    command: tuple[str, ...], command_line: CommandLine, report: Path, tmp_path: Path
-) -> None:
-    piped = command_line.run(*command)
+def test_colors_are_for_terminals_and_change_no_text(command_line: CommandLine) -> None:
+    piped = command_line.run("inspect", "missing.sqlite")
 
-    shown = on_terminal(*command, folder=tmp_path)
+    shown = command_line.on_terminal("inspect", "missing.sqlite")
 
     assert COLOR.search(shown)
     assert COLOR.sub("", shown) == piped.stdout + piped.stderr
@@ -97,8 +66,10 @@ def test_colors_are_for_terminals_and_change_no_text(
     ],
     ids=["NO_COLOR", "dumb terminal", "option"],
 )
-def test_nobody_gets_colors_who_wants_none(option: tuple[str, ...], environment: dict[str, str], tmp_path: Path) -> None:
-    shown = on_terminal("inspect", "missing.sqlite", *option, folder=tmp_path, **environment)
+def test_nobody_gets_colors_who_wants_none(
+    option: tuple[str, ...], environment: dict[str, str], command_line: CommandLine
+) -> None:
+    shown = command_line.on_terminal("inspect", "missing.sqlite", *option, **environment)
 
     assert "missing.sqlite: there is no such file" in shown
     assert not COLOR.search(shown)
@@ -122,12 +93,10 @@ def test_signs_that_the_encoding_lacks_are_replaced(report: Path, tmp_path: Path
     assert texts[0].count("\n") == texts[1].count("\n")
 
 
-def test_the_summary_has_colors_on_a_terminal_and_the_same_text(
-    command_line: CommandLine, report: Path, tmp_path: Path
-) -> None:
+def test_the_summary_has_colors_on_a_terminal_and_the_same_text(command_line: CommandLine, report: Path) -> None:
     piped = command_line.run("efficiency", report, "-v")
 
-    shown = on_terminal("efficiency", report, "-v", folder=tmp_path, COLUMNS="1000")
+    shown = command_line.on_terminal("efficiency", report, "-v", COLUMNS="1000")
 
     assert len(COLOR.findall(shown)) > 10
     # A progress bar on the terminal is wiped out.
@@ -157,9 +126,9 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
     assert ".cfgs" not in long
 
 
-def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path) -> None:
     narrow, wide = (
-        on_terminal("efficiency", "good.sqlite", "--no-color", folder=tmp_path, COLUMNS=columns) for columns in ("70", "1000")
+        command_line.on_terminal("efficiency", "good.sqlite", "--no-color", COLUMNS=columns) for columns in ("70", "1000")
     )
 
     piped = command_line.run("efficiency", "good.sqlite")

@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from support.checkout import CHECKOUT, tool
 
 import nsys2prv as np
-from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.comparison_tables import TABLES as COMPARISON_TABLES
-from nsys2prv.efficiency.findings import HOST_RULES, RULES
-from nsys2prv.efficiency.metrics import TREES
-from nsys2prv.paraver.views.view_table import read_view_table
-from nsys2prv.sources.registry import EVENT_TYPES, SOURCES
 
 tables = tool("tables")
 site = tool("site_pages")
@@ -31,57 +24,6 @@ PAGES = {
 }
 """Sources of the pages, by their names on the site."""
 CODES = re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE)
-
-
-def rules() -> Iterable[str]:
-    yield from (f"`{rule.kind}`" for rule in (*RULES, *HOST_RULES))
-
-
-def efficiencies() -> Iterable[str]:
-    yield from (one.title for tree in TREES for one in tree.efficiencies)
-
-
-def views() -> Iterable[str]:
-    yield from (f"`{view.name}`" for view in read_view_table().views)
-
-
-def sources() -> Iterable[str]:
-    yield from (f"`{source.name}`" for source in SOURCES)
-
-
-def result_tables() -> Iterable[str]:
-    yield from (f"### `{table.name}`" for table in table_registry.TABLES)
-
-
-def comparison_tables() -> Iterable[str]:
-    yield from (f"### `{table.name}`" for table in COMPARISON_TABLES)
-
-
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [
-        ("reference/findings.md", rules),
-        ("efficiency.md", efficiencies),
-        ("reference/views.md", views),
-        ("reference/sources.md", sources),
-        ("reference/efficiency-tables.md", result_tables),
-        ("reference/compare-tables.md", comparison_tables),
-    ],
-    ids=["rules", "efficiencies", "views", "sources", "result-tables", "comparison-tables"],
-)
-def test_the_site_names_everything_that_the_program_has(page: str, names: Callable[[], Iterable[str]]) -> None:
-    wanted = set(names())
-
-    assert wanted
-    assert {name for name in wanted if name not in PAGES[page]} == set()
-
-
-def test_the_site_has_every_event_type() -> None:
-    numbers: set[int] = set()
-    for first, last in re.findall(r"^\| (\d{4,})(?: to (\d+))?", PAGES["reference/events.md"], re.MULTILINE):
-        numbers.update(range(int(first), int(last or first) + 1))
-
-    assert {one.number for one in EVENT_TYPES if one.number not in numbers} == set()
 
 
 def test_troubleshooting_says_what_to_do_at_every_exit_code() -> None:

@@ -2,127 +2,70 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clock_truth import alignment_error
+from support.simulated_clocks import KINDS, ClusterKind, simulate
+from support.told_intervals import aligned, compare_with_truth
 
+from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.anchors import SharedEvents
 from nsys2prv.clocks.collective_matching import Matching
 from nsys2prv.clocks.estimate import fit
 from nsys2prv.clocks.sequence_matching import CollectiveSequence, SequenceMatch, match_sequences
-from nsys2prv.demo import Cluster, write_reports
-
-NODES = 4
-OFFSETS = (-1_409_000_000, 4_800_000_000, -4_900_000_000, 95_000_000)
-DRIFTS = (50.0, -50.0, 12.0, -31.5)
-
-
-def _cluster(**settings: object) -> Cluster:
-    of_run = {
-        "iterations": 20,
-        "layers": 2,
-        "gpus_per_node": 2,
-        "pause_ns": 450_000_000,
-        "lost_collectives": 0.02,
-        "late_ns": 10_000,
-    }
-    return Cluster(
-        nodes=NODES,
-        with_nvtx=False,
-        with_os_calls=False,
-        gpu_metrics_hz=0,
-        clock_offsets_ns=OFFSETS,
-        clock_drifts_ppm=DRIFTS,
-        **{**of_run, **settings},  # type: ignore[arg-type]
-    )
 
 
 @pytest.mark.parametrize(
-    ("method", "with_mpi", "with_nccl"),
+    ("kind", "method", "by", "most", "drift_ppm"),
     [
-        ("auto", False, True),
-        ("auto", True, False),
-        ("nccl", True, True),
-        ("mpi", True, True),
+        ("NCCL", AlignMethod.AUTO, "collectives", 20_000, 0.5),
+        ("MPI", AlignMethod.AUTO, "collectives", 20_000, 0.5),
+        ("MPI and its messages", AlignMethod.MPI, "collectives", 20_000, 0.5),
+        ("UTC seconds apart", AlignMethod.NCCL, "collectives", 20_000, 0.5),
+        ("MPI messages", AlignMethod.MESSAGES, "messages", 100_000, 15),
     ],
 )
-def test_clocks_that_are_seconds_apart_and_drift_are_aligned_to_microseconds(
-    tmp_path: Path, method: str, with_mpi: bool, with_nccl: bool
+def test_clocks_that_drift_are_aligned_by_what_ranks_have_in_common(
+    kind: str, method: AlignMethod, by: str, most: int, drift_ppm: float
 ) -> None:
-    cluster = _cluster(with_mpi=with_mpi, with_nccl=with_nccl)
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, method)
+    reports = simulate(KINDS[kind], 1)
+    axis = aligned(reports, method)
+    pairs = compare_with_truth(reports, axis)
 
-    assert found.percentile(50) < 5_000
-    assert found.percentile(99) < 20_000
-    assert found.honest >= 0.95
-    assert {placement.method for placement in found.axis.placements} == {"collectives"}
-    drifts = np.array([clock.correction.drift * 1e6 for clock in found.axis.clocks if clock.correction is not None])
-    assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=0.5)
-
-
-def test_messages_alone_align_clocks_to_what_their_latency_leaves_open(tmp_path: Path) -> None:
-    # What goes to a rank that is always late tells only that it was late.
-    cluster = _cluster(with_nccl=False, slow_gpu=None)
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, "messages")
-
-    assert found.percentile(99) < 100_000
-    assert found.honest == 1
-    assert {placement.method for placement in found.axis.placements} == {"messages"}
-    drifts = np.array([clock.correction.drift * 1e6 for clock in found.axis.clocks if clock.correction is not None])
-    assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=15)
+    assert {placement.method for placement in axis.placements} == {by}
+    assert np.nanpercentile(pairs.errors, 99) < most
+    assert pairs.inside.all()
+    drifts = np.array([clock.correction.drift * 1e6 for clock in axis.clocks if clock.correction is not None])
+    true = np.array([report.clock.drift * 1e6 for report in reports[::2]])
+    assert drifts - drifts.mean() == pytest.approx(true - true.mean(), abs=drift_ppm)
+    assert min(placement.at(0) for placement in axis.placements) <= 0
 
 
-def test_where_messages_wait_for_a_slow_rank_the_reported_error_holds(tmp_path: Path) -> None:
-    cluster = _cluster(with_nccl=False)
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, "messages")
+@pytest.mark.parametrize("method", [AlignMethod.UTC, AlignMethod.MONOTONIC])
+def test_without_collectives_times_are_as_wrong_as_the_clocks(method: AlignMethod) -> None:
+    reports = simulate(KINDS["NCCL"], 1)
 
-    assert found.percentile(99) < 2_000_000
-    assert found.honest == 1
-
-
-@pytest.mark.thorough
-def test_without_collectives_times_are_as_wrong_as_the_clocks(tmp_path: Path) -> None:
-    cluster = _cluster()
-    reports = write_reports(tmp_path, cluster)
-
-    assert alignment_error(reports, cluster, "utc").percentile(50) > 1e8
-    assert alignment_error(reports, cluster, "monotonic").percentile(50) > 1e8
+    assert np.nanmedian(compare_with_truth(reports, aligned(reports, method)).of_hosts(same=False).errors) > 1e8
 
 
-def test_a_host_without_common_collectives_is_named_and_stays_at_its_own_clock(tmp_path: Path) -> None:
-    cluster = _cluster(lonely_host=2, with_mpi=False)
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto", hosts=(0, 1, 3))
+def test_a_host_without_common_collectives_is_named_and_stays_at_its_own_clock() -> None:
+    axis = aligned(simulate(KINDS["a host without collectives"], 1))
 
-    assert found.percentile(99) < 20_000
-    assert [placement.method for placement in found.axis.placements[4:6]] == ["utc", "monotonic"]
-    assert [clock.name for clock in found.axis.clocks if clock.correction is None] == [cluster.host(4)]
-    assert cluster.host(4) in " ".join(found.axis.warnings)
+    assert [placement.method for placement in axis.placements] == [*["collectives"] * 6, "utc", "monotonic"]
+    assert [clock.name for clock in axis.clocks if clock.correction is None] == ["node04"]
+    assert "node04" in " ".join(axis.warnings)
 
 
-def test_a_host_without_collectives_is_placed_by_its_messages(tmp_path: Path) -> None:
-    cluster = _cluster(lonely_host=2, slow_gpu=None)
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto")
+def test_a_host_without_collectives_is_placed_by_its_messages() -> None:
+    reports = simulate(ClusterKind(text="", nccl=2, mpi_messages=True), 1)
+    for report in reports[6:]:
+        del report.tables["CUPTI_ACTIVITY_KIND_KERNEL"]  # type: ignore[attr-defined]
+    axis = aligned(reports)
 
-    assert found.percentile(99) < 100_000
-    assert [placement.method for placement in found.axis.placements] == [
-        *["collectives"] * 4,
-        *["messages"] * 2,
-        *["collectives"] * 2,
-    ]
-    assert not found.axis.warnings
-
-
-def test_the_first_event_of_all_stays_at_zero(tmp_path: Path) -> None:
-    cluster = _cluster()
-    found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto")
-    begins = [placement.at(0) for placement in found.axis.placements]
-
-    assert min(begins) <= 0
-    assert all(placement.at(10**9) > placement.at(0) for placement in found.axis.placements)
+    assert [placement.method for placement in axis.placements] == [*["collectives"] * 6, *["messages"] * 2]
+    assert np.nanpercentile(compare_with_truth(reports, axis).errors, 99) < 100_000
+    assert not axis.warnings
 
 
 @given(

@@ -118,18 +118,6 @@ def test_messages_hold_what_collectives_say_within_what_can_be(tmp_path: Path) -
     assert any(clock["by_messages_ns"] for clock in aligned.content["clocks"])
 
 
-def test_messages_alone_put_clocks_right_as_far_as_they_tell(tmp_path: Path) -> None:
-    builders = [ReportBuilder(host=f"host{rank}", pid=1000, rank=rank, ranks=2, with_mpi=True) for rank in range(2)]
-    for step in range(10):
-        for rank, report in enumerate(builders):
-            at = 1_000_000 * (step + 1) + rank * 3_000_000
-            report.mpi_p2p("MPI_Send" if (step + rank) % 2 else "MPI_Recv", at, at + 700, partner=1 - rank, size=8)
-    paths = [report.write(tmp_path / f"{index}.sqlite") for index, report in enumerate(builders)]
-    aligned = translate(paths, tmp_path / "auto")
-    assert all(0 < way < 1400 for way in ways_in_trace(aligned))
-    assert {report["alignment"]["method"] for report in aligned.content["reports"]} == {"messages"}
-
-
 # -- what cannot be as it was placed is found, and reports of one host are compared ----------------------
 
 

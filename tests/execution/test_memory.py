@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
-from support.report_builder import ReportBuilder
+from support.failed_runs import small_report
 from support.trace_properties import trace_bytes, translated
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -21,16 +21,6 @@ from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
 
 MB = 10**6
-
-
-def small_report(folder: Path) -> Path:
-    report = ReportBuilder(rank=0).gpu()
-    for index in range(60):
-        report.kernel(
-            f"kernel_{index % 5}", 100 * index + 30, 100 * index + 90 + index % 40, launch=(100 * index, 100 * index + 9)
-        )
-        report.nvtx_range(f"step {index % 7}", 100 * index, 100 * index + 95)
-    return report.write(folder / "report.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +42,7 @@ def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_each: int, sh
 
 @pytest.mark.parametrize(("cap", "count", "least"), [("249MB", 0, "250MB"), ("649MB", 2, "650MB"), ("1GB", 8, "2150MB")])
 def test_a_cap_that_is_too_low_is_refused_with_the_least(cap: str, count: int, least: str, command_line: CommandLine) -> None:
-    report = small_report(command_line.folder)
+    report = small_report().write(command_line.folder / "report.sqlite")
     done = command_line.run("translate", report, "-o", "out", "--memory", cap, "--workers", count)
 
     assert done.returncode == 2
@@ -137,7 +127,10 @@ def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
 
 @pytest.mark.thorough
 def test_pieces_of_a_few_rows_give_the_same_trace_and_numbers(tmp_path: Path) -> None:
-    report = small_report(tmp_path)
+    made = small_report(60).gpu()
+    for index in range(60):
+        made.nvtx_range(f"step {index % 7}", 100 * index, 100 * index + 95)
+    report = made.write(tmp_path / "report.sqlite")
     whole = translated([report], tmp_path / "whole", TranslateOptions())
     numbers = measure([report], EfficiencyOptions(regions=("*",))).as_json()
     with limited(200_100_000):

@@ -291,6 +291,14 @@ def _cut_stream(table: Path) -> None:
     table.write_bytes(table.read_bytes()[:-8])
 
 
+def _half_stream(table: Path) -> None:
+    table.write_bytes(table.read_bytes()[: table.stat().st_size // 2])
+
+
+def _empty(table: Path) -> None:
+    table.write_bytes(b"")
+
+
 def _twice(table: Path) -> None:
     table.with_suffix(".ipc").touch()
 
@@ -304,6 +312,8 @@ def _in_two_forms(table: Path) -> None:
     [
         (_second_stream, "something follows the end of the stream"),
         (_cut_stream, "the stream is cut off"),
+        (_half_stream, "NVTX_EVENTS.arrow"),
+        (_empty, "NVTX_EVENTS.arrow"),
         (_twice, "NVTX_EVENTS.arrow and NVTX_EVENTS.ipc are two files of one table"),
         (_in_two_forms, "it holds tables in Parquet and in Arrow files"),
     ],

@@ -123,30 +123,6 @@ def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_dr
     assert answer(tables) == answer(SqliteTables(path))
 
 
-@pytest.mark.parametrize(
-    ("columns", "is_left"),
-    [
-        ("start integer primary key, value integer, real real, none integer", True),
-        # Whole numbers are stored as such.
-        ("start integer, value real, real real, none integer", False),
-    ],
-    ids=["key", "real"],
-)
-def test_columns_that_are_not_stored_as_they_are_read_are_left_to_sqlite(
-    columns: str, is_left: bool, tmp_path: Path, by_driver: list[int]
-) -> None:
-    path = tmp_path / "a.sqlite"
-    with closing(sqlite3.connect(path)) as made, made:
-        made.execute("create table StringIds (id integer, value text)")
-        made.execute(f"create table {TABLE} ({columns}, label text)")
-        made.executemany(f"insert into {TABLE} values (?, ?, ?, ?, ?)", ((row, row, row, row, None) for row in range(ROWS)))
-
-    tables = stored(path)
-
-    assert bool(by_driver) == is_left
-    assert_frame_equal(read(tables), read(SqliteTables(path)))
-
-
 def test_a_computed_column_before_others_does_not_shift_them(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     database(path, columns="front integer as (start % 9) stored, start integer, value integer, real real, none integer")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,34 @@ from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-pytestmark = pytest.mark.usefixtures("small_parts")
-
 TABLE = "NVTX_EVENTS"
 SCHEMA: dict[str, Any] = {
     "start": pl.Int64, "end": pl.Int64, "eventType": pl.Int64, "globalTid": pl.Int64, "text": pl.String,
     "doubleValue": pl.Float64, "binaryData": pl.Binary, "category": pl.Int64,
 }  # fmt: skip
 ROWS = 1000
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few hundred rows are stored in parts and batches."""
+    monkeypatch.setattr("nsys2prv.exports.stored_columns.ROWS_OF_PART", 200)
+    monkeypatch.setattr("nsys2prv.exports.stored_columns.STORED_ROWS", 64)
+
+
+@pytest.fixture
+def rows_queried(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Rows that were read of each table out of databases."""
+    counted: Counter[str] = Counter()
+    query = SqliteTables.query
+
+    def counting(self: SqliteTables, table: str, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for batch in query(self, table, *arguments, **named):
+            counted[table] += batch.height
+            yield batch
+
+    monkeypatch.setattr(SqliteTables, "query", counting)
+    return counted
 
 
 @pytest.fixture

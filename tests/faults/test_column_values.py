@@ -230,13 +230,3 @@ def test_offsets_of_texts_that_lead_outside_are_refused(tmp_path: Path, command_
     table.write_bytes(content.replace(offsets, wrong))
 
     sentence(command_line.run("translate", report, "-o", "OUT"), BAD_REPORT, "StringIds.arrow")
-
-
-def test_an_arrow_stream_that_is_cut_off_is_refused(tmp_path: Path, command_line: CommandLine) -> None:
-    report = as_streams(small_report(30).write(tmp_path / "rank0_arwdir"))
-    table = report / "CUPTI_ACTIVITY_KIND_KERNEL.arrow"
-    size = table.stat().st_size
-
-    for part in range(0, size - 9, size // 6):
-        os.truncate(as_streams(small_report(30).write(report)) / table.name, part)
-        sentence(command_line.run("translate", report, "-o", "OUT"), BAD_REPORT, table.name)

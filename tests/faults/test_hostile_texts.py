@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -17,13 +13,11 @@ import polars as pl
 import pytest
 from support.acting import acting_characters, outputs_fault, screen_fault
 from support.browser import browser_or_skip
-from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
 
-import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import UsageError
@@ -131,44 +125,16 @@ def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path
 @pytest.mark.parametrize("command", SHORT, ids=lambda command: command[0])
 def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: CommandLine) -> None:
     write_reports(command_line.folder, 11, ranks=1)
-    plain = _on_a_terminal(command_line.folder, *command, NO_COLOR="1")
+    plain = command_line.on_terminal(*command, with_errors=False, NO_COLOR="1")
     for output in command_line.folder.glob("OUT*"):
         shutil.rmtree(output) if output.is_dir() else output.unlink()
-    colored = _on_a_terminal(command_line.folder, *command)
+    colored = command_line.on_terminal(*command, with_errors=False)
 
     assert len(plain) > 100
     assert acting_characters(plain) == []
     # Styles are ours only, and each ends.
     assert acting_characters(_STYLED.sub(r"\1", colored)) == []
     assert ("\x1b" in colored) == (command[0] == "efficiency")
-
-
-def _on_a_terminal(folder: Path, *command: str, **environment: str) -> str:
-    """What a command prints on a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsys2prv", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSYS_HOME": "", "TERM": "xterm", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(theirs)
-    printed = b""
-    while chunk := _read(ours):
-        printed += chunk
-    os.close(ours)
-    assert process.wait() == 0
-    return printed.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:
-        # The program ended.
-        return b""
 
 
 # -- texts of reports and names of files on the screen, in JSON and in tables ----------------------------
@@ -246,17 +212,3 @@ def test_wildcards_of_regions_are_two_and_take_no_time(tmp_path: Path) -> None:
     for name in requested[1:3]:
         with pytest.raises(UsageError, match=f"^no NVTX range is called {re.escape(short(name))}; "):
             measure([path], EfficiencyOptions(regions=(name,)))
-
-
-@pytest.mark.thorough
-def test_a_report_whose_name_is_no_utf8_is_read_as_others(command_line: CommandLine) -> None:
-    report = ReportBuilder().gpu(0)
-    report.kernel("k", 0, 10, launch=(0, 5))
-    path = report.write(command_line.folder / "a.sqlite").rename(command_line.folder / "a\udcff.sqlite")
-
-    with nsys2prv.open_run(path) as run:
-        assert run.ranks["report"].item().endswith("a?.sqlite")
-    for command in (["inspect"], ["translate", "-o", "OUT"], ["efficiency", "-o", "page.html"], ["compare", path.name]):
-        done = command_line.run(command[0], path.name, *command[1:])
-        assert done.returncode == 0, done.stderr
-        assert screen_fault(done.stdout + done.stderr) is None

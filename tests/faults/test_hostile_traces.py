@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from faults.fuzz.damaged_results import results
 from support.command_line import CommandLine
-from support.failed_runs import sentence
-from support.report_builder import ReportBuilder
+from support.failed_runs import sentence, small_report
 
 from nsys2prv.vocabulary.limits import read_ordinary
 
@@ -58,22 +57,23 @@ def test_a_header_of_huge_numbers_is_refused(command: str, header: str, why: str
     assert done.returncode == (1 if command == "check" else BAD_TRACE)
 
 
-def test_a_communicator_of_5000_digits_is_refused(command_line: CommandLine) -> None:
-    header = HEADER.replace("\n", ",1\n")
-    (command_line.folder / "OUT.prv").write_text(f"{header}c:1:1:{'9' * 5000}:1\n2:0:1:1:1:0:1:1\n")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (f"{HEADER[:-1]},1\nc:1:1:{'9' * 5000}:1\n2:0:1:1:1:0:1:1\n", "is not a communicator"),
+        *(
+            (f"{HEADER}2:0:1:1:1:0:63000006:5\n2:0:1:{place}:5:63000006:0\n", "is not in the header")
+            for place in ("2:1", "0:1", "1:2", "1:0", "999999999999:1")
+        ),
+    ],
+    ids=lambda part: part[-24:].strip(),
+)
+def test_what_the_header_does_not_allow_is_not_valid(content: str, why: str, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv").write_text(content)
 
     done = command_line.run("check", "OUT.prv")
     assert done.returncode == 1
-    assert "is not a communicator" in done.stdout
-
-
-@pytest.mark.parametrize("place", ["2:1", "0:1", "1:2", "1:0", "999999999999:1"])
-def test_a_record_on_a_row_that_the_header_lacks_is_refused(place: str, command_line: CommandLine) -> None:
-    (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:63000006:5\n2:0:1:{place}:5:63000006:0\n")
-
-    done = command_line.run("check", "OUT.prv")
-    assert done.returncode == 1
-    assert "is not in the header" in done.stdout
+    assert why in done.stdout
 
 
 @pytest.mark.parametrize("number", [2**32, 90040001234567, 2**63 - 1])
@@ -117,26 +117,22 @@ def test_a_file_that_the_disk_does_not_give_is_no_fault_of_the_trace(
     sentence(command_line.run(command, "OUT.prv"), BAD_TRACE, f"OUT{suffix}: it can't be read (Input/output error)")
 
 
-def test_rules_of_families_and_results_are_read_from_files(command_line: CommandLine) -> None:
-    report = ReportBuilder()
-    report.kernel("gemm", 10, 20, launch=(0, 5))
-    report.write(command_line.folder / "x.sqlite")
-    for name in ("rules.csv", "result.json", "labels.pcf"):
-        os.mkfifo(command_line.folder / name)
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("efficiency", "good.sqlite", "--kernel-families", "pipe.csv"), BAD_OPTION),
+        (("translate", "good.sqlite", "-o", "OUT", "--labels", "pipe.pcf"), BAD_TRACE),
+        (("compare", "good.sqlite", "pipe.json"), NOT_EFFICIENCY),
+        (("inspect", "pipe.sqlite"), BAD_REPORT),
+        (("inspect", "pipe.nsys-rep"), BAD_REPORT),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",
+)
+def test_what_is_read_is_no_named_pipe(command: tuple[str, ...], code: int, command_line: CommandLine) -> None:
+    small_report().write(command_line.folder / "good.sqlite")
+    os.mkfifo(command_line.folder / command[-1])
 
-    rules = command_line.run("efficiency", "x.sqlite", "--kernel-families", "rules.csv")
-    labels = command_line.run("translate", "x.sqlite", "-o", "OUT", "--labels", "labels.pcf")
-
-    sentence(rules, BAD_OPTION, "rules.csv", "it is a named pipe")
-    sentence(labels, BAD_TRACE, "labels.pcf", "it is a named pipe")
-    sentence(command_line.run("compare", "result.json", "x.sqlite"), NOT_EFFICIENCY, "result.json", "it is a named pipe")
-
-
-@pytest.mark.parametrize("name", ["x.sqlite", "x.nsys-rep"])
-def test_a_named_pipe_is_no_report(name: str, command_line: CommandLine) -> None:
-    os.mkfifo(command_line.folder / name)
-
-    sentence(command_line.run("inspect", name), BAD_REPORT, name, "it is a named pipe")
+    sentence(command_line.run(*command), code, command[-1], "it is a named pipe")
 
 
 def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> None:

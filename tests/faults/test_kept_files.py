@@ -16,7 +16,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import KeptFile
 from nsys2prv.trace.translate import translate
 
-USAGE, NOT_WRITABLE = 2, 5
+NOT_WRITABLE = 5
 
 
 @pytest.fixture(scope="module")
@@ -167,24 +167,6 @@ def test_the_demo_removes_only_what_an_earlier_demo_made(command_line: CommandLi
 
     (folder / "reports" / TRUTH).write_text('{"ranks": [{"rank": "../../rank1"}]}')
     assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
-
-
-# -- one meaning of --json ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("efficiency", "--json", "new.json", "rank0.sqlite"),
-        ("efficiency", "rank0.sqlite", "--json", "-"),
-        ("compare", "rank0.sqlite", "rank1.sqlite", "--json", "new.json"),
-    ],
-    ids=" ".join,
-)
-def test_a_file_behind_json_is_named_with_the_option_that_takes_it(
-    arguments: tuple[str, ...], command_line: CommandLine, folder: Path
-) -> None:
-    assert "--json-file FILE writes a file" in unchanged(command_line, folder, USAGE, *arguments)
 
 
 def test_a_report_behind_json_is_read_like_the_others(command_line: CommandLine, folder: Path) -> None:

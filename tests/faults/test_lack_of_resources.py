@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -59,8 +60,6 @@ def test_workers_that_get_no_work_are_no_reason_to_wait(
 @pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_line: CommandLine, tmp_path: Path) -> None:
     """They print panics, or wait forever for a thread that could not start."""
-    import resource
-
     small_report(10).write(tmp_path / "rank0.sqlite")
 
     def ended(limit: int) -> tuple[int, str]:
@@ -77,7 +76,6 @@ def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_
     assert ended(2 * LEAST_ADDRESS_SPACE) == (0, "")
 
 
-NO_RESOURCES, BAD_REPORT = 11, 3
 LACKS = {
     "memory": [
         MemoryError(),

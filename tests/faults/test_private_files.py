@@ -36,12 +36,6 @@ def test_folders_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> N
         assert {mode(one) for one in (folder, folder / "group", folder / "group" / "runs")} == {0o700}
 
 
-def test_a_folder_that_was_removed_meanwhile_is_private_again(umask: int, tmp_path: Path) -> None:
-    make_folder(tmp_path / "removed" / "runs")
-
-    assert mode(tmp_path / "removed") == 0o700
-
-
 @pytest.mark.parametrize("workers", [(), ("--workers", "2")], ids=["alone", "workers"])
 def test_nothing_of_a_run_is_open_to_others_before_it_is_published(
     workers: tuple[str, ...], command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

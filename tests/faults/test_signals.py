@@ -27,6 +27,7 @@ def not_leaving() -> Iterator[None]:
     signals.leaving.clear()
 
 
+@pytest.mark.parametrize("step", ["nsys2prv.run.collect.EventReader", "nsys2prv.trace.translate.write_trace"])
 @pytest.mark.parametrize(
     "number",
     [
@@ -35,16 +36,17 @@ def not_leaving() -> Iterator[None]:
     ],
     ids=lambda number: number.name,
 )
-def test_each_signal_leaves_nothing(
-    number: signal.Signals, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_signal_leaves_the_former_output(
+    number: signal.Signals, step: str, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if signal.getsignal(number) == signal.SIG_IGN:
         pytest.skip("the tests were started so that they ignore this signal, as nohup does it; without it: make test")
     small_report().write(tmp_path / "rank0.sqlite")
+    (tmp_path / "OUT.prv").write_text("former")
     before = contents(tmp_path)
-    monkeypatch.setattr("nsys2prv.run.collect.EventReader", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(step, lambda *_, **__: os.kill(os.getpid(), number))
 
-    said = sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 128 + number, "nothing was written")
+    said = sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT", "--force"), 128 + number, "nothing was written")
 
     assert number == signal.SIGINT or f"interrupted by {number.name}" in said
     assert contents(tmp_path) == before
@@ -60,7 +62,6 @@ def test_a_signal_after_the_output_says_that_it_is_there(
     assert (tmp_path / "OUT.prv").exists()
 
 
-@pytest.mark.thorough
 def test_a_demo_that_was_interrupted_can_be_made_anew(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,14 +83,6 @@ def test_a_signal_while_modules_are_loaded_is_one_sentence(
     monkeypatch.setattr("nsys2prv.cli.app.app", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
 
     sentence(command_line.run("inspect", "rank0.sqlite"), 143, "interrupted by SIGTERM")
-
-
-def test_signals_are_cared_for_before_anything_large_is_loaded() -> None:
-    code = "import sys, nsys2prv.cli.main; print(*{'typer', 'polars', 'json'} & set(sys.modules))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
-
-    assert set(done.stdout.split()) <= {"json"}
 
 
 @pytest.fixture

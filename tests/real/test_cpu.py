@@ -11,9 +11,7 @@ from support.paramedir import STATES_VIEW, Paramedir
 
 from .conftest import Translated
 
-EXECUTING_CPU, OFF_CPU, CPU_SAMPLE, CYCLES = 40000033, 40000161, 30000300, 30000301
-FUNCTION, MODULE, CALLER, DEPTHS = 30000000, 30000200, 70000000, 20
-FILE_ACCESS, FILE_NAME, IO_SIZE = 40000160, 40000059, 40000011
+EXECUTING_CPU, CPU_SAMPLE, CYCLES = 40000033, 30000300, 30000301
 
 SCHEDULED = (
     "sched",
@@ -82,15 +80,6 @@ def time_on_cpus(translated: Translated) -> Counter[int]:
 
 
 @EACH
-def test_time_on_each_cpu_is_that_of_the_table(translation: Translation, report: str) -> None:
-    translated = translation(report)
-    stays = translated.trace.intervals([EXECUTING_CPU])
-    found = stays.group_by(pl.col("value") - 1).agg((pl.col("end") - pl.col("begin")).sum())
-
-    assert +Counter(dict(found.iter_rows())) == time_on_cpus(translated)
-
-
-@EACH
 def test_records_of_a_stay_and_states_meanwhile_are_on_its_cpu(translation: Translation, report: str) -> None:
     trace = translation(report).trace
     events = trace.events([EXECUTING_CPU]).filter(pl.col("value") > 0)
@@ -113,17 +102,6 @@ def test_records_of_a_stay_and_states_meanwhile_are_on_its_cpu(translation: Tran
     assert time_of_states.sort(order).equals(time_of_stays.filter(pl.col("time") > 0).sort(order))
 
 
-@pytest.mark.parametrize("report", ALONE)
-def test_a_thread_off_cpu_does_not_run(translation: Translation, report: str) -> None:
-    trace = translation(report).trace
-    scheduled = trace.events([EXECUTING_CPU]).select("task", "thread").unique()
-    running = trace.states().filter(pl.col("state") == 1, pl.col("cpu") == 0).join(scheduled, on=["task", "thread"], how="semi")
-
-    # Before the recording of scheduling began nothing is known.
-    first = trace.events([EXECUTING_CPU, OFF_CPU])["time"].min()
-    assert running.filter(pl.col("end") > first).is_empty()
-
-
 @pytest.mark.parametrize("report", SAMPLED)
 def test_each_thread_has_as_many_samples_as_the_table(translation: Translation, report: str) -> None:
     translated = translation(report)
@@ -139,63 +117,6 @@ def test_each_thread_has_as_many_samples_as_the_table(translation: Translation, 
 
     assert per_thread(translated, samples.group_by("task", "thread").agg(pl.len())) == expected
     assert translated.trace.events([CYCLES])["value"].sum() == cycles
-
-
-_FRAMES = """
-    select chain.stackDepth,
-      case when chain.unresolved then 'unresolved in ' || module.value else symbol.value end, module.value
-    from {table} chain join StringIds symbol on symbol.id = chain.symbol join StringIds module on module.id = chain.module
-    {where}
-"""
-
-
-def labels_by_depth(translated: Translated, first: int) -> Counter[tuple[int, str]]:
-    """How often each label of some types that follow each other is there, by depth."""
-    types = translated.trace.labels.types
-    found = translated.trace.events(range(first, first + DEPTHS)).filter(pl.col("value") != 0)
-    return Counter(
-        (number - first, (types[number].values or {})[value]) for number, value in found["type", "value"].iter_rows()
-    )
-
-
-def as_label(name: str) -> str:
-    return " ".join(name.translate(str.maketrans("[]", "()")).split())
-
-
-def test_each_sample_has_its_call_chain(translation: Translation) -> None:
-    translated = translation("sched")
-    frames = translated.query(_FRAMES.format(table="SAMPLING_CALLCHAINS", where=""))
-    assert len(frames) == 71
-    assert max(depth for depth, *_ in frames) < DEPTHS
-
-    assert labels_by_depth(translated, FUNCTION) == Counter((depth, as_label(function)) for depth, function, _ in frames)
-    assert labels_by_depth(translated, MODULE) == Counter((depth, as_label(module)) for depth, _, module in frames)
-
-
-@pytest.mark.parametrize("report", ["sched", "callchains"])
-def test_each_call_of_the_os_has_its_call_chain(translation: Translation, report: str) -> None:
-    translated = translation(report)
-    where = f"join OSRT_API call on call.callchainId = chain.id where chain.stackDepth < {DEPTHS}"
-    frames = translated.query(_FRAMES.format(table="OSRT_CALLCHAINS", where=where))
-
-    assert labels_by_depth(translated, CALLER) == Counter((depth, as_label(function)) for depth, function, _ in frames)
-    assert frames
-
-
-def test_each_file_access_is_there(translation: Translation) -> None:
-    translated = translation("cuda-graphs")
-    expected = translated.query(
-        """select count(*), sum(endedAt - startedAt), sum(bytesProcessed), count(distinct filePath)
-           from OSRT_FILE_ACCESS_EVENTS join OSRT_FILE_ACCESS_DESCRIPTORS using (fileAccessId)"""
-    )[0]
-    found = translated.trace.intervals([FILE_ACCESS])
-    names = translated.trace.events([FILE_NAME]).filter(pl.col("value") != 0)["value"].n_unique()
-    sizes = translated.trace.events([IO_SIZE])["value"].sum()
-
-    assert (found.height, (found["end"] - found["begin"]).sum(), sizes, names) == expected
-    # The same calls stand among those of the OS runtime, on the same row and at the same time.
-    calls = translated.trace.intervals([40000004]).select("task", "thread", "begin", "end")
-    assert found.join(calls, on=["task", "thread", "begin", "end"], how="anti").is_empty()
 
 
 @pytest.mark.parametrize("report", ["sched", "one-process-4gpu"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -236,18 +235,16 @@ def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: 
 
 
 def test_ranks_of_a_host_end_together_as_placed(run: Path, measured: EfficiencyResult) -> None:
-    hosts: dict[str, set[str]] = defaultdict(set)
-    for report in run.glob("*.sqlite"):
-        hosts[report.stem.rpartition("_")[0]].add(report.stem)
-    assert measured.clocks.height == len(hosts)
+    assert measured.clocks.height == len({report.stem.rpartition("_")[0] for report in run.glob("*.sqlite")})
     assert not [warning for warning in measured.head["warnings"] if warning.startswith("as placed")]
 
 
 # -- compute-absent time of the real reports: its parts against each other -------------------------------
 
 
-def check_parts(measured: EfficiencyResult) -> None:
-    """Assert that parts of each device, iteration and region add up to the time without computation."""
+def test_the_parts_add_up_to_the_time_without_computation(name: str, efficiency: Measured) -> None:
+    """Parts of each device, iteration and region."""
+    measured = efficiency(name, "communication")
     tables, elapsed = measured.tables, measured.head["window"]["length_ns"]
     absent = tables["absent_time"]
 
@@ -266,22 +263,6 @@ def check_parts(measured: EfficiencyResult) -> None:
     ).sum_horizontal().item()  # fmt: skip
     if tables["absent_calls"].height < 500:
         assert tables["absent_calls"]["total_ns"].sum() == starved
-
-
-def test_the_parts_add_up_to_the_time_without_computation(
-    name: str, efficiency: Callable[[str, str], EfficiencyResult]
-) -> None:
-    check_parts(efficiency(name, "communication"))
-
-
-OTHER_RUNS = [run for run in RUNS if run not in REPORTS]
-
-
-@pytest.mark.parametrize(
-    "run", [pytest.param(run, marks=[] if run == "8workers" else [pytest.mark.thorough]) for run in OTHER_RUNS]
-)
-def test_so_they_do_in_trainings_and_over_several_hosts(run: str) -> None:
-    check_parts(measure(RUNS[run], EfficiencyOptions(regions=("*",))))
 
 
 # -- the graph of every real report: it replays exactly, and its critical path is as long as the run -----

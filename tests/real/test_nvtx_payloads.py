@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 
 import polars as pl
 import pytest
-from support.whole_trace import WholeTrace, row_of
+from support.whole_trace import WholeTrace
 
 from nsys2prv.vocabulary.name_rules import families
 
 from .conftest import Translated
 
 NVTX_REPORTS = ("nvtx-2022.4.2", "nvtx-2023.4.4", "nvtx-2024.2.3", "sched")
-_NAME = "coalesce(event.text, (select value from StringIds where id = event.textId))"
 
 
 def labelled(trace: WholeTrace, number: int) -> pl.DataFrame:
@@ -58,17 +56,6 @@ def test_each_number_that_an_event_carries_is_in_the_trace(report: str, translat
     assert Counter(labelled(translated.trace, 9512)["value"]) == reals == Counter([3_250_000, 1_500_000])
 
 
-@pytest.mark.parametrize("report", NVTX_REPORTS)
-def test_threads_have_the_names_of_the_program(report: str, translation: Callable[[str], Translated]) -> None:
-    translated = translation(report)
-    expected = {
-        f"{text} tid {tid}"
-        for text, tid in translated.query("select text, globalTid & 16777215 from NVTX_EVENTS where eventType = 39")
-    }
-    assert expected
-    assert expected <= set(translated.trace.names["THREAD"])
-
-
 def test_kernels_of_nccl_have_the_call_that_launched_them(translation: Callable[[str], Translated]) -> None:
     translated = translation("pytorch-nccl-2gpu")
     offset = _offset(translated)
@@ -97,92 +84,19 @@ def _offset(translated: Translated) -> int:
     return int(labelled(translated.trace, 9500)["time"].min()) - translated.query(first)[0][0]  # type: ignore[arg-type]
 
 
-def test_null_blobs_are_no_payloads(translation: Callable[[str], Translated]) -> None:
-    translated = translation("pytorch-nccl-2gpu")
-    assert translated.query("select count(*) from NVTX_PAYLOAD_SCHEMA_ENTRIES") == [(46,)]
-    assert translated.query("select count(binaryData) from NVTX_EVENTS") == [(0,)]
-    assert translated.trace.events([*range(9501, 9508), *range(9520, 9580)]).is_empty()
-    regions = "select count(*) from NVTX_EVENTS where textId in (select id from StringIds where value like 'nccl%')"
-    assert len(labelled(translated.trace, 9500)) == translated.query(regions)[0][0] == 462
-
-
 # -- ranges on the GPU in the trace of a real training, against SQL that goes through correlation ids, and in Paraver ----
 
 
-REPORT = "pytorch-nccl-2gpu"
-
-
-def _on_gpu(trace: WholeTrace) -> list[int]:
-    return [number for number, label in trace.labels.types.items() if " on the GPU " in label.label]
-
-
-def test_ranges_that_touch_do_not_share_the_call_between_them(translation: Callable[[str], Translated]) -> None:
-    # Six launches start when Warmup ends: with their kernels there are 32,257 ns of kernels in it.
-    trace = translation("gpu-metrics-a100").trace
-    warm_up = [number for number in _on_gpu(trace) if "Warmup" in (trace.labels.types[number].values or {}).values()]
-    values = [
-        value for number in warm_up for value, text in (trace.labels.types[number].values or {}).items() if text == "Warmup"
-    ]
-    ((begin, end),) = trace.intervals(warm_up).filter(pl.col("value").is_in(values)).select("begin", "end").rows()
-    kernels = trace.intervals([number for number in trace.labels.types if 63000006 <= number < 63000007])
-    inside = kernels.filter((pl.col("begin") >= begin) & (pl.col("end") <= end))
-    assert inside.select(pl.col("end") - pl.col("begin")).sum().item() == 21_409
-    # Ranges that touch on the host do not overlap on the GPU.
-    assert not any("overlap" in used.label for used in trace.labels.types.values() if " on the GPU" in used.label)
-
-
-def test_ranges_on_the_gpu_have_the_sequence_ids_of_their_names(translation: Callable[[str], Translated]) -> None:
-    translated = translation(REPORT)
-    trace = translated.trace
-    names = translated.query("select text from NVTX_EVENTS where text like '%, seq = %'")
-    expected = sorted(int(re.findall(r"seq = (\d+)", name)[0]) + 1 for (name,) in names)
-    told = trace.events([9610]).filter(pl.col("value") != 0).select("task", "thread", "value")
-    rows = told.select(row_of(trace.header, pl.col("task"), pl.col("thread"))).to_series()
-    is_stream = pl.Series([trace.names["THREAD"][row].startswith("CUDA-") for row in rows])
-
-    assert sorted(told.filter(~is_stream)["value"]) == expected
-    assert set(told.filter(is_stream)["value"]) <= set(expected)
-    assert is_stream.sum() > 4_000
-    # One name for each operator, not one for each sequence id.
-    assert len(trace.labels.types[9600].values or {}) < 200
-
-
-# -- families of kernels of the real reports: counted again with SQL, and nothing that has a family stands without ----
-
-
-KERNEL_FAMILY = 63000121
 # What an analyst calls a product of matrices, an attention or a communication, however it is written.
 _MUST_HAVE_A_KIND = (
     r"(?i)gemm|gemv|nvjet|matmul|flash|attention|nccl|softmax|layer_?norm|batch_?norm|conv|at::native|cub::|triton_"
 )
 
 
-@pytest.fixture
-def kernels(translated: Translated) -> pl.DataFrame:
-    """Name, number of launches and time of each kernel."""
+def test_no_gemm_attention_or_communication_stands_without_a_family(translated: Translated) -> None:
     if not translated.query("select 1 from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_KERNEL'"):
         pytest.skip("no kernels")
-    rows = translated.query("""
-        select value, count(*), sum(end - start) from CUPTI_ACTIVITY_KIND_KERNEL
-        join StringIds on StringIds.id = demangledName group by demangledName
-    """)
-    return pl.DataFrame(rows, schema={"name": pl.String, "launches": pl.Int64, "time": pl.Int64}, orient="row")
-
-
-def test_families_have_the_launches_and_the_time_of_their_kernels(translated: Translated, kernels: pl.DataFrame) -> None:
-    launches: Counter[str] = Counter()
-    time: Counter[str] = Counter()
-    for family, count, length in kernels.join(families(kernels["name"]), on="name").select("family", "launches", "time").rows():
-        launches[family] += count
-        time[family] += length
-    labels = translated.trace.labels.types[KERNEL_FAMILY].values or {}
-    found = translated.trace.intervals([KERNEL_FAMILY]).with_columns(family=pl.col("value").replace_strict(labels))
-    told = found.group_by("family").agg(pl.len(), time=(pl.col("end") - pl.col("begin")).sum()).rows()
-    assert {family: count for family, count, _ in told} == launches
-    # Clocks of hosts that drift stretch or shorten an interval by some ns.
-    assert {family: length for family, _, length in told} == pytest.approx(time, rel=1e-4)
-
-
-def test_no_gemm_attention_or_communication_stands_without_a_family(kernels: pl.DataFrame) -> None:
-    found = families(kernels["name"]).filter(pl.col("kind").is_null(), pl.col("name").str.contains(_MUST_HAVE_A_KIND))
-    assert found["name"].to_list() == []
+    names = translated.query("select value from StringIds where id in (select demangledName from CUPTI_ACTIVITY_KIND_KERNEL)")
+    found = families(pl.Series("name", [name for (name,) in names], pl.String).unique())
+    unknown = found.filter(pl.col("kind").is_null(), pl.col("name").str.contains(_MUST_HAVE_A_KIND))
+    assert unknown["name"].to_list() == []

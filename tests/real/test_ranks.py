@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.real_reports import RUNS
-from support.shuffled import differences, shuffled, trace_files
+from support.shuffled import differences, outcome, shuffled
 
 from nsys2prv.clocks.sync_points import UTC_READINGS_APART_NS, place_sessions, report_clocks
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import NothingToMeasure, UnrelatedReports
 from nsys2prv.exports import describe, find_reports, open_report
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.ranks import resolve_ranks
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
-
-from .conftest import Translated
-
-
-@pytest.mark.thorough
-def test_two_runs_are_not_taken_for_one(real_reports: Path, tmp_path: Path) -> None:
-    reports = [*(real_reports / "v100x8").glob("*.sqlite"), *(real_reports / "mpi4").glob("*.sqlite")]
-    options = TranslateOptions(only=("cuda-api", "mpi"))
-    with pytest.raises(UnrelatedReports, match="not of the same run"):
-        translate(reports, tmp_path / "refused", options)
-    run = translate(reports, tmp_path / "trace", replace(options, unrelated=True)).content["run"]
-    about = [finding["about"] for finding in run["findings"]]
-    assert about.count("different runs") == 2
-    assert set(about) == {"duplicate ranks", "different runs"}
-
-
-def test_streams_of_four_gpus_fold(real_reports: Path, tmp_path: Path) -> None:
-    report = real_reports / "one-process-4gpu.sqlite"
-    plain = translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
-    assert check_trace(folded.prv).violations == ()
-    streams = [
-        [name for task in summary.content["tasks"] for name in task["threads"] if name.startswith("CUDA-")]
-        for summary in (plain, folded)
-    ]
-    (node,) = (node["name"] for node in folded.content["nodes"])
-    assert len(streams[0]) == 68
-    assert set(streams[1]) == {f"CUDA-D{device}.S0-{node}" for device in range(4)}
-    assert len(streams[1]) <= 16
-    counts = [check_trace(summary.prv).counts for summary in (plain, folded)]
-    for what in ("event_lines", "events", "messages", "intervals"):
-        assert counts[0][what] == counts[1][what]
 
 
 @pytest.mark.parametrize(
@@ -77,43 +35,18 @@ def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, host
     assert {issue.about for issue in run.issues} == ({"missing ranks"} if "5of6" in folder else set())
 
 
-@pytest.mark.thorough
-def test_one_host_warns_of_nothing_about_clocks(translation: Callable[[str], Translated]) -> None:
-    content = json.loads(translation("v100x8").trace.path.with_suffix(".json").read_text())
-    assert [node["name"] for node in content["nodes"]] == ["cgpu04"]
-    assert [clock["host"] for clock in content["clocks"]] == ["cgpu04"]
-    assert content["warnings"] == []
-
-
-# -- A real report gives the same trace and the same numbers whatever the order of the rows of its tables ----
-
-
-_SEED = random.SystemRandom().randrange(10**9)
-_SMALL = {"cuda-graphs", "mpi2_one_report", "nvtx-2024.2.3"}
-
-EACH = [pytest.param(name, marks=[] if name in _SMALL else [pytest.mark.thorough]) for name in RUNS]
-
-
-def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], str]:
-    """Texts of the files of the trace, and the efficiency as JSON."""
-    files = trace_files(translate(reports, folder / "trace").prv, reports[0].parent)
-    try:
-        measured = json.dumps(measure(reports, EfficiencyOptions(regions=("*",), bins=20)).as_json())
-    except NothingToMeasure:
-        measured = json.dumps("no device")
-    return files, measured.replace(str(reports[0].parent), "REPORTS")
-
-
-@pytest.mark.parametrize("run", EACH)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(name, marks=[] if name in {"cuda-graphs", "mpi2_one_report"} else [pytest.mark.thorough]) for name in RUNS],
+)
 def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
-    print(f"seed {_SEED}")
     # Under its own name, which is that of the folder for several reports.
     of_shuffled = tmp_path / "copies" / RUNS[run][0].parent.name
-    for folder in (tmp_path / "recorded", tmp_path / "shuffled", of_shuffled):
-        folder.mkdir(parents=True)
-    copies = [shuffled(report, of_shuffled, _SEED) for report in RUNS[run]]
-    files, measured = _outcome(list(RUNS[run]), tmp_path / "recorded")
-    of_copies, measured_of_copies = _outcome(copies, tmp_path / "shuffled")
+    of_shuffled.mkdir(parents=True)
+    copies = [shuffled(report, of_shuffled, 1) for report in RUNS[run]]
+    (files, measured), (of_copies, measured_of_copies) = (
+        outcome(reports, tmp_path / name) for name, reports in (("recorded", list(RUNS[run])), ("shuffled", copies))
+    )
+    assert [suffix for suffix in files if files[suffix] != of_copies.get(suffix)] == []
     assert of_copies.keys() == files.keys()
-    assert [suffix for suffix in files if files[suffix] != of_copies[suffix]] == []
-    assert list(differences(json.loads(measured), json.loads(measured_of_copies))) == []
+    assert list(differences(measured, measured_of_copies)) == []

@@ -12,18 +12,15 @@ import polars as pl
 import pytest
 from support.paramedir import STATES_VIEW, VIEW, Paramedir, read_tables, read_timeline
 from support.report_builder import ReportBuilder
-from support.spans import union_length
+from support.trace_properties import assert_account_balances
 from support.view_parser import parse_views
-from support.whole_trace import WholeTrace, events_of
+from support.whole_trace import WholeTrace
 
-from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.views.of_trace import content_of
-from nsys2prv.run.inspect import as_text, inspect
-from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.event_types import Role
 
 from .conftest import Translated
 
@@ -69,6 +66,7 @@ def account(translated: Translated) -> list[dict[str, Any]]:
 
 @pytest.mark.every_report
 def test_every_table_with_events_is_translated_or_left_out_under_a_reason(translated: Translated) -> None:
+    assert_account_balances({"reports": account(translated)})
     for database, report in zip(translated.databases, account(translated), strict=True):
         listed = {one["table"]: one for one in report["tables"]}
         with_events = {
@@ -79,44 +77,12 @@ def test_every_table_with_events_is_translated_or_left_out_under_a_reason(transl
 
         assert {name: one["rows"] for name, one in listed.items()} == with_events
         for name, one in listed.items():
-            read = sum(source["rows"] for source in one["sources"] if not source["derived"])
-            assert read + sum(one["left_out"].values()) == one["rows"], name
-            assert all(source["rows"] == source["written"] + sum(source["left_out"].values()) for source in one["sources"]), (
-                name
-            )
             assert set(one["left_out"]) <= PARTLY_LEFT_OUT.get(name, set()), name
 
 
-def test_inspect_prints_the_same_list(translated: Translated) -> None:
-    for found, report in zip(inspect(translated.reports), account(translated), strict=True):
-        assert {one["table"]: one["left_out"] for one in found["tables"]} == {
-            one["table"]: one["left_out"] for one in report["tables"]
-        }
-        text = as_text(found)
-        for one in report["tables"]:
-            for reason, rows in one["left_out"].items():
-                assert f"{rows:,}  {one['table']}: {reason}\n" in f"{text}\n"
-
-
-@pytest.mark.parametrize("report", ["one-process-4gpu", "cpu-only"])
-def test_adapters_of_the_host_are_told(report: str, translation: Callable[[str], Translated]) -> None:
-    translated = translation(report)
-    expected = [
-        {"name": name, "link": link, "device": device, "guid": hex(guid % 2**64)}
-        for name, link, device, guid in translated.query(
-            """select nic.name, link.label, device.label, nic.GUID from TARGET_INFO_NIC_INFO nic
-               join ENUM_NET_LINK_TYPE link on link.id = nic.linkLayer
-               join ENUM_NET_DEVICE_ID device on device.id = nic.deviceId
-               order by nic.nicId"""
-        )
-    ]
-
-    assert expected
-    assert account(translated)[0]["nics"] == expected
-    (found,) = inspect(translated.reports)
-    assert found["nics"] == expected
-    for nic in expected:
-        assert f"  network adapter {nic['name']}: {nic['device']}, {nic['link']}, GUID {nic['guid']}\n" in as_text(found)
+@pytest.mark.every_report
+def test_the_trace_is_valid(translated: Translated) -> None:
+    assert check_trace(translated.trace.path).violations == ()
 
 
 def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Callable[[str], Translated]) -> None:
@@ -183,37 +149,6 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
     assert not expected.is_empty()
 
 
-@pytest.mark.parametrize("report", WITH_STREAMS)
-def test_streams_run_while_kernels_do(translation: Callable[[str], Translated], report: str) -> None:
-    translated = translation(report)
-    trace = translated.trace
-    places = [(task, thread) for task, row in enumerate(trace.header.tasks, 1) for thread in range(1, row.threads + 1)]
-    # Kernels that overlap lie on rows of the same name.
-    rows = pl.DataFrame(
-        [(*place, name) for place, name in zip(places, trace.names["THREAD"], strict=True)],
-        schema={"task": pl.Int64, "thread": pl.Int64, "name": pl.String},
-        orient="row",
-    ).filter(pl.col("name").str.starts_with("CUDA-D"))
-    running = trace.states().filter(pl.col("state") == event_types.RUNNING).join(rows, on=["task", "thread"])
-    found = [union_length(of_stream.select("begin", "end").rows()) for _, of_stream in running.group_by("task", "name")]
-
-    assert sum(found) == sum(_kernel_time(path) for path in translated.databases)
-
-
-def _kernel_time(path: Path) -> int:
-    """Time in which a compute kernel runs on a stream, summed over streams, ns."""
-    with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
-        kernels = pl.DataFrame(
-            database.execute(
-                """select globalPid, deviceId, streamId, start, end from CUPTI_ACTIVITY_KIND_KERNEL
-                join StringIds on id = demangledName where value not like 'nccl%kernel%'"""
-            ).fetchall(),
-            schema=["process", "device", "stream", "begin", "end"],
-            orient="row",
-        )
-    return sum(union_length(one.select("begin", "end").rows()) for _, one in kernels.group_by("process", "device", "stream"))
-
-
 # -- every view of every real report loads in Paraver ----------------------------------------------------
 
 
@@ -238,33 +173,6 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
     for cfg in views.values():
         for window in cfg.windows:
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
-
-
-def test_rows_of_types_are_those_that_have_them(translated: Translated) -> None:
-    trace = translated.trace
-    occurring = content_of(trace.path).occurring
-    first_rows = [task.first_row for task in trace.header.tasks]
-    rows: dict[int, set[int]] = {}
-    for number, task, thread in pl.concat(trace.read(shown_rows)).unique().iter_rows():
-        rows.setdefault(number, set()).add(first_rows[task - 1] + thread - 1)
-
-    assert occurring is not None
-    assert {
-        number: {row for first, last in ranges for row in range(first, last + 1)} for number, ranges in occurring.rows.items()
-    } == rows
-
-
-def shown_rows(block: Block) -> pl.DataFrame:
-    """Types of the events of a block, but for ends of attributes, with their tasks and threads."""
-    events = events_of(block)
-    others = [number for number in events["type"].unique() if is_no_attribute(number)]
-    shown = events.filter((pl.col("value") != 0) | pl.col("type").is_in(others))
-    return shown.select("type", "task", "thread").unique()
-
-
-def is_no_attribute(number: int) -> bool:
-    kind = type_of(number)
-    return kind is None or kind.role is not Role.ATTRIBUTE
 
 
 def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(

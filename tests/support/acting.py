@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Collection
 from pathlib import Path
 
 from .browser import PageReader
@@ -36,10 +35,10 @@ def screen_fault(text: str) -> str | None:
     return _lines_fault(text)
 
 
-def outputs_fault(folder: Path, inputs: Collection[str] = ()) -> str | None:
-    """What a text from outside does in the files of a folder, or None. Databases, and files that are named, are inputs."""
+def outputs_fault(folder: Path) -> str | None:
+    """What a text from outside does in the files of a folder, or None. Databases are inputs."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix == ".sqlite" or path.name in inputs:
+        if path.suffix == ".sqlite":
             continue
         if not _NAME.fullmatch(path.name):
             return f"a text of a report is a path: {path.relative_to(folder)}"

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -67,6 +68,27 @@ class CommandLine:
             encoding="utf-8",
             preexec_fn=prepared,
         )
+
+    def on_terminal(self, *arguments: str | Path, with_errors: bool = True, **environment: str) -> str:
+        """What nsys2prv prints on a terminal; without errors there is also no progress bar."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nsys2prv", *map(str, arguments)],
+            cwd=self.folder,
+            env={**self._environment(), "TERM": "xterm", "NO_COLOR": "", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs if with_errors else subprocess.DEVNULL,
+        )
+        os.close(theirs)
+        shown = b""
+        # Linux ends a terminal that nobody writes to any more by an error.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        os.close(ours)
+        process.wait()
+        return shown.decode().replace("\r\n", "\n")
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in {"NSYS_HOME", "COLUMNS"}}

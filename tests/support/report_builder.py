@@ -165,25 +165,19 @@ class ReportBuilder:
         pid = self.pid if pid is None else pid
         return self.row("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=device, pid=pid, uuid=uuid)
 
-    def context(self, *, device: int = 0, context: int = 1, null_stream: int = 7, pid: int | None = None) -> ReportBuilder:
+    def context(self, *, device: int = 0) -> ReportBuilder:
         """Add a CUDA context and its default stream."""
-        pid = self.pid if pid is None else pid
         return self.row(
             "TARGET_INFO_CUDA_CONTEXT_INFO",
-            nullStreamId=null_stream, hwId=self.hardware, vmId=1, processId=pid, deviceId=device, contextId=context,
+            nullStreamId=7, hwId=self.hardware, vmId=1, processId=self.pid, deviceId=device, contextId=1,
         )  # fmt: skip
 
-    def diagnostic(self, text: str, *, severity: int = 2, time: int = 0) -> ReportBuilder:
-        """Add what nsys said; severity 1 info, 2 warning, 3 error."""
+    def diagnostic(self, text: str, *, time: int = 0) -> ReportBuilder:
+        """Add a warning of nsys."""
         return self.row(
             "DIAGNOSTIC_EVENT",
-            timestamp=time,
-            timestampType=1,
-            source=3,
-            severity=severity,
-            text=text,
-            globalPid=self.global_pid(),
-        )
+            timestamp=time, timestampType=1, source=3, severity=2, text=text, globalPid=self.global_pid(),
+        )  # fmt: skip
 
     # -- CUDA ---------------------------------------------------------------------------------------------------------
 
@@ -265,13 +259,12 @@ class ReportBuilder:
         end: int,
         *,
         graph: int = 1,
-        execution: int = 1,
         launch: tuple[int, int] | None = None,
         correlation: int | None = None,
         **columns: Value,
     ) -> int | None:
         """Add the execution of a CUDA graph; gives its correlation id."""
-        fixed = {"graphId": graph, "graphExecId": execution}
+        fixed = {"graphId": graph, "graphExecId": 1}
         return self._work("GRAPH_TRACE", "cudaGraphLaunch_v10000", start, end, launch, correlation, {**fixed, **columns})
 
     def synchronization(
@@ -314,25 +307,21 @@ class ReportBuilder:
         *,
         freed: bool = False,
         kind: int = 2,
-        address: int = 0x7F0000000000,
         name: str | None = None,
         device: int = 0,
-        pid: int | None = None,
     ) -> ReportBuilder:
         """Add an allocation, or a deallocation, of `size` bytes on a device; `kind` 2 device, 4 managed."""
         return self.row(
             "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            start=time, globalPid=self.global_pid(pid), deviceId=device, contextId=1, address=address, pc=0, bytes=size,
+            start=time, globalPid=self.global_pid(), deviceId=device, contextId=1, address=0x7F0000000000, pc=0, bytes=size,
             memKind=kind, memoryOperationType=int(freed), name=name,
         )  # fmt: skip
 
-    def gpu_page_fault(
-        self, start: int, end: int, faults: int, *, access: int = 2, device: int = 0, pid: int | None = None
-    ) -> ReportBuilder:
+    def gpu_page_fault(self, start: int, end: int, faults: int, *, access: int = 2) -> ReportBuilder:
         """Add page faults of unified memory on a device; `access` 1 read, 2 write."""
         return self.row(
             "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
-            start=start, end=end, globalPid=self.global_pid(pid), deviceId=device, address=0x7F0000000000,
+            start=start, end=end, globalPid=self.global_pid(), deviceId=0, address=0x7F0000000000,
             numberOfPageFaults=faults, faultAccessType=access,
         )  # fmt: skip
 
@@ -368,12 +357,11 @@ class ReportBuilder:
         *,
         domain: str = "",
         pid: int | None = None,
-        kind: int = 1,
         **columns: Sequence[int],
     ) -> ReportBuilder:
         """Add a schema of binary payloads of `size` bytes."""
         number = self.nvtx_domain(domain, pid=pid)
-        told = {"type": kind, "numEntries": len(fields), "payloadSize": size or None}
+        told = {"type": 1, "numEntries": len(fields), "payloadSize": size or None}
         self.row("NVTX_PAYLOAD_SCHEMAS", domainId=number, schemaId=schema, **told)
         for index, (name, code, offset) in enumerate(fields):
             # nsys leaves out numbers that are 0.
@@ -384,11 +372,9 @@ class ReportBuilder:
             )  # fmt: skip
         return self
 
-    def nvtx_enumeration(
-        self, schema: int, values: Mapping[int, str], *, size: int = 4, domain: str = "", pid: int | None = None
-    ) -> ReportBuilder:
+    def nvtx_enumeration(self, schema: int, values: Mapping[int, str], *, size: int = 4, domain: str = "") -> ReportBuilder:
         """Add an enumeration that fields of payloads can have as their type."""
-        number = self.nvtx_domain(domain, pid=pid)
+        number = self.nvtx_domain(domain)
         self.row("NVTX_PAYLOAD_ENUMS", domainId=number, schemaId=schema, numEntries=len(values), size=size)
         for index, (value, name) in enumerate(values.items()):
             self.row("NVTX_PAYLOAD_ENUM_ENTRIES", domainId=number, schemaId=schema, idx=index, name=name, value=value or None)
@@ -398,7 +384,7 @@ class ReportBuilder:
         """Add the name that the program gave to a thread."""
         return self._nvtx(NVTX_THREAD_NAME, text, time, None, **thread)
 
-    def nvtx_domain(self, name: str, *, pid: int | None = None, time: int = 0) -> int:
+    def nvtx_domain(self, name: str, *, pid: int | None = None) -> int:
         """The id of a domain in a process; the first use adds its row. The name "" is the default domain, 0."""
         process = self.global_pid(pid)
         if not name:
@@ -406,9 +392,8 @@ class ReportBuilder:
         if (process, name) not in self._domains:
             number = 1 + sum(owner == process for owner, _ in self._domains)
             self._domains[process, name] = number
-            self.row(
-                "NVTX_EVENTS", start=time, eventType=NVTX_DOMAIN, text=name, globalTid=self.global_tid(pid=pid), domainId=number
-            )
+            thread = self.global_tid(pid=pid)
+            self.row("NVTX_EVENTS", start=0, eventType=NVTX_DOMAIN, text=name, globalTid=thread, domainId=number)
         return self._domains[process, name]
 
     # -- MPI, operating system, samples ----------------------------------------------------------------------------------
@@ -547,12 +532,12 @@ class ReportBuilder:
 
     # -- the node --------------------------------------------------------------------------------------------------------
 
-    def nic(self, name: str, index: int = 0, *, guid: int = 0x5000E60300A1B2C3, link: int = 2) -> int:
-        """Add a network adapter; `link` 1 Ethernet, 2 InfiniBand; gives the id that its metrics have."""
+    def nic(self, name: str, index: int = 0, *, guid: int = 0x5000E60300A1B2C3) -> int:
+        """Add an InfiniBand adapter; gives the id that its metrics have."""
         number = VM | index
         self.row(
             "TARGET_INFO_NIC_INFO",
-            GUID=guid, stateName="Local (CLI)", nicId=index, name=name, deviceId=4129, vendorId=5555, linkLayer=link,
+            GUID=guid, stateName="Local (CLI)", nicId=index, name=name, deviceId=4129, vendorId=5555, linkLayer=2,
         )  # fmt: skip
         self.row("NIC_ID_MAP", nicId=index, globalId=number)
         return number

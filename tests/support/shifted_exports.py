@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
+
+from nsys2prv.demo import write_report
+from support.export_folders import tables_of, write_parquet_report
 
 TIMES = ("start", "end", "timestamp", "rawTimestamp", "startedAt", "endedAt", "openedAt", "closedAt")
 
@@ -30,24 +30,9 @@ def shifted_tables(tables: Mapping[str, pl.DataFrame], *, utc: int = 0, shift: i
 
 def shift_export(report: Path, out: Path, *, shift: int = 0, normalize: bool = False) -> Path:
     """Write a copy of an SQLite or Parquet export as nsys would have made it with other options."""
-    if report.is_dir():
-        frames = {file.stem: pl.read_parquet(file) for file in report.glob("*.parquet")}
-        utc = int(frames["TARGET_INFO_SESSION_START_TIME"]["utcEpochNs"][0]) if normalize else 0
-        out.mkdir(parents=True)
-        for name, frame in shifted_tables(frames, utc=utc, shift=shift).items():
-            frame.write_parquet(out / f"{name}.parquet")
-        return out
-    out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(report, out)
-    with contextlib.closing(sqlite3.connect(out)) as database, database:
-        utc = database.execute("select utcEpochNs from TARGET_INFO_SESSION_START_TIME").fetchone()[0] if normalize else 0
-        for (table,) in database.execute("select name from sqlite_master where type = 'table'").fetchall():
-            columns = [column for (column,) in database.execute("select name from pragma_table_info(?)", (table,))]
-            changed = [f'"{column}" = "{column}" + {_added(table, utc, shift)}' for column in TIMES if column in columns]
-            if changed:
-                database.execute(f'update "{table}" set {", ".join(changed)}')
-        database.executemany("delete from META_DATA_EXPORT where name = ?", [(name,) for name in _metadata(utc, shift)])
-        database.executemany("insert into META_DATA_EXPORT values (?, ?)", list(_metadata(utc, shift).items()))
+    tables = {file.stem: pl.read_parquet(file) for file in report.glob("*.parquet")} if report.is_dir() else tables_of(report)
+    utc = int(tables["TARGET_INFO_SESSION_START_TIME"]["utcEpochNs"][0]) if normalize else 0
+    (write_parquet_report if report.is_dir() else write_report)(out, shifted_tables(tables, utc=utc, shift=shift))
     return out
 
 

@@ -14,6 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import NothingToMeasure
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
 
 def shuffled(report: Path, folder: Path, seed: int) -> Path:
     """A copy of an export in a folder, under its own name, with the rows of every table in a random order."""
@@ -45,15 +51,24 @@ def _shuffle_parquet(report: Path, copy: Path, chance: random.Random) -> None:
         pyarrow.parquet.write_table(rows.take(order), copy / file.name, row_group_size=max(1, len(rows) // 3))
 
 
-def trace_files(prv: Path, reports: Path) -> dict[str, str]:
-    """Texts of all files of a trace, by what follows its name; without the folders of the trace and of the reports, and without
-    the time that the translation took."""
-    texts = {path.name[len(prv.stem) :]: path for path in prv.parent.glob(f"{prv.stem}.*") if path.is_file()}
-    texts |= {str(path.relative_to(prv.parent))[len(prv.stem) :]: path for path in prv.parent.glob(f"{prv.stem}.cfgs/**/*.*")}
-    found = {name: path.read_text().replace(str(prv.with_suffix("")), "OUT") for name, path in texts.items()}
-    summary = json.loads(found[".json"].replace(str(reports), "REPORTS"))
+def outcome(reports: list[Path], folder: Path, align: str = "auto") -> tuple[dict[str, str], Any]:
+    """What reports give, without the folders of trace and reports and the time it took: texts of all files of the trace by what
+    follows its name, and the efficiency as JSON.
+    """
+    out = folder / "trace"
+    folder.mkdir(exist_ok=True)
+    translate(reports, out, TranslateOptions(align=align))  # type: ignore[arg-type]
+    files = {
+        str(path)[len(str(out)) :]: path.read_text().replace(str(out), "OUT") for path in folder.rglob("*.*") if path.is_file()
+    }
+    summary = json.loads(files[".json"].replace(str(reports[0].parent), "REPORTS"))
     del summary["seconds"]
-    return {**found, ".json": json.dumps(summary, indent=1)}
+    try:
+        measured = json.dumps(measure(reports, EfficiencyOptions(align=align, regions=("*",), bins=5)).as_json())  # type: ignore[arg-type]
+    except NothingToMeasure:
+        measured = "{}"
+    numbers = json.loads(measured.replace(str(reports[0].parent), "REPORTS"))
+    return {**files, ".json": json.dumps(summary, indent=1)}, numbers
 
 
 def differences(first: Any, second: Any, place: str = "") -> Iterator[str]:

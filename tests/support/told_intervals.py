@@ -54,14 +54,14 @@ class PairsOfReports:
         return ~(self.errors > self.margins).any(axis=1)
 
 
-def aligned(reports: Sequence[SimulatedReport]) -> Axis:
+def aligned(reports: Sequence[SimulatedReport], method: AlignMethod = AlignMethod.AUTO) -> Axis:
     """Write reports of a simulated run and align them, as a translation does."""
     with TemporaryDirectory() as folder:
         paths = write_simulated(reports, Path(folder))
         opened = [open_report(path) for path in paths]
         spans = [report.span for report in reports]
         identities = resolve_ranks(paths, [describe(report) for report in opened], spans).identities
-        return align(opened, identities, spans, AlignMethod.AUTO, Path(folder, "scratch"))
+        return align(opened, identities, spans, method, Path(folder, "scratch"))
 
 
 def compare_with_truth(reports: Sequence[SimulatedReport], axis: Axis) -> PairsOfReports:

@@ -78,13 +78,19 @@ class Window:
 
     name: str
     is_derived: bool = False
-    level: str = "thread"
     functions: dict[str, str] = field(default_factory=dict)
-    operation: str = ""
     parents: tuple[int, ...] = ()
     filters: dict[str, list[str]] = field(default_factory=dict)
     rows: dict[tuple[str, int], list[bool]] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def level(self) -> str:
+        return self.values.get("window_level", "thread")
+
+    @property
+    def operation(self) -> str:
+        return self.values.get("window_operation", "")
 
 
 @dataclass(frozen=True)
@@ -145,9 +151,13 @@ _WINDOW_KEYS = _checks(
         "maximum_y minimum_y": _ANY_NUMBER,
         "scale_relative end_time_relative begin_time_relative": _FRACTION,
         "drawmode drawmode_rows": _one_of(*_DRAW_MODES),
+        "level": _one_of(*LEVELS),
+        "operation": _one_of(*_OPERATIONS),
+        "factors": _matches(rf"{_NUMBER} {_NUMBER}"),
     },
     "window_{}",
 )
+_OF_DERIVED = ("window_operation", "window_factors")
 _HISTOGRAM_KEYS = _checks(
     {
         "Name": _ANYTHING,
@@ -241,10 +251,7 @@ class _Parser:
             return
         self._require("window_type" in window.values, f"{key} comes before window_type")
         special: dict[str, Callable[[Window, str], None]] = {
-            "window_level": self._level,
             "window_object": self._object,
-            "window_factors": self._factors,
-            "window_operation": self._operation,
             "window_identifiers": self._identifiers,
             "window_selected_functions": self._selected_functions,
             "window_compose_functions": self._compose_functions,
@@ -256,14 +263,11 @@ class _Parser:
             return
         self._require(key in _WINDOW_KEYS, f"{key} is not a key of a window")
         self._require(key not in window.values, f"{key} appears twice")
+        self._require(window.is_derived or key not in _OF_DERIVED, f"{key} belongs to derived windows")
         self._require(_WINDOW_KEYS[key](value), f"{key} can't be {value!r}")
         window.values[key] = value
         if key == "window_id":
             self._require(int(value) == len(self._windows), f"this is window {len(self._windows)}, not {value}")
-
-    def _level(self, window: Window, value: str) -> None:
-        self._require(value in LEVELS, f"{value!r} is not a level")
-        window.level = value
 
     def _object(self, window: Window, value: str) -> None:
         form = re.fullmatch(r"(appl|node) \{ (\d+), \{ (.*) \} \}|(task|cpu) \{ 0, (\d+), \{ (.*) \} \}", value)
@@ -280,15 +284,6 @@ class _Parser:
         self._require(len(names) == int(count), f"{count} objects of level {level} are announced, and {len(names)} follow")
         self._require(set(names) <= set(words), f"at level {window.level} objects of level {level} are {' or '.join(words)}")
         window.rows[level, place] = [words[one] for one in names]
-
-    def _factors(self, window: Window, value: str) -> None:
-        self._require(window.is_derived, "factors belong to derived windows")
-        self._require(re.fullmatch(rf"{_NUMBER} {_NUMBER}", value) is not None, f"factors can't be {value!r}")
-        window.values["window_factors"] = value
-
-    def _operation(self, window: Window, value: str) -> None:
-        self._require(window.is_derived and value in _OPERATIONS, f"{value!r} is no operation of a derived window")
-        window.operation = value
 
     def _identifiers(self, window: Window, value: str) -> None:
         form = re.fullmatch(r"(\d+) (\d+)", value)

@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block, is_interval
-from nsys2prv.paraver.trace_files import Header, OnMalformed
+from nsys2prv.paraver.trace_files import Header
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from support.interval_pairs import pair_intervals
 
@@ -72,6 +72,6 @@ class WholeTrace(Trace):
         return pairs.closed.select(*key, pl.col("time").alias("begin"), "end", "value", "depth")
 
 
-def open_whole(path: str | Path, on_malformed: OnMalformed | None = None) -> WholeTrace:
-    """Open a trace; parameters and errors are those of `open_trace`."""
-    return WholeTrace(**vars(open_trace(path, on_malformed)))
+def open_whole(path: str | Path) -> WholeTrace:
+    """Open a trace; errors are those of `open_trace`."""
+    return WholeTrace(**vars(open_trace(path)))

@@ -13,12 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.made_reports import drawn_events, made_report
 from support.report_builder import ReportBuilder
-from support.shuffled import differences, shuffled, trace_files
+from support.shuffled import differences, outcome, shuffled
 from support.traces import labels_of, trace_of, translate_reports
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import NothingToMeasure, UsageError
+from nsys2prv.errors import UsageError
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.row_order import drop_duplicates, in_content_order
 from nsys2prv.paraver.check import check_trace
@@ -26,16 +24,6 @@ from nsys2prv.run.options import NvtxRange
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
-
-
-def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], object]:
-    files = trace_files(translate(reports, folder / "trace", TranslateOptions(align="utc")).prv, reports[0].parent)
-    try:
-        measured = json.dumps(measure(reports, EfficiencyOptions(align="utc", regions=("*",), bins=5)).as_json())
-    except NothingToMeasure:
-        measured = "{}"
-    return files, json.loads(measured.replace(str(reports[0].parent), "REPORTS"))
-
 
 _OVERLAPPING = (
     [
@@ -82,12 +70,12 @@ def test_any_order_of_rows_gives_the_same_trace_and_numbers(tmp_path: Path, monk
             made_report(rank, events).write(folder / "written/run" / f"r{rank}.sqlite") for rank, events in enumerate(ranks)
         ]
         copies = [shuffled(report, folder / "copies/run", seed) for report in written]
-        files, measured = _outcome(written, folder / "written")
+        files, measured = outcome(written, folder / "written", "utc")
         with monkeypatch.context() as patch:
             # Rows in another order also fall into other pieces.
             for name, size in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), sizes, strict=True):
                 patch.setattr(external_sort, name, size)
-            files_of_copies, measured_of_copies = _outcome(copies, folder / "copies")
+            files_of_copies, measured_of_copies = outcome(copies, folder / "copies", "utc")
         assert files_of_copies == files
         assert list(differences(measured, measured_of_copies)) == []
 
