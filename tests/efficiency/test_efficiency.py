@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.measured import NCCL, picked, row
 from support.report_builder import ReportBuilder
 
 from nsys2prv import open_run
@@ -46,7 +47,6 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
 from nsys2prv.run.options import TimeRange
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"
 PLACED = EfficiencyOptions(align="utc")
 
@@ -89,26 +89,6 @@ def of_two_gpus(two_gpus: list[Path]) -> EfficiencyResult:
 
 def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> EfficiencyResult:
     return measure(list(paths), replace(read, **options))
-
-
-def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
-    return table.row(by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in key.items()), named=True)
-
-
-def assert_same(found: pl.DataFrame, wanted: pl.DataFrame, name: str) -> None:
-    """Two tables are equal, to the nanosecond and the last bit of an efficiency."""
-    try:
-        assert_frame_equal(found, wanted, check_exact=name not in _OF_SQUARES)
-    except AssertionError as error:
-        raise AssertionError(f"table {name}: {error}") from error
-
-
-# Sums of squares, and of means, depend on the order in the last bit.
-_OF_SQUARES = {"kernels", "sampled_kernels", "sampled_summary"}
-
-
-def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).rows()
 
 
 # -- formulas ------------------------------------------------------------------
@@ -368,25 +348,6 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
     assert tables["gaps"]["total_ns"].sum() == device["idle_ns"]
     causes = [f"{cause}_ns" for cause in (*CAUSES, "host", "unknown")]
     assert (tables["gaps"].select(pl.sum_horizontal(causes)).to_series() == tables["gaps"]["total_ns"]).all()
-
-
-@quick
-@given(kernels)
-@pytest.mark.thorough
-def test_small_windows_of_the_sweep_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[Kernel]
-) -> None:
-    paths = written(tmp_path, [found[::2] or found, found[1::2] or found])
-    options = {"bins": 5, "regions": ("*",)}
-    whole = measured(paths, **options)
-    with monkeypatch.context() as patch:
-        patch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 1)
-        patch.setattr("nsys2prv.execution.external_sort._BATCH_ROWS", 1)
-        patch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 0)
-        pieces = measured(paths, **options)
-
-    for name, table in whole.tables.items():
-        assert_same(pieces.tables[name], table, name)
 
 
 # -- tables ------------------------------------------------------------------

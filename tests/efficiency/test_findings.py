@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.measured import MS, NCCL, US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, truth, write_reports
@@ -19,9 +20,7 @@ from nsys2prv.efficiency.findings.engine import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.paraver.views.view_table import read_view_table
 
-US, MS = 1_000, 1_000_000
 KIB, MIB = 1 << 10, 1 << 20
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 CLOCK = "GPC Clock Frequency [MHz]"
 WITH_HOST = "CUDA-D0.S7-node01; python3 tid 1000"
 
@@ -571,41 +570,34 @@ def test_what_is_near_a_problem_is_none(run: Run, near: str) -> None:
 CLEAN = Cluster(
     nodes=1, slow_gpu=None, data_loading_gap=False, pageable_copies=False, exposed_communication=False, gpu_metrics_hz=500
 )
-PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    # What the others reduce while they wait for the slow one is not covered, and costs the run nothing.
-    "slow GPU": ({"slow_gpu": 3}, ["slow-device", "straggler"]),
-    "exposed communication": ({"exposed_communication": True}, ["exposed-communication"]),
-    "late batches": ({"data_loading_gap": True}, ["data-loading"]),
-    "pageable copies": ({"pageable_copies": True}, ["pageable-copies"]),
-    "allocations": ({"allocations_in_loop": True}, ["allocations"]),
-    "nothing": ({}, []),
-}
+
+
+def thorough(*runs: tuple[dict[str, Any], list[str]]) -> list[Any]:
+    return [pytest.param(*one, marks=pytest.mark.thorough) for one in runs]
 
 
 @pytest.mark.parametrize(
-    "plant",
-    # The others are in the demo, whose findings are looked at below.
-    [pytest.param(plant, marks=() if plant == "allocations" else pytest.mark.thorough) for plant in PLANTS],
-)
-def test_each_problem_of_the_demo_is_found_alone_and_a_clean_run_has_none(tmp_path: Path, plant: str) -> None:
-    settings, expected = PLANTS[plant]
-    write_reports(tmp_path, replace(CLEAN, **settings))
-    assert kinds(dict(measure([tmp_path]).tables)) == expected
-
-
-@pytest.mark.parametrize(
-    "shape",
+    ("settings", "expected"),
     [
-        {"gpus_per_node": 1},
-        *(
-            pytest.param(shape, marks=pytest.mark.thorough)
-            for shape in ({"iterations": 2, "layers": 2}, {"nodes": 2, "with_mpi": False})
+        ({"allocations_in_loop": True}, ["allocations"]),
+        ({"gpus_per_node": 1}, []),
+        *thorough(
+            ({"iterations": 2, "layers": 2}, []),
+            ({"nodes": 2, "with_mpi": False}, []),
+            # What the others reduce while they wait for the slow one is not covered, and costs the run nothing.
+            ({"slow_gpu": 3}, ["slow-device", "straggler"]),
+            ({"exposed_communication": True}, ["exposed-communication"]),
+            ({"data_loading_gap": True}, ["data-loading"]),
+            ({"pageable_copies": True}, ["pageable-copies"]),
         ),
     ],
+    ids=str,
 )
-def test_clean_runs_of_other_shapes_have_no_findings(tmp_path: Path, shape: dict[str, Any]) -> None:
-    write_reports(tmp_path, replace(CLEAN, **shape))
-    assert kinds(dict(measure([tmp_path]).tables)) == []
+def test_each_problem_of_the_demo_is_found_alone_and_clean_runs_have_none(
+    tmp_path: Path, settings: dict[str, Any], expected: list[str]
+) -> None:
+    write_reports(tmp_path, replace(CLEAN, **settings))
+    assert kinds(dict(measure([tmp_path]).tables)) == expected
 
 
 def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_shown(tmp_path: Path) -> None:

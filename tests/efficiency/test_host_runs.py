@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
+from support.measured import MS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -16,7 +17,6 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.errors import NoDevices
 
-MS = 1_000_000
 HOST_TREE = {
     "host_parallel_efficiency": 0.7,
     "mpi_parallel_efficiency": 0.7,

@@ -66,14 +66,3 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
 
 def test_a_run_without_a_fault_has_no_finding(tmp_path: Path) -> None:
     assert findings(tmp_path, simulate(CLUSTER)) == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("pattern", ["tensor", "pipeline"])
-def test_late_ranks_follow_from_their_cause_in_other_patterns(tmp_path: Path, pattern: str) -> None:
-    made, without = (simulate(cluster) for cluster in with_and_without(Cluster(pattern=pattern, iterations=20), "slow GPU"))
-    found = {one["kind"]: one for one in findings(tmp_path, made)}
-
-    assert "slow-device" in found, found
-    assert found["slow-device"]["ranks"] == ONE
-    assert made.length > without.length

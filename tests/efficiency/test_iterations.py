@@ -11,13 +11,10 @@ import pytest
 from support.report_builder import ReportBuilder
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.demo import write_reports
-from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import UsageError
 
@@ -217,17 +214,6 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
     assert result.iterations.height == 4
     with pytest.raises(UsageError, match="no NVTX range is called other; did you mean three"):
         found([report], tmp_path, "other")
-
-
-@pytest.mark.thorough
-def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
-    paths = write_reports(tmp_path / "reports", cluster_of_demo())
-    options = EfficiencyOptions(progress=False)
-    runs = [read_events(paths, options, tmp_path / folder) for folder in ("with", "without")]
-    del runs[1].collections[RANGES.name]
-    with_nvtx, without = (find_iterations(MeasuredRun(events)) for events in runs)
-    assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
-    assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))
 
 
 def in_a_row(report: ReportBuilder, at: int, kernels: Sequence[tuple[str, int]]) -> int:

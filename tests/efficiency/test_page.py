@@ -334,12 +334,8 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
 # -- the command ---------------------------------------------------------------
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return hostile_report().write(tmp_path / "rank0.sqlite")
-
-
-def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:
+    report = hostile_report().write(tmp_path / "rank0.sqlite")
     out = tmp_path / "page.html"
     out.write_bytes(b"<html>" + GENERATOR + b'0.0.1">')
 

@@ -8,26 +8,20 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.measured import measured
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
+from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import STARVED
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import Verdict, level, verdict
 from nsys2prv.vocabulary.wording import percent
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
 
 def of(result: EfficiencyResult) -> Verdict:
     return verdict(result.head, result.tables)
-
-
-def measured(folder: Path, *reports: ReportBuilder, options: EfficiencyOptions | None = None) -> EfficiencyResult:
-    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
-    return measure(paths, options or EfficiencyOptions(align="utc", progress=False))
 
 
 def alone(**options: Any) -> ReportBuilder:
@@ -51,9 +45,7 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
 
 
 def test_a_chosen_window_is_named(tmp_path: Path) -> None:
-    options = EfficiencyOptions(align="utc", progress=False, window=window_choice("100ns:1000ns"))
-
-    assert of(measured(tmp_path, alone(), options=options)).sentence == (
+    assert of(measured(tmp_path, alone(), window=window_choice("100ns:1000ns"))).sentence == (
         "1 GPU computed 55.6 % of 900 ns (the chosen window); "
         "largest loss: launch-starved (host computing or off its CPU), 38.9 %"
     )
@@ -162,7 +154,7 @@ def test_a_part_that_is_not_decidable_says_what_is_missing(tmp_path: Path) -> No
     report.api_call("cudaStreamWaitEvent_v3020", 16, 18)
     report.kernel("k(int)", 400, 500, launch=(20, 25))
 
-    titles = {part.name: part.title for part in of(measure([report.write(tmp_path / "report.sqlite")])).bar}
+    titles = {part.name: part.title for part in of(measured(tmp_path, report)).bar}
     assert titles["undecided_3"] == "not decidable (NCCL runs, CUDA events were not recorded)"
 
 

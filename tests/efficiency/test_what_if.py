@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.command_line import CommandLine
+from support.measured import NCCL, US
 from support.report_builder import ReportBuilder
 
 import nsys2prv as np
@@ -17,8 +18,6 @@ from nsys2prv.efficiency.what_if import WhatIfResult, what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import UsageError
 
-US = 1000
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 COMPUTE = (100, 200)
 """us that the kernel takes on each of two ranks."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.measured import MS, US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -17,8 +18,6 @@ from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
 
-US = 1_000
-MS = 1_000_000
 KERNELS = ("forward", "loss", "backward", "step")
 
 

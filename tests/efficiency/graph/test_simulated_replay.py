@@ -21,7 +21,6 @@ from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.run.options import ReadOptions
 
 SIZES = ((1, 2), (1, 3), (2, 2), (3, 1))
@@ -109,11 +108,6 @@ def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: P
 # -- the critical path of simulated clusters runs through the rank that was made slow, and is as long as the run ----
 
 
-def measured(cluster: Cluster, folder: Path) -> EfficiencyResult:
-    """Results of the reports of a cluster."""
-    return measure(write_reports(simulate(cluster), folder), EfficiencyOptions())
-
-
 @pytest.mark.parametrize(
     ("pattern", "cause", "least"),
     [
@@ -130,7 +124,7 @@ def measured(cluster: Cluster, folder: Path) -> EfficiencyResult:
 def test_the_path_runs_through_the_slow_rank(pattern: str, cause: str, least: float, tmp_path: Path) -> None:
     slow, _ = with_and_without(Cluster(pattern=pattern, gpus=3, iterations=3, start_up=2_000_000), cause)
 
-    result = measured(slow, tmp_path)
+    result = measure(write_reports(simulate(slow), tmp_path), EfficiencyOptions())
 
     assert result.critical_path["length_ns"].sum() == result.head["window"]["length_ns"]
     of_tasks = result.critical_path_totals.filter(pl.col("by") == "task").sort("share", descending=True)
