@@ -295,26 +295,23 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
         spread = 1_000
         assert row["late_rank_ns"] <= wanted["late_rank_ns"] + spread
         assert row["late_rank_ns"] + row["communication_ns"] >= wanted["late_rank_ns"] - spread
+    # NCCL kernels are blocking as long as computation waits for them.
+    of_nccl, waits = found["nccl_exposure"], found["absent_time"].select(pl.sum_horizontal(COMMUNICATION)).to_series()
+    assert of_nccl["blocking_ns"].sum() == waits.sum()
+    assert of_nccl["total_ns"].sum() == found["nccl"]["total_ns"].sum()
+    assert (of_nccl["overlapped_blocking_ns"] <= of_nccl["overlapped_ns"]).all()
 
 
-@pytest.mark.parametrize("pattern", [PATTERNS[0], *(pytest.param(one, marks=pytest.mark.thorough) for one in PATTERNS[1:])])
-def test_parts_are_those_of_simulated_runs(pattern: str, tmp_path: Path) -> None:
-    run = simulate(Cluster(pattern=pattern, iterations=2))
-    reports = write_reports(run, tmp_path / "reports")
+RUNS = {
+    **{pattern: Cluster(pattern=pattern, iterations=2) for pattern in PATTERNS},
+    **{cause: with_and_without(Cluster(gpus=3, iterations=2), cause)[0] for cause in CAUSES},
+}
+QUICK = {PATTERNS[0], "slow network", "launch-bound", "allocations"}
 
-    assert_true(run, measure(reports, UTC).tables)
 
-
-@pytest.mark.parametrize(
-    "cause",
-    [
-        cause if cause in ("slow network", "launch-bound", "allocations") else pytest.param(cause, marks=pytest.mark.thorough)
-        for cause in CAUSES
-    ],
-)
-def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> None:
-    slow, _ = with_and_without(Cluster(gpus=3, iterations=2), cause)
-    run = simulate(slow)
+@pytest.mark.parametrize("name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in RUNS])
+def test_parts_are_those_of_simulated_runs(name: str, tmp_path: Path) -> None:
+    run = simulate(RUNS[name])
 
     assert_true(run, measure(write_reports(run, tmp_path), UTC).tables)
 

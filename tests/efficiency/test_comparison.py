@@ -284,7 +284,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no table": lambda content: content["tables"].pop("kernels"),
     "no column": lambda content: content["tables"]["run"].pop("devices"),
     "other type": lambda content: content["tables"]["run"].update(devices=["many"]),
-    "no run": lambda content: content["tables"].update(run=dict.fromkeys(content["tables"]["run"], [])),
+    "no run": lambda content: content["tables"].update(run={name: [] for name in content["tables"]["run"]}),
     "newer": lambda content: content.update(version=99),
     "other format": lambda content: content.update(format="something"),
     "no key": lambda content: content.pop("nccl"),

@@ -265,15 +265,6 @@ def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path)
     assert any("node01:D1" in warning for warning in found.head["warnings"])
 
 
-def test_kernels_that_overlap_on_one_stream_and_in_other_contexts_are_united(tmp_path: Path) -> None:
-    report = ReportBuilder().gpu(0)
-    for begin, end, context in ((0, 50, 1), (20, 30, 1), (40, 70, 2)):
-        report.kernel("k", begin, end, context=context)
-    found = measured([report.write(tmp_path / "one.sqlite")])
-
-    assert found.tables["devices"]["useful_ns"].to_list() == [70]
-
-
 def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0).gpu()
     for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):

@@ -10,7 +10,7 @@ from support.command_line import CommandLine
 from support.measured import MS
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.findings import HOST_RULES, RULES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
@@ -75,6 +75,14 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     assert result.tables["tasks"]["os_ns"].to_list() == [MS, 0]
     assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
+    assert [(tile.name, tile.note) for tile in verdict(result.head, result.tables).tiles] == [
+        ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
+        ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
+        ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
+        ("largest_mpi_call", "MPI_Allreduce, ?"),
+    ]
+    computing = measured(of_mpi, window=window_choice("0ms:5ms"))
+    assert verdict(computing.head, computing.tables).tiles[-1].note == "no MPI call in this window"
 
 
 def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(with_start_up: list[Path]) -> None:
@@ -147,6 +155,7 @@ def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(of_hosts: Path
     found = verdict(result.head, result.tables)
     assert found.sentence == ("no GPU and no MPI was used; OS calls take 20.0 % of 10.000 ms (the whole run) of 1 host thread")
     assert {part.name: part.share for part in found.bar} == pytest.approx({"compute": 0.8, "os": 0.2})
+    assert {tile.note for tile in found.tiles} == {"no GPU was used"}
 
 
 def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:

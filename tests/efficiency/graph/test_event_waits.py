@@ -33,12 +33,8 @@ def followed(folder: Path, *reports: ReportBuilder) -> tuple[Edges, Edges]:
     return named(edges.on_streams), named(edges.on_hosts)
 
 
-@pytest.mark.parametrize("with_numbers", [True, False])
-@pytest.mark.parametrize("with_device_times", [True, False])
-def test_an_operation_waits_for_what_was_launched_before_the_record(
-    tmp_path: Path, with_numbers: bool, with_device_times: bool
-) -> None:
-    program = Program(with_numbers=with_numbers, with_device_times=with_device_times)
+def test_an_operation_waits_for_what_was_launched_before_the_record(tmp_path: Path) -> None:
+    program = Program()
     program.launch(7, 100, 500)
     program.record(5, 7, 501)
     program.launch(7, 510, 900)

@@ -112,18 +112,6 @@ def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
 
 
-def test_what_ranks_do_that_are_not_recorded_is_not_known(tmp_path: Path) -> None:
-    """They let the others go on when they arrive, and nobody knows how much earlier that would be."""
-    slow, good = with_and_without(Cluster(pattern=DATA, gpus=4, iterations=4, start_up=1_000_000), "slow kernels")
-    folders = {tmp_path / "slow": slow, tmp_path / "good": good}
-    alone = [write_reports(simulate(cluster), folder)[:1] for folder, cluster in folders.items()]
-
-    row, true = (what_if(reports, _HALF).what_if.row(0, named=True) for reports in alone)
-
-    assert_bounds(row, true["measured_ns"])
-    assert "not in the run" in row["reason"]
-
-
 @pytest.mark.parametrize(
     ("pattern", "changes"),
     [
