@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
@@ -445,6 +445,7 @@ def test_two_modes_of_one_kernel_are_seen(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=40))
+@example(list(range(40)))
 @quick
 def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int]) -> None:
     report = ReportBuilder().gpu(0)

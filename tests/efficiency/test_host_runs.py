@@ -71,7 +71,7 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
         ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
         ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
         ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
-        ("largest_mpi_call", "MPI_Allreduce, ?"),
+        ("largest_mpi_call", "MPI_Allreduce, of the time of threads that call MPI"),
     ]
     computing = measured(of_mpi, window=window_choice("0ms:5ms"))
     assert verdict(computing.head, computing.tables).tiles[-1].note == "no MPI call in this window"

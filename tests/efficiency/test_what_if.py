@@ -46,8 +46,6 @@ def replayed(folder: Path, **changes: Any) -> int:
     reports = [rank(folder, number) for number in range(2)]
     lengths = what_if(reports, WhatIfOptions(**changes)).what_if.row(0, named=True)
     assert lengths["measured_ns"] == MEASURED * US
-    # What is exact has no interval and no reason.
-    assert (lengths["least_ns"], lengths["most_ns"], lengths["reason"]) == (*[lengths["replayed_ns"]] * 2, None)
     return int(lengths["replayed_ns"]) // US
 
 
@@ -92,6 +90,12 @@ def test_without_all_ranks_none_is_typical(changes: dict[str, Any], tmp_path: Pa
     row = what_if([rank(tmp_path, 1)], WhatIfOptions(**changes)).what_if.row(0, named=True)
     assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns")] == [None] * 3
     assert row["reason"] == "ranks of the run are missing: how long the typical rank takes is not known"
+
+
+def test_an_exact_length_has_no_interval_and_no_reason(tmp_path: Path) -> None:
+    result = what_if([rank(tmp_path, number) for number in range(2)], WhatIfOptions(ideal_network=True))
+    row = result.what_if.row(0, named=True)
+    assert (row["least_ns"], row["most_ns"], row["reason"]) == (row["replayed_ns"], row["replayed_ns"], None)
 
 
 def test_where_nothing_ties_the_clocks_of_ranks_that_wait_the_length_is_null(tmp_path: Path) -> None:
