@@ -409,7 +409,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"command {name}": partial(command, name) for name in COMMANDS},
     "shared options": shared_options,
     **{f"views {group}": partial(views, group) for group in GROUPS},
-    **{f"pictures {group}": partial(pictures, group) for group in GROUPS},
+    **{f"pictures {group}": partial(pictures, group) for group in GROUPS if pictures(group)},
     "event types": event_type_rows,
     "moved types": moved_types,
     "value sets": value_sets,

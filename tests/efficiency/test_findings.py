@@ -187,6 +187,14 @@ def loading(count: int = 5, size: int = MIB, *, with_calls: bool = True) -> Repo
     return made
 
 
+def test_a_thread_that_is_seen_to_compute_may_make_the_data_itself(run: Run) -> None:
+    # Somebody else is off the CPU, so that scheduling was recorded.
+    tables = run(loading().on_cpu(0, 50 * MS).on_cpu(0, 10, 1, tid=2000).on_cpu(49 * MS, 50 * MS, 1, tid=2000))
+
+    assert only(tables)["kind"] == "data-loading"
+    assert "in no CUDA call, and computes for 99.3 % of the time" in only(tables)["seen"]
+
+
 def test_copies_after_copies_load_no_batches(run: Run) -> None:
     """A model that goes to the device piece by piece."""
     made = report()
@@ -434,6 +442,7 @@ FOUND: dict[str, tuple[Callable[[], Sequence[ReportBuilder]], tuple[Any, ...], d
         {
             "gaps": 4, "mean gap": 2020 * US, "longest gap": 2020 * US, "part of the gaps in OS calls": 0,
             "part of the gaps in which the thread sleeps or waits": 0,
+            "part of the gaps in which the thread is seen to compute": 0,
         },
     ),
     # Each gap of 520 µs is there because of them.

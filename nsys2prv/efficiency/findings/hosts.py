@@ -61,12 +61,14 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
-        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting")},
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns")},
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        waiting = losses.total("waiting") / losses.cost
-        return {"waits": f", and sleeps or waits for {percent(waiting)} of the time" if waiting >= 0.01 else ""}
+        parts = {"sleeps or waits": losses.total("waiting"), "computes": losses.total("computing")}
+        shares = {does: part / losses.cost for does, part in parts.items()}
+        does = [f"{does} for {percent(share)} of the time" for does, share in shares.items() if share >= 0.01]
+        return {"does": "".join(f", and {one}" for one in does)}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""

@@ -219,7 +219,7 @@ def wait_for_members(parts: GraphParts) -> None:
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = names.filter(pl.col("name").str.contains("cast|catter"))["value"]
+    from_root = names.filter(first_match(pl.col("name"), WAITING_COLLECTIVES, 0) == _FROM_ROOT)["value"]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 

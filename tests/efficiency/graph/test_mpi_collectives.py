@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pytest
 from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.host_waits import mpi_collectives
+from nsys2prv.efficiency.graph.replay import EdgeKind
+from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.run.options import ReadOptions, TimeRange
 
@@ -60,6 +64,17 @@ def test_calls_in_the_same_place_of_their_communicator_are_one_collective(tmp_pa
         (2, 202, 212, "MPI_Iallreduce", False, 3, None, None),
     ]
     assert members["collective"].n_unique() == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("MPI_Allreduce", 2), ("MPI_Reduce_scatter", 2), ("MPI_Bcast", 0), ("MPI_Scatterv", 0)]
+)
+def test_in_a_replay_another_may_be_last_where_all_wait_for_all(tmp_path: Path, name: str, others: int) -> None:
+    reports = ranks(3)
+    for rank, report in enumerate(reports):
+        report.mpi_collective(name, 10 * rank, 50 + rank, root=2)
+    graph = graph_of_run(MeasuredRun(events_of(tmp_path, *reports))).graph
+    assert np.count_nonzero(graph.kind == EdgeKind.ARRIVAL) == others
 
 
 def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
