@@ -19,7 +19,7 @@ from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
 
-from nsys2prv.demo import write_report
+from nsys2prv.demo import Cluster, write_report, write_reports
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
@@ -503,9 +503,11 @@ def test_each_cause_of_the_bar_has_its_own_colour() -> None:
 # -- close-ups: short parts of the run, kernel by kernel, around places of findings and of two iterations ----
 
 
-def test_iterations_are_the_slowest_and_one_of_median_length(run: Run) -> None:
-    lengths = run.measured.tables["iterations"].filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
-    closeups = {row["what"]: row for row in run.measured.tables["closeups"].iter_rows(named=True)}
+def test_iterations_are_the_slowest_and_one_of_median_length(tmp_path: Path) -> None:
+    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
+    result = measure(write_reports(tmp_path, cluster))
+    lengths = result.iterations.filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
+    closeups = {row["what"]: row for row in result.closeups.iter_rows(named=True)}
 
     slowest, usual = closeups["slowest iteration"], closeups["usual iteration"]
     assert slowest["iteration"] == lengths["iteration"][-1] != usual["iteration"]
