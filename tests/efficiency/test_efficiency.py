@@ -509,14 +509,6 @@ def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> No
     assert tables["absent_time"]["copy_ns"].item() == 10 + 50
 
 
-def test_a_part_of_the_time(two_gpus: list[Path]) -> None:
-    part = measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(260, 480)))
-
-    window = {"name": "all", "begin_ns": 260, "end_ns": 480, "length_ns": 220, "offset_ns": 0, "recorded_ns": 220}
-    assert part.head["window"] == window
-    assert part.tables["devices"]["useful_ns"].to_list() == [70, 220]
-
-
 def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:
     of_rank = measured(two_gpus, EfficiencyOptions(align="utc", ranks=frozenset({1})))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.simulated_run.causes import SLOW_RANK, with_and_without
@@ -40,11 +39,9 @@ CAUSES: dict[str, tuple[str, str | None]] = {
 QUICK = {"synchronous copies", "full queue"}
 
 
-def thorough(causes: dict[str, Any]) -> list[Any]:
-    return [pytest.param(cause, marks=() if cause in QUICK else pytest.mark.thorough) for cause in causes]
-
-
-@pytest.mark.parametrize("cause", thorough(CAUSES))
+@pytest.mark.parametrize(
+    "cause", [pytest.param(cause, marks=() if cause in QUICK else pytest.mark.thorough) for cause in CAUSES]
+)
 def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path: Path, cause: str) -> None:
     made, without = (simulate(cluster) for cluster in with_and_without(CLUSTER, cause))
     kind, ranks = CAUSES[cause]

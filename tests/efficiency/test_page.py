@@ -223,16 +223,6 @@ def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
     assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
 
 
-def test_a_run_without_anything_but_one_kernel_has_a_page(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.kernel("k", 0, 10)
-    measured = measure([report.write(tmp_path / "one.sqlite")])
-
-    read = PageReader(page(measured.head, measured.tables))
-    assert read.one("div", id="tree-device")
-    assert "kernels" in read.island["tables"]
-
-
 # -- any text ------------------------------------------------------------------
 
 
