@@ -185,7 +185,7 @@ def test_all_gpus_wait_for_the_one_with_the_low_clock(tmp_path: Path) -> None:
     found = finding(measured(tmp_path, *reports), "clock-throttling")
 
     assert found["saved_ns"] == pytest.approx(35 * MS, rel=0.01)
-    assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")  # type: ignore[operator]
+    assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")
 
 
 @pytest.mark.parametrize(("use", "found"), [(1, True), (40, False)])
