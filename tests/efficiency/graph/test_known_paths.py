@@ -120,7 +120,7 @@ def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: i
         part = result.critical_path_totals.filter(by=division)
         assert part["total_ns"].sum() == result.head["window"]["length_ns"] == 405 * US
         assert part["share"].sum() == pytest.approx(1)
-    assert (totals["kernel", "gemm"], totals["kernel", NCCL], totals["host cause", "mpi"]) == (80 * US, 81 * US, 10 * US)
+    assert (totals["kernel", "gemm"], totals["kernel", NCCL], totals["host cause", "host"]) == (80 * US, 81 * US, 15 * US)
     # The other rank is there 40 us before the slow one, and its copy has as much time.
     beside = result.critical_path_rows.filter(pl.col("row") == f"CUDA-D{1 - slow}.S13-node01")
     assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
