@@ -295,11 +295,6 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
         spread = 1_000
         assert row["late_rank_ns"] <= wanted["late_rank_ns"] + spread
         assert row["late_rank_ns"] + row["communication_ns"] >= wanted["late_rank_ns"] - spread
-    # NCCL kernels are blocking as long as computation waits for them.
-    of_nccl, waits = found["nccl_exposure"], found["absent_time"].select(pl.sum_horizontal(COMMUNICATION)).to_series()
-    assert of_nccl["blocking_ns"].sum() == waits.sum()
-    assert of_nccl["total_ns"].sum() == found["nccl"]["total_ns"].sum()
-    assert (of_nccl["overlapped_blocking_ns"] <= of_nccl["overlapped_ns"]).all()
 
 
 RUNS = {

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from support.measured import NCCL, measured, row
 from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
+from support.simulated_run.cluster import DATA, TENSOR, Cluster
+from support.simulated_run.truth import simulate
+from support.simulated_run.write import write_reports
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
 WAIT_CALL, RECORD_CALL = "cudaStreamWaitEvent_v3020", "cudaEventRecord_v3020"
@@ -96,3 +103,18 @@ def test_collectives_inside_a_node_and_over_nodes_are_apart(
 def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
     found = row(measured(tmp_path, beside_a_collective(40)).nccl_exposure, operation="AllReduce")
     assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
+    reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=2, iterations=2)), tmp_path)
+    found = measure(reports, EfficiencyOptions(align="utc")).tables
+
+    table, absent, devices = (found[name] for name in ("nccl_exposure", "absent_time", "devices"))
+    waits = absent.select(pl.sum_horizontal("late_rank_ns", "transfer_ns", "communication_ns")).to_series()
+    assert table["blocking_ns"].sum() == waits.sum() > 0
+    assert table["total_ns"].sum() == found["nccl"]["total_ns"].sum()
+    # Collectives of a device are one after the other here.
+    assert table["exposed_ns"].sum() == devices["nccl_alone_ns"].sum()
+    assert table["overlapped_ns"].sum() == devices["nccl_covered_ns"].sum()
+    assert (table["overlapped_blocking_ns"] <= table["overlapped_ns"]).all()
