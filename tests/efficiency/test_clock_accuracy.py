@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.measured import US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.clock_accuracy import (
@@ -21,8 +22,6 @@ from nsys2prv.efficiency.clock_accuracy import (
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-
-US = 1000
 
 
 def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str, Any]:

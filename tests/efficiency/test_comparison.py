@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.measured import picked, row
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency import comparison_tables
@@ -62,14 +64,6 @@ def results(runs: list[Path]) -> list[EfficiencyResult]:
 
 def compared(*runs: Path | str | EfficiencyResult, **options: Any) -> ComparisonResult:
     return compare(list(runs), CompareOptions(align="utc", **options))
-
-
-def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
-    return table.row(by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in key.items()), named=True)
-
-
-def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).rows()
 
 
 def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResult]) -> None:
@@ -286,33 +280,26 @@ def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:
         compared(document, runs[1])
 
 
-def damaged(content: dict[str, Any], change: str) -> str:
-    if change == "no table":
-        del content["tables"]["kernels"]
-    elif change == "no column":
-        del content["tables"]["run"]["devices"]
-    elif change == "other type":
-        content["tables"]["run"]["devices"] = ["many"]
-    elif change == "no run":
-        content["tables"]["run"] = {name: [] for name in content["tables"]["run"]}
-    elif change == "newer":
-        content["version"] = 99
-    elif change == "other format":
-        content["format"] = "something"
-    elif change == "no key":
-        del content["nccl"]
-    return json.dumps(content) if change != "no JSON" else "{"
+DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no table": lambda content: content["tables"].pop("kernels"),
+    "no column": lambda content: content["tables"]["run"].pop("devices"),
+    "other type": lambda content: content["tables"]["run"].update(devices=["many"]),
+    "no run": lambda content: content["tables"].update(run={name: [] for name in content["tables"]["run"]}),
+    "newer": lambda content: content.update(version=99),
+    "other format": lambda content: content.update(format="something"),
+    "no key": lambda content: content.pop("nccl"),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["no table", "no column", "other type", "no run", "newer", "other format", "no key", "no JSON"],
-)
+@pytest.mark.parametrize("damage", [*DAMAGES, "no JSON"])
 def test_json_that_is_none_of_ours_is_told_in_one_sentence(
-    results: list[EfficiencyResult], tmp_path: Path, change: str
+    results: list[EfficiencyResult], tmp_path: Path, damage: str
 ) -> None:
+    content = json.loads(json.dumps(results[0].as_json()))
+    if damage in DAMAGES:
+        DAMAGES[damage](content)
     path = tmp_path / "damaged.json"
-    path.write_text(damaged(json.loads(json.dumps(results[0].as_json())), change))
+    path.write_text("{" if damage == "no JSON" else json.dumps(content))
 
     with pytest.raises(NotEfficiency, match=r"damaged\.json: .*; give what"):
         compared(path, results[1])

@@ -87,12 +87,8 @@ def test_the_page_says_first_how_long_the_runs_take_and_what_changed_most(compar
     assert any(re.match(r"A before ?10\.", row) for row in rows)
     assert any(row.startswith("launch-starved (host computing or off its CPU)") and "−2." in row for row in rows)
     assert {element.attributes["id"] for element in read.all("section")} == {
-        "overview",
-        "iterations",
-        "changes",
-        "tables",
-        "run",
-    }
+        "overview", "iterations", "changes", "tables", "run",
+    }  # fmt: skip
 
 
 def test_trees_are_beside_each_other_with_their_differences(compared: Callable[..., ComparisonResult]) -> None:

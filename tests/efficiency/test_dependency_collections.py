@@ -10,9 +10,8 @@ from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, RECORDS, WAITS, Collection, RunEvents
+from nsys2prv.efficiency.run_events import RECORDS, WAITS, Collection, RunEvents
 from nsys2prv.run.options import ReadOptions, TimeRange
-from nsys2prv.vocabulary import event_types
 
 NO_ID = 4294967295
 
@@ -103,15 +102,6 @@ def test_messages_of_mpi_are_pairs_of_calls(tmp_path: Path) -> None:
     names = [(events.rows.names[row], events.rows.names[to_row]) for row, to_row in found.select("row", "to_row").rows()]
     assert names == [("python3 tid 1000", "python3 tid 1001")]
     assert found.select("time", "to_begin", "to_time", "size").rows() == [(100, 0, 170, 64)]
-
-
-def test_collectives_of_mpi_have_their_communicator_and_root(tmp_path: Path) -> None:
-    events = events_of(tmp_path, *two_ranks())
-    found = rows(events, MPI_COLLECTIVES)
-    assert events.named(found["number"], found["value"]).to_list() == ["MPI_Reduce"] * 2
-    communicators = pl.repeat(event_types.MPI_COMMUNICATOR, found.height, eager=True)
-    assert events.named(communicators, found["communicator"]).to_list() == ["MPI_COMM_WORLD"] * 2
-    assert found.select("start", "end", "root").rows() == [(200, 230, 2), (210, 260, 2)]
 
 
 def test_messages_are_selected_by_time(tmp_path: Path) -> None:

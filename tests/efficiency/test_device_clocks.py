@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.measured import MS, US, measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 
-US, MS = 1_000, 1_000_000
 SYNC_STREAM = 3
 
 
@@ -30,7 +28,7 @@ def run(folder: Path, late: int, *, waits: bool = True) -> EfficiencyResult:
         call = report.api_call("cudaStreamSynchronize_v3020", waited, until)
         if waits:
             report.synchronization(waited, until, kind=SYNC_STREAM, correlation=call)
-    return measure([report.write(folder / "report.sqlite")], EfficiencyOptions())
+    return measured(folder, report)
 
 
 def results(result: EfficiencyResult) -> dict[str, str]:
@@ -88,7 +86,7 @@ def test_work_that_is_launched_far_ahead_contradicts_nothing(tmp_path: Path) -> 
         report.kernel("train(float*)", start, start + 19 * MS, launch=(start - 12 * MS, start - 11 * MS))
         call = report.api_call("cudaStreamSynchronize_v3020", start - 10 * MS, start + 19 * MS + 5 * US)
         report.synchronization(start - 10 * MS, start + 19 * MS, kind=SYNC_STREAM, correlation=call)
-    result = measure([report.write(tmp_path / "report.sqlite")], EfficiencyOptions())
+    result = measured(tmp_path, report)
     assert not any("contradict" in text for text in result.head["warnings"])
 
 

@@ -16,10 +16,11 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.measured import NCCL, picked, row
 from support.report_builder import ReportBuilder
 
 from nsys2prv import open_run
@@ -46,7 +47,6 @@ from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
 from nsys2prv.run.options import TimeRange
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"
 PLACED = EfficiencyOptions(align="utc")
 
@@ -89,26 +89,6 @@ def of_two_gpus(two_gpus: list[Path]) -> EfficiencyResult:
 
 def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> EfficiencyResult:
     return measure(list(paths), replace(read, **options))
-
-
-def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
-    return table.row(by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in key.items()), named=True)
-
-
-def assert_same(found: pl.DataFrame, wanted: pl.DataFrame, name: str) -> None:
-    """Two tables are equal, to the nanosecond and the last bit of an efficiency."""
-    try:
-        assert_frame_equal(found, wanted, check_exact=name not in _OF_SQUARES)
-    except AssertionError as error:
-        raise AssertionError(f"table {name}: {error}") from error
-
-
-# Sums of squares, and of means, depend on the order in the last bit.
-_OF_SQUARES = {"kernels", "sampled_kernels", "sampled_summary"}
-
-
-def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).rows()
 
 
 # -- formulas ------------------------------------------------------------------
@@ -285,15 +265,6 @@ def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path)
     assert any("node01:D1" in warning for warning in found.head["warnings"])
 
 
-def test_kernels_that_overlap_on_one_stream_and_in_other_contexts_are_united(tmp_path: Path) -> None:
-    report = ReportBuilder().gpu(0)
-    for begin, end, context in ((0, 50, 1), (20, 30, 1), (40, 70, 2)):
-        report.kernel("k", begin, end, context=context)
-    found = measured([report.write(tmp_path / "one.sqlite")])
-
-    assert found.tables["devices"]["useful_ns"].to_list() == [70]
-
-
 def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0).gpu()
     for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):
@@ -368,25 +339,6 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
     assert tables["gaps"]["total_ns"].sum() == device["idle_ns"]
     causes = [f"{cause}_ns" for cause in (*CAUSES, "host", "unknown")]
     assert (tables["gaps"].select(pl.sum_horizontal(causes)).to_series() == tables["gaps"]["total_ns"]).all()
-
-
-@quick
-@given(kernels)
-@pytest.mark.thorough
-def test_small_windows_of_the_sweep_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[Kernel]
-) -> None:
-    paths = written(tmp_path, [found[::2] or found, found[1::2] or found])
-    options = {"bins": 5, "regions": ("*",)}
-    whole = measured(paths, **options)
-    with monkeypatch.context() as patch:
-        patch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 1)
-        patch.setattr("nsys2prv.execution.external_sort._BATCH_ROWS", 1)
-        patch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 0)
-        pieces = measured(paths, **options)
-
-    for name, table in whole.tables.items():
-        assert_same(pieces.tables[name], table, name)
 
 
 # -- tables ------------------------------------------------------------------
@@ -493,6 +445,7 @@ def test_two_modes_of_one_kernel_are_seen(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=40))
+@example(list(range(40)))
 @quick
 def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int]) -> None:
     report = ReportBuilder().gpu(0)
@@ -554,14 +507,6 @@ def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> No
 
     assert tables["devices"]["streams"].item() == 1
     assert tables["absent_time"]["copy_ns"].item() == 10 + 50
-
-
-def test_a_part_of_the_time(two_gpus: list[Path]) -> None:
-    part = measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(260, 480)))
-
-    window = {"name": "all", "begin_ns": 260, "end_ns": 480, "length_ns": 220, "offset_ns": 0, "recorded_ns": 220}
-    assert part.head["window"] == window
-    assert part.tables["devices"]["useful_ns"].to_list() == [70, 220]
 
 
 def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:

@@ -8,57 +8,36 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.measured import MS, NCCL, US, check, finding, measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, over_parts, summed, with_top
 from nsys2prv.efficiency.findings.rule import FindingRule
-from nsys2prv.efficiency.measure import measure
 
-US, MS = 1_000, 1_000_000
 MIB = 1 << 20
 CLOCK = "GPC Clock Frequency [MHz]"
 TENSOR = "Tensor Active [Throughput %]"
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
-Tables = dict[str, pl.DataFrame]
 
 
 def report(rank: int = 0) -> ReportBuilder:
     return ReportBuilder(rank=rank, ranks=4, pid=1000 + rank).gpu(rank)
 
 
-def measured(folder: Path, *reports: ReportBuilder) -> Tables:
-    paths = [one.write(folder / f"rank{rank}.sqlite") for rank, one in enumerate(reports)]
-    return dict(measure(paths, EfficiencyOptions(align="utc")).tables)
-
-
-def finding(tables: Tables, kind: str) -> dict[str, object]:
-    found = tables["findings"].filter(pl.col("kind") == kind)
-    assert found.height == 1, tables["findings"]["kind"].to_list()
-    return found.row(0, named=True)
-
-
-def check(tables: Tables, kind: str) -> tuple[str, str | None]:
-    row = tables["finding_checks"].row(by_predicate=pl.col("kind") == kind, named=True)
-    return row["result"], row["reason"]
-
-
 def test_every_rule_has_a_result_and_what_is_not_recorded_is_not_decidable(tmp_path: Path) -> None:
     made = report()
     for index in range(20):
         made.kernel("k(int)", index * MS, index * MS + 900 * US)
-    tables = measured(tmp_path, made)
+    result = measured(tmp_path, made)
 
-    assert tables["finding_checks"]["kind"].to_list() == [rule.kind for rule in RULES]
-    assert check(tables, "exposed-communication") == ("not found", None)
-    assert check(tables, "launch-bound") == ("not decidable", "not recorded: CUDA API calls that launch")
-    assert check(tables, "mpi-waits")[0] == "not decidable"
-    assert check(tables, "clock-throttling") == (
+    assert result.finding_checks["kind"].to_list() == [rule.kind for rule in RULES]
+    assert check(result, "exposed-communication") == ("not found", None)
+    assert check(result, "launch-bound") == ("not decidable", "not recorded: CUDA API calls that launch")
+    assert check(result, "mpi-waits")[0] == "not decidable"
+    assert check(result, "clock-throttling") == (
         "not decidable", "not recorded: sampled clocks of GPUs (GPC Clock Frequency)"
     )  # fmt: skip
-    assert check(tables, "slow-device") == ("not decidable", "there is one GPU, and nothing to compare it with")
+    assert check(result, "slow-device") == ("not decidable", "there is one GPU, and nothing to compare it with")
 
 
 def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
@@ -66,10 +45,10 @@ def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
     for index in range(20):
         made.copy(index * 100 * US, index * 100 * US + 20 * US, MIB, pageable=True, stream=8)
         made.kernel("k(int)", index * 100 * US + 20 * US, index * 100 * US + 100 * US)
-    tables = measured(tmp_path, made)
+    result = measured(tmp_path, made)
 
-    assert tables["findings"].is_empty()
-    assert check(tables, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
+    assert result.findings.is_empty()
+    assert check(result, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
 
 
 def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
@@ -79,28 +58,28 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     made.os_call("read", 200 * MS, 490 * MS)
     made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
     made.os_call("close", 680 * MS, 700 * MS)
-    tables = measured(tmp_path, made)
+    result = measured(tmp_path, made)
 
-    assert tables["findings"]["kind"].to_list() == ["little-gpu-work", "start-up", "creating-context", "shut-down"]
-    assert tables["findings"]["saved_ns"].to_list() == [697 * MS, 300 * MS, 200 * MS, 197 * MS]
-    assert "creating the context 40.0 %" in str(finding(tables, "start-up")["seen"])
+    assert result.findings["kind"].to_list() == ["little-gpu-work", "start-up", "creating-context", "shut-down"]
+    assert result.findings["saved_ns"].to_list() == [697 * MS, 300 * MS, 200 * MS, 197 * MS]
+    assert "creating the context 40.0 %" in str(finding(result, "start-up")["seen"])
 
 
 def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 690 * MS)
     made.kernel("k(int)", 693 * MS, 700 * MS, launch=(690 * MS, 691 * MS))
-    tables = measured(tmp_path, made)
+    result = measured(tmp_path, made)
 
-    assert tables["findings"]["kind"].to_list() == ["start-up", "little-gpu-work"]
-    assert tables["findings"]["consequence_of"].to_list() == [None, "start-up"]
+    assert result.findings["kind"].to_list() == ["start-up", "little-gpu-work"]
+    assert result.findings["consequence_of"].to_list() == [None, "start-up"]
 
 
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)
     made.kernel("k(int)", 240 * MS, 900 * MS)
-    assert "start-up" not in measured(tmp_path, made)["findings"]["kind"].to_list()
+    assert "start-up" not in measured(tmp_path, made).findings["kind"].to_list()
 
 
 @pytest.mark.parametrize(("call", "latency", "kernel"), [(8, 2, 6), (10, 6, 8), (12, 4, 9)])
@@ -111,30 +90,22 @@ def test_launch_bound_with_longer_calls(tmp_path: Path, call: int, latency: int,
         launch = index * call * US
         start = launch + (call + latency) * US
         made.kernel("k(int)", start, start + kernel * US, launch=(launch, launch + call * US))
-    tables = measured(tmp_path, made)
+    result = measured(tmp_path, made)
 
-    lost = finding(tables, "launch-bound")["saved_ns"]
+    lost = finding(result, "launch-bound")["saved_ns"]
     assert lost == pytest.approx(999 * (call - kernel) * US, rel=0.01)
 
 
-def test_code_that_is_loaded_when_a_kernel_is_launched_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernel", "is_loaded"), [("k{}(int)", True), ("k(int)", False)], ids=["first", "again"])
+def test_launches_that_stall_load_code_where_the_kernel_is_launched_first(tmp_path: Path, kernel: str, is_loaded: bool) -> None:
     made = report()
     for index in range(6):
         begin = index * 26 * MS
-        made.kernel(f"k{index}(int)", begin + 20 * MS, begin + 26 * MS, launch=(begin, begin + 20 * MS - US))
-    tables = measured(tmp_path, made)
-    found = finding(tables, "launch-stalls")
+        made.kernel(kernel.format(index), begin + 20 * MS, begin + 26 * MS, launch=(begin, begin + 20 * MS - US))
+    found = finding(measured(tmp_path, made), "launch-stalls")
 
     assert found["saved_ns"] == 5 * 20 * MS
-    assert "code is loaded" in str(found["seen"])
-
-
-def test_launches_that_stall_again_and_again_load_no_code(tmp_path: Path) -> None:
-    made = report()
-    for index in range(6):
-        begin = index * 26 * MS
-        made.kernel("k(int)", begin + 20 * MS, begin + 26 * MS, launch=(begin, begin + 20 * MS - US))
-    assert "code is loaded" not in str(finding(measured(tmp_path, made), "launch-stalls")["seen"])
+    assert ("code is loaded" in found["seen"]) == is_loaded
 
 
 def test_small_graphs(tmp_path: Path) -> None:
@@ -142,9 +113,9 @@ def test_small_graphs(tmp_path: Path) -> None:
     for index in range(100):
         begin = index * 60 * US
         made.graph(begin + 40 * US, begin + 60 * US, launch=(begin + 20 * US, begin + 39 * US))
-    tables = measured(tmp_path, made)
-    assert finding(tables, "small-graphs")["saved_ns"] == 99 * 40 * US
-    assert "launch-bound" not in tables["findings"]["kind"].to_list()
+    result = measured(tmp_path, made)
+    assert finding(result, "small-graphs")["saved_ns"] == 99 * 40 * US
+    assert "launch-bound" not in result.findings["kind"].to_list()
 
 
 def test_memsets_that_the_host_waits_for(tmp_path: Path) -> None:
@@ -153,8 +124,8 @@ def test_memsets_that_the_host_waits_for(tmp_path: Path) -> None:
         begin = index * MS
         made.api_call("cudaMemset_v3020", begin, begin + 300 * US)
         made.kernel("k(int)", begin + 310 * US, begin + MS, launch=(begin + 301 * US, begin + 305 * US))
-    tables = measured(tmp_path, made)
-    found = finding(tables, "synchronous-copies")
+    result = measured(tmp_path, made)
+    found = finding(result, "synchronous-copies")
     # The gaps are as long as the calls, what the host does then, and the launch; without the calls the latter stay.
     assert (found["cost_ns"], found["saved_ns"], found["saved_how"]) == (39 * 310 * US, 39 * 300 * US, "by replay")
 
@@ -166,8 +137,8 @@ def test_pages_that_migrate_back_and_forth(tmp_path: Path) -> None:
         made.copy(begin, begin + 20 * US, 65_536, kind=11, stream=13)
         made.kernel("k(int)", begin, begin + 60 * US)
         made.copy(begin + 60 * US, begin + 80 * US, 65_536, kind=12, stream=13)
-    tables = measured(tmp_path, made)
-    found = finding(tables, "unified-memory")
+    result = measured(tmp_path, made)
+    found = finding(result, "unified-memory")
 
     assert found["saved_ns"] == 200 * 40 * US
     assert "back and forth" in str(found["seen"])
@@ -184,12 +155,12 @@ def test_kernels_wait_while_page_faults_are_handled(tmp_path: Path) -> None:
         # The second fault overlaps the first one, and a page moves after both.
         made.gpu_page_fault(begin, begin + 30 * US, 1).gpu_page_fault(begin + 20 * US, begin + 50 * US, 1)
         made.copy(begin + 40 * US, begin + 60 * US, 65_536, kind=11, stream=13)
-    tables = measured(tmp_path, made)
-    found = finding(tables, "unified-memory")
+    result = measured(tmp_path, made)
+    found = finding(result, "unified-memory")
     assert (found["saved_ns"], found["cost_ns"]) == (200 * 60 * US, 200 * 60 * US)
     assert found["saved_how"] == "at most, from device time"
     assert "page faults of kernels are handled for 10.000 ms" in str(found["seen"])
-    numbers = dict(tables["finding_numbers"].select("number", "value").iter_rows())
+    numbers = dict(result.finding_numbers.select("number", "value").iter_rows())
     assert numbers["groups of page faults of kernels"] == 400
 
 
@@ -214,7 +185,7 @@ def test_all_gpus_wait_for_the_one_with_the_low_clock(tmp_path: Path) -> None:
     found = finding(measured(tmp_path, *reports), "clock-throttling")
 
     assert found["saved_ns"] == pytest.approx(35 * MS, rel=0.01)
-    assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")  # type: ignore[operator]
+    assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")
 
 
 @pytest.mark.parametrize(("use", "found"), [(1, True), (40, False)])
@@ -225,7 +196,7 @@ def test_tensor_cores_that_are_idle_in_matrix_multiplications(tmp_path: Path, us
         made.kernel("k(int)", index * MS + 800 * US, (index + 1) * MS)
         made.metric(TENSOR, index * MS + 500 * US, use)
         made.metric(TENSOR, index * MS + 900 * US, 0)
-    kinds = measured(tmp_path, made)["findings"]["kind"].to_list()
+    kinds = measured(tmp_path, made).findings["kind"].to_list()
     assert kinds == (["idle-tensor-cores"] if found else [])
 
 
@@ -243,8 +214,8 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
             made.kernel(NCCL, arrival, end, stream=8, launch=(launch + 5 * US, launch + 10 * US))
             made.api_call("cudaDeviceSynchronize_v3020", launch + 12 * US, end + 3 * US)
         reports.append(made)
-    tables = measured(tmp_path, *reports)
-    found = finding(tables, "straggler")
+    result = measured(tmp_path, *reports)
+    found = finding(result, "straggler")
 
     # What makes it late the first time belongs to the start of the run.
     assert (found["device"], found["ranks"], found["saved_how"]) == ("node01:D2", "2", "by replay")
@@ -256,14 +227,7 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
 # -- findings of collectives that are exposed and not blocking, and of those that are hidden and blocking ----
 
 
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 STEPS = 20
-
-
-def findings(report: ReportBuilder, folder: Path) -> dict[str, dict[str, Any]]:
-    """Rows of the table by kind."""
-    result = measure([report.write(folder / "report.sqlite")], EfficiencyOptions(progress=False))
-    return {row["kind"]: row for row in result.tables["findings"].iter_rows(named=True)}
 
 
 def exposed_in_steps(launched_at: int, steps: int = STEPS) -> ReportBuilder:
@@ -273,12 +237,12 @@ def exposed_in_steps(launched_at: int, steps: int = STEPS) -> ReportBuilder:
     for index in range(steps):
         begin = 2 * MS * index + MS
         report.kernel("k(int)", begin, begin + MS, launch=(begin - 2 * MS + launched_at, begin - 2 * MS + launched_at + 5 * US))
-        report.kernel(ALL_REDUCE, begin + MS, begin + 1500 * US, stream=20, launch=(begin + 100 * US, begin + 105 * US))
+        report.kernel(NCCL, begin + MS, begin + 1500 * US, stream=20, launch=(begin + 100 * US, begin + 105 * US))
     return report
 
 
 def test_the_next_kernel_is_not_launched_while_a_collective_is_exposed(tmp_path: Path) -> None:
-    found = findings(exposed_in_steps(launched_at=1990 * US), tmp_path)["starved-beside-communication"]
+    found = finding(measured(tmp_path, exposed_in_steps(launched_at=1990 * US)), "starved-beside-communication")
 
     # Not of the last step, after which there is no kernel.
     assert found["cost_ns"] == (STEPS - 1) * 500 * US
@@ -294,7 +258,7 @@ def test_the_next_kernel_is_not_launched_while_a_collective_is_exposed(tmp_path:
     ],
 )
 def test_launched_kernels_and_few_collectives_are_not_starved(report: ReportBuilder, tmp_path: Path) -> None:
-    assert "starved-beside-communication" not in findings(report, tmp_path)
+    assert "starved-beside-communication" not in measured(tmp_path, report).findings["kind"]
 
 
 def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
@@ -315,7 +279,7 @@ def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
 
     for index in range(STEPS):
         begin = MS + index * 1500 * US
-        report.kernel(ALL_REDUCE, begin, begin + MS, stream=20, launch=launch())
+        report.kernel(NCCL, begin, begin + MS, stream=20, launch=launch())
         report.kernel("beside(int)", begin, begin + hides, stream=9, launch=launch())
         if waits:
             wait(7, 3, 20, 2 * index + 1)
@@ -325,7 +289,7 @@ def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
 
 
 def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None:
-    found = findings(hidden_in_steps(MS), tmp_path)["hidden-communication"]
+    found = finding(measured(tmp_path, hidden_in_steps(MS)), "hidden-communication")
 
     assert found["cost_ns"] == STEPS * MS
     # Without the collectives the kernels beside them are in the way of each other: 1 ms in each step, not 1.5.
@@ -341,7 +305,7 @@ def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None
     ],
 )
 def test_collectives_that_nothing_waits_for_or_hides_are_not_hidden_and_blocking(report: ReportBuilder, tmp_path: Path) -> None:
-    assert "hidden-communication" not in findings(report, tmp_path)
+    assert "hidden-communication" not in measured(tmp_path, report).findings["kind"]
 
 
 # -- occurrences summed by device and part of the run, and what a finding says of them: numbers on small frames ----

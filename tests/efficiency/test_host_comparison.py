@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.command_line import CommandLine
+from support.measured import MS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.comparison import compare
@@ -15,8 +16,6 @@ from nsys2prv.efficiency.outputs.page import comparison_page
 from nsys2prv.efficiency.results import ComparisonResult
 from nsys2prv.errors import GateFailed
 from nsys2prv.vocabulary.wording import time
-
-MS = 1_000_000
 
 
 def of_mpi(folder: Path, *work: int, length: int = 10) -> Path:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from support.measured import MS, check, finding, measured
 from support.pages import PageReader
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.efficiency_options import window_choice
 
-MS = 1_000_000
 STEPS = 10
 
 
-def run(folder: Path, work: Sequence[int], *, start: int = 20, late: int = 0) -> list[Path]:
+def run(work: Sequence[int], *, start: int = 20, late: int = 0) -> list[ReportBuilder]:
     """Two ranks that are in MPI_Init for `start` ms, compute for `work` ms in each of STEPS steps of 10 ms, which end with a
     collective, and are in MPI_Finalize for 5 ms; before that rank 1 waits for a message that rank 0 sends `late` ms later."""
-    paths = []
+    reports = []
     for rank in (0, 1):
         report = ReportBuilder(rank=rank, pid=1000 + rank, ranks=2, with_mpi=True).communicator(rank=rank, size=2)
         report.mpi_other("MPI_Init", 0, start * MS)
@@ -35,25 +32,12 @@ def run(folder: Path, work: Sequence[int], *, start: int = 20, late: int = 0) ->
             else:
                 report.mpi_p2p("MPI_Recv", begin, begin + (late + 1) * MS, partner=0, size=64)
         report.mpi_other("MPI_Finalize", begin + 40 * MS, begin + 45 * MS)
-        paths.append(report.write(folder / f"rank{rank}.sqlite"))
-    return paths
-
-
-def measured(reports: list[Path]) -> EfficiencyResult:
-    return measure(reports, EfficiencyOptions(align="utc"))
-
-
-def finding(result: EfficiencyResult, kind: str) -> dict[str, Any]:
-    return result.findings.row(by_predicate=pl.col("kind") == kind, named=True)
-
-
-def check(result: EfficiencyResult, kind: str) -> tuple[str, str | None]:
-    row = result.finding_checks.row(by_predicate=pl.col("kind") == kind, named=True)
-    return row["result"], row["reason"]
+        reports.append(report)
+    return reports
 
 
 def test_equal_work_and_a_short_start_have_no_finding(tmp_path: Path) -> None:
-    result = measured(run(tmp_path, (9, 9)))
+    result = measured(tmp_path, *run((9, 9)))
     assert result.findings.is_empty()
     assert {check(result, kind) for kind in ("mpi-start-up", "mpi-imbalance", "late-process")} == {("not found", None)}
     assert result.finding_checks.filter(pl.col("result") == "not decidable")["reason"].unique().to_list() == [
@@ -62,7 +46,7 @@ def test_equal_work_and_a_short_start_have_no_finding(tmp_path: Path) -> None:
 
 
 def test_a_long_start_of_mpi_is_found_with_the_time_in_its_calls(tmp_path: Path) -> None:
-    result = measured(run(tmp_path, (9, 9), start=200))
+    result = measured(tmp_path, *run((9, 9), start=200))
     assert result.findings["kind"].to_list() == ["mpi-start-up"]
     found = finding(result, "mpi-start-up")
     assert (found["saved_ns"], found["cost_ns"], found["saved_how"]) == (
@@ -73,7 +57,7 @@ def test_a_long_start_of_mpi_is_found_with_the_time_in_its_calls(tmp_path: Path)
 
 
 def test_unequal_work_is_found_and_the_late_process_is_its_consequence(tmp_path: Path) -> None:
-    result = measured(run(tmp_path, (5, 9)))
+    result = measured(tmp_path, *run((5, 9)))
     assert result.findings["kind"].to_list() == ["mpi-imbalance", "late-process"]
     unequal, late = (finding(result, kind) for kind in ("mpi-imbalance", "late-process"))
     # Outside of MPI: 50 and 90 ms, and 40 ms before MPI ends.
@@ -86,7 +70,7 @@ def test_unequal_work_is_found_and_the_late_process_is_its_consequence(tmp_path:
 
 
 def test_a_late_sender_is_found_with_the_receive_that_waits(tmp_path: Path) -> None:
-    result = measured(run(tmp_path, (9, 9), late=30))
+    result = measured(tmp_path, *run((9, 9), late=30))
     late = finding(result, "late-process")
     assert (late["saved_ns"], late["ranks"]) == (30 * MS, "0")
     assert (late["worst_begin_ns"], late["worst_end_ns"]) == (120 * MS, 150 * MS)
@@ -102,22 +86,21 @@ def test_a_receive_that_was_started_before_waits_from_the_call_that_completes_it
     sends.mpi_p2p("MPI_Send", 90 * MS, 91 * MS, partner=1, size=64)
     for report in (sends, receives):
         report.mpi_other("MPI_Finalize", 95 * MS, 100 * MS)
-    paths = [report.write(tmp_path / f"rank{rank}.sqlite") for rank, report in enumerate((sends, receives))]
-    late = finding(measure(paths, EfficiencyOptions(align="utc")), "late-process")
+    late = finding(measured(tmp_path, sends, receives), "late-process")
     assert (late["saved_ns"], late["worst_begin_ns"], late["worst_end_ns"]) == (30 * MS, 60 * MS, 90 * MS)
 
 
 def test_one_process_and_runs_without_mpi_are_not_decidable(tmp_path: Path) -> None:
     alone = ReportBuilder(rank=0).mpi_other("MPI_Init", 0, 10 * MS).mpi_other("MPI_Finalize", 90 * MS, 91 * MS)
-    result = measure([alone.write(tmp_path / "alone.sqlite")])
+    result = measured(tmp_path, alone)
     assert check(result, "mpi-imbalance") == ("not decidable", "there is one process with MPI, and nothing to compare it with")
     without = ReportBuilder().os_call("read", 0, 10 * MS)
-    result = measure([without.write(tmp_path / "without.sqlite")])
+    result = measured(tmp_path, without)
     assert check(result, "mpi-start-up") == ("not decidable", "not recorded: MPI calls")
 
 
 def test_text_and_page_speak_of_processes(tmp_path: Path) -> None:
-    result = measure(run(tmp_path, (5, 9)), EfficiencyOptions(align="utc"))
+    result = measured(tmp_path, *run((5, 9)))
     text = result.as_text(verbose=True)
     assert "Unequal work: one process is outside of MPI for longer" in text
     assert "40.000 ms of time of processes" in text
@@ -132,6 +115,5 @@ def test_text_and_page_speak_of_processes(tmp_path: Path) -> None:
 
 
 def test_in_a_window_after_the_start_the_start_is_no_finding(tmp_path: Path) -> None:
-    reports = run(tmp_path, (9, 9), start=200)
-    result = measure(reports, EfficiencyOptions(align="utc", window=window_choice("200ms:300ms")))
+    result = measured(tmp_path, *run((9, 9), start=200), window=window_choice("200ms:300ms"))
     assert check(result, "mpi-start-up") == ("not found", None)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
+from support.measured import MS
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.findings import HOST_RULES, RULES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.errors import NoDevices
 
-MS = 1_000_000
 HOST_TREE = {
     "host_parallel_efficiency": 0.7,
     "mpi_parallel_efficiency": 0.7,
@@ -26,37 +26,29 @@ HOST_TREE = {
 """E is 10 ms, M of the ranks is 4 and 2 ms: (E - mean M) / E, (E - mean M) / (E - min M), (E - min M) / E."""
 
 
+def reducing(folder: Path, start: int = 0) -> list[Path]:
+    """Two ranks that compute in `work`, 6 and 8 ms long, and reduce until 10 ms after `start`; rank 0 reads a file meanwhile.
+
+    Before, MPI starts until 2 ms before and until `start`; after it, MPI ends for 5 ms.
+    """
+    paths = []
+    for rank, work in enumerate((6, 8)):
+        report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)
+        end = (start + 10) * MS
+        report.nvtx_range("work", start * MS, (start + work) * MS)
+        report.mpi_collective("MPI_Allreduce", (start + work) * MS, end, size=8)
+        if rank == 0:
+            report.os_call("read", (start + 1) * MS, (start + 2) * MS)
+        if start:
+            report.mpi_other("MPI_Init_thread", 0, (start - 2 + 2 * rank) * MS)
+            report.mpi_other("MPI_Finalize", end, end + 5 * MS)
+        paths.append(report.write(folder / f"rank{rank}.sqlite"))
+    return paths
+
+
 @pytest.fixture
 def of_mpi(tmp_path: Path) -> list[Path]:
-    """Two ranks that compute in `work`, 6 and 8 ms long, and reduce until 10 ms; rank 0 reads a file meanwhile."""
-    paths = []
-    for rank, work in enumerate((6, 8)):
-        report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)
-        report.nvtx_range("work", 0, work * MS).mpi_collective("MPI_Allreduce", work * MS, 10 * MS, size=8)
-        if rank == 0:
-            report.os_call("read", 1 * MS, 2 * MS)
-        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    return paths
-
-
-@pytest.fixture
-def of_hosts(tmp_path: Path) -> Path:
-    """A process that reads for 2 of 10 ms."""
-    report = ReportBuilder().nvtx_range("work", 0, 10 * MS).os_call("read", 1 * MS, 3 * MS)
-    return report.write(tmp_path / "host.sqlite")
-
-
-@pytest.fixture
-def with_start_up(tmp_path: Path) -> list[Path]:
-    """As `of_mpi`, from 20 to 30 ms: before it MPI starts until 18 and 20 ms, and it ends from 30 ms on for 5 ms."""
-    paths = []
-    for rank, work in enumerate((6, 8)):
-        report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)
-        report.mpi_other("MPI_Init_thread", 0, (18 + 2 * rank) * MS)
-        report.mpi_collective("MPI_Allreduce", (20 + work) * MS, 30 * MS, size=8)
-        report.mpi_other("MPI_Finalize", 30 * MS, 35 * MS)
-        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    return paths
+    return reducing(tmp_path)
 
 
 def measured(reports: list[Path], **options: object) -> EfficiencyResult:
@@ -75,10 +67,18 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     assert result.tables["tasks"]["os_ns"].to_list() == [MS, 0]
     assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
+    assert [(tile.name, tile.note) for tile in verdict(result.head, result.tables).tiles] == [
+        ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
+        ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
+        ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
+        ("largest_mpi_call", "MPI_Allreduce, of the time of threads that call MPI"),
+    ]
+    computing = measured(of_mpi, window=window_choice("0ms:5ms"))
+    assert verdict(computing.head, computing.tables).tiles[-1].note == "no MPI call in this window"
 
 
-def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(with_start_up: list[Path]) -> None:
-    result = measured(with_start_up)
+def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(tmp_path: Path) -> None:
+    result = measured(reducing(tmp_path, start=20))
     found = verdict(result.head, result.tables)
     assert [(part.name, part.title, part.value) for part in found.bar] == [
         ("compute", "computing", 8 * MS),
@@ -139,14 +139,16 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     assert checks["kind"][of_gpus:] == [rule.kind for rule in HOST_RULES]
 
 
-def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(of_hosts: Path) -> None:
-    result = measured([of_hosts])
+def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path) -> None:
+    report = ReportBuilder().nvtx_range("work", 0, 10 * MS).os_call("read", 1 * MS, 3 * MS)
+    result = measured([report.write(tmp_path / "host.sqlite")])
 
     root = result.tables["tree"].row(0, named=True)
     assert (root["metric"], root["value"], root["reason"]) == ("host_parallel_efficiency", None, "without MPI and GPUs")
     found = verdict(result.head, result.tables)
     assert found.sentence == ("no GPU and no MPI was used; OS calls take 20.0 % of 10.000 ms (the whole run) of 1 host thread")
     assert {part.name: part.share for part in found.bar} == pytest.approx({"compute": 0.8, "os": 0.2})
+    assert {tile.note for tile in found.tiles} == {"no GPU was used"}
 
 
 def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from support.measured import MS, NCCL, finding, measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, NcclPolicy
+from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.host_states import creates_communicators, creates_context, os_states
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary import event_types
 
-MS = 1_000_000
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
-
-def measured(folder: Path, *reports: ReportBuilder, **options: Any) -> EfficiencyResult:
-    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
-    return measure(paths, EfficiencyOptions(align="utc", progress=False, **options))
-
 
 def bar_of(result: EfficiencyResult) -> dict[str, float]:
     return {part.name: round(part.value / MS) for part in verdict(result.head, result.tables).bar}
-
-
-def finding(result: EfficiencyResult, kind: str) -> dict[str, Any]:
-    return result.tables["findings"].row(by_predicate=pl.col("kind") == kind, named=True)
 
 
 def test_contexts_and_communicators_that_are_created_are_no_start_up_and_no_allocation(tmp_path: Path) -> None:

@@ -47,23 +47,10 @@ def total(intervals: Intervals, groups: int) -> np.ndarray:
     return np.bincount(intervals.group, intervals.end - intervals.begin, groups).astype(np.int64)
 
 
-def depth(found: Segments) -> np.ndarray:
-    return np.sum(found.counts, axis=0, dtype=np.int64)
-
-
 def test_touching_and_nested_intervals_become_one() -> None:
     found = union(Intervals.of([0, 0, 0, 0, 1], [5, 0, 1, 20, 5], [9, 5, 3, 20, 6]))
 
     assert rows(found) == [(0, 0, 9), (1, 5, 6)]
-
-
-def test_depth_counts_what_is_open() -> None:
-    found = segments(Intervals.of([0, 0, 0], [0, 2, 2], [10, 4, 8]), np.array([0, 1, 1]), 2)
-
-    assert found.begin.tolist() == [0, 2, 4, 8, 10]
-    assert found.length.tolist() == [2, 2, 4, 2, 0]
-    assert depth(found).tolist() == [1, 3, 2, 1, 0]
-    assert found.mask.tolist() == [1, 3, 3, 1, 0]
 
 
 def test_times_far_apart_and_many_groups_do_not_need_to_fit_one_key() -> None:
@@ -158,13 +145,6 @@ def test_counts_are_as_wide_as_their_sum_needs(depth: int) -> None:
 
     assert (found.counts[0] + found.counts[1]).max() == 2 * depth
     assert all(count.dtype.itemsize == (1 if depth == 3 else 2 if depth == 100 else 4) for count in found.counts)
-
-
-@given(some, st.integers(-FAR, FAR))
-def test_shifting_time_changes_no_length(intervals: Intervals, shift: int) -> None:
-    shifted = Intervals(intervals.group, intervals.begin + shift, intervals.end + shift)
-
-    assert (total(union(shifted), GROUPS) == total(union(intervals), GROUPS)).all()
 
 
 moment = st.one_of(st.integers(-5, END), st.sampled_from([-(1 << 50), 1 << 45, 1 << 47, FAR]))

@@ -11,13 +11,10 @@ import pytest
 from support.report_builder import ReportBuilder
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.demo import write_reports
-from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import UsageError
 
@@ -132,14 +129,23 @@ def test_a_slow_iteration_is_named(tmp_path: Path) -> None:
     assert not lengths["is_warm_up"].any()
 
 
-def test_work_that_does_not_repeat_has_no_iterations_and_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ([f"kernel{place}" for place in range(40)], "no kernel, copy or collective is executed 4 times or more over the time"),
+        (["one"] * 40, "one kernel repeats alone"),
+        (random.Random(7).choices("abcd", k=600), None),
+    ],
+    ids=["once each", "one alone", "in no order"],
+)
+def test_work_that_does_not_repeat_has_no_iterations_and_a_reason(tmp_path: Path, names: list[str], reason: str | None) -> None:
     report = ReportBuilder(rank=0).gpu(0)
-    for place in range(40):
-        report.kernel(f"kernel{place}(int)", 1000 * place, 1000 * place + 500, launch=(1000 * place, 1000 * place + 100))
+    for place, name in enumerate(names):
+        report.kernel(f"{name}(int)", 1000 * place, 1000 * place + 500)
     result = found([report], tmp_path)
-    assert (result.how, result.steady) == (None, None)
-    assert result.reason == "no kernel, copy or collective is executed 4 times or more over the time of the work"
-    assert result.iterations.is_empty()
+    assert (result.how, result.steady, result.iterations.is_empty()) == (None, None, True)
+    assert result.reason is not None
+    assert result.reason.startswith(reason or "")
 
 
 def test_time_steps_that_begin_with_one_direction_after_the_other_are_found(tmp_path: Path) -> None:
@@ -194,20 +200,6 @@ def test_a_long_wait_in_one_iteration_is_no_boundary(tmp_path: Path) -> None:
     assert [begin - begins(result)[0] for begin in begins(result)] == [start - starts[0] for start in starts]
 
 
-def test_kernels_in_no_order_are_no_iterations(tmp_path: Path) -> None:
-    report, order = ReportBuilder(rank=0).gpu(0), random.Random(7)
-    for place in range(600):
-        report.kernel(f"{order.choice('abcd')}(int)", 1000 * place, 1000 * place + 500)
-    assert found([report], tmp_path).how is None
-
-
-def test_one_kernel_alone_is_no_iteration(tmp_path: Path) -> None:
-    report = ReportBuilder(rank=0).gpu(0)
-    for place in range(40):
-        report.kernel("one(int)", 1000 * place, 1000 * place + 500)
-    assert found([report], tmp_path).reason == "one kernel repeats alone"
-
-
 def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
     report = trained(0, EVERY_MS, names=[f"step {number}" for number in range(12)])
     for start in EVERY_MS[::3]:
@@ -217,17 +209,6 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
     assert result.iterations.height == 4
     with pytest.raises(UsageError, match="no NVTX range is called other; did you mean three"):
         found([report], tmp_path, "other")
-
-
-@pytest.mark.thorough
-def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
-    paths = write_reports(tmp_path / "reports", cluster_of_demo())
-    options = EfficiencyOptions(progress=False)
-    runs = [read_events(paths, options, tmp_path / folder) for folder in ("with", "without")]
-    del runs[1].collections[RANGES.name]
-    with_nvtx, without = (find_iterations(MeasuredRun(events)) for events in runs)
-    assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
-    assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))
 
 
 def in_a_row(report: ReportBuilder, at: int, kernels: Sequence[tuple[str, int]]) -> int:

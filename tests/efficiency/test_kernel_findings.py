@@ -3,68 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from support.measured import MS, NCCL, US, check, finding, measured
 from support.report_builder import ReportBuilder
 from support.spans import union_length
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES, engine
 from nsys2prv.efficiency.findings.finding import Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
-US, MS = 1_000, 1_000_000
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 A100 = {"smCount": 100, "maxBlocksPerSm": 32, "maxWarpsPerSm": 64, "maxRegistersPerSm": 65_536, "maxShmemPerSm": 167_936}
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float>(int)"
 ELEMENT_WISE = "void at::native::vectorized_elementwise_kernel<(int)4>(int)"
-
-Results = Callable[..., EfficiencyResult]
 
 
 def report(rank: int = 0, **sizes: int) -> ReportBuilder:
     return ReportBuilder(rank=rank, ranks=4, pid=1000 + rank).gpu(rank, **sizes)
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Results:
-    """Measures reports."""
-
-    def of(*reports: ReportBuilder) -> EfficiencyResult:
-        paths = [made.write(tmp_path / f"rank{rank}.sqlite") for rank, made in enumerate(reports)]
-        return measure(paths, EfficiencyOptions(align="utc"))
-
-    return of
-
-
 def costs(result: EfficiencyResult) -> dict[str, int]:
     return dict(result.tables["findings"].select("kind", "cost_ns").iter_rows())
-
-
-def seen(result: EfficiencyResult, kind: str) -> str:
-    return str(result.tables["findings"].row(by_predicate=pl.col("kind") == kind, named=True)["seen"])
-
-
-def reason(result: EfficiencyResult, kind: str) -> str | None:
-    row = result.tables["finding_checks"].row(by_predicate=pl.col("kind") == kind, named=True)
-    return str(row["reason"]) if row["reason"] else None
 
 
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(results: Results) -> None:
+def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path) -> None:
     made = report(**A100)
     made.kernel("add(int)", 0, 100 * MS, gridX=1, blockX=1)
-    result = results(made)
+    result = measured(tmp_path, made)
 
     assert costs(result) == {"few-blocks": 100 * MS - 100 * MS // 100 // 32}
-    assert "with 1 block of 1 thread" in seen(result, "few-blocks")
+    assert "with 1 block of 1 thread" in finding(result, "few-blocks")["seen"]
     assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
@@ -73,32 +48,32 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(results: Resul
     [({"gridX": 60}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})],
 )
 def test_many_blocks_several_kernels_at_once_and_unknown_gpus_are_not_blamed(
-    results: Results, columns: dict[str, int], beside: bool, sizes: dict[str, int]
+    tmp_path: Path, columns: dict[str, int], beside: bool, sizes: dict[str, int]
 ) -> None:
     made = report(**sizes)
     made.kernel("add(int)", 0, 100 * MS, **columns)
     if beside:
         made.kernel("k(int)", 4 * MS, 100 * MS, stream=8, **columns)
-    result = results(made)
+    result = measured(tmp_path, made)
     assert costs(result) == {}
-    assert sizes or reason(result, "few-blocks") == "not recorded: multiprocessors of GPUs"
+    assert sizes or check(result, "few-blocks")[1] == "not recorded: multiprocessors of GPUs"
 
 
-def test_the_last_wave_of_blocks(results: Results) -> None:
+def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     """16 blocks of 128 threads with 32 registers on each of 100 multiprocessors."""
     made = report(**A100)
     for index in range(20):
         made.kernel("k(int)", index * MS, (index + 1) * MS, gridX=2000)
-    result = results(made)
+    result = measured(tmp_path, made)
 
     assert costs(result) == {"tail-waves": 20 * MS * 3 // 8}
     full = report(**A100)
     for index in range(20):
         full.kernel("k(int)", index * MS, (index + 1) * MS, gridX=3200)
-    assert costs(results(full)) == {}
+    assert costs(measured(tmp_path, full)) == {}
 
 
-def test_layouts_precision_and_chains(results: Results) -> None:
+def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     made, begin = report(), 0
     lengths = {
         LAYOUT: 100, ELEMENT_WISE: 50, ELEMENT_WISE + " ": 200, "ampere_fp16_s16816gemm_fp16_128x128(int)": 100,
@@ -107,27 +82,27 @@ def test_layouts_precision_and_chains(results: Results) -> None:
     for name, length in list(lengths.items()) * 110:
         made.kernel(name.strip(), begin, begin + length * US)
         begin += length * US
-    result = results(made)
+    result = measured(tmp_path, made)
 
     # Of two element-wise kernels the longer one stays.
     assert costs(result) == {"layout-changes": 11 * MS, "unfused-kernels": 5500 * US, "full-precision": 5500 * US}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 
-def test_fp32_alone_is_meant(results: Results) -> None:
+def test_fp32_alone_is_meant(tmp_path: Path) -> None:
     made = report()
     for index in range(20):
         made.kernel("ampere_sgemm_128x64_nn(int)", index * MS, (index + 1) * MS)
-    assert costs(results(made)) == {}
+    assert costs(measured(tmp_path, made)) == {}
 
 
-def test_pages_that_the_host_pulls_back(results: Results) -> None:
+def test_pages_that_the_host_pulls_back(tmp_path: Path) -> None:
     made = report()
     made.kernel("k(int)", 0, 10 * MS)
     for page in range(200):
         begin = 10 * MS + page * 300 * US + 290 * US
         made.copy(begin, begin + 10 * US, 65_536, kind=12, stream=13)
-    result = results(made)
+    result = measured(tmp_path, made)
 
     assert costs(result)["pages-pulled-back"] == 200 * 290 * US
     assert "idle-devices" not in costs(result)
@@ -149,18 +124,19 @@ def late_host(*chains: tuple[str, str]) -> ReportBuilder:
     return made.nvtx_range("steps", 100 * US, 20 * MS - 1)
 
 
-def test_functions_and_ranges_of_late_hosts_are_named(results: Results) -> None:
-    text = seen(results(late_host(("parse", "a.so"), ("parse", "a.so"), ("sort", "b.so"))), "host-bound")
+def test_functions_and_ranges_of_late_hosts_are_named(tmp_path: Path) -> None:
+    result = measured(tmp_path, late_host(("parse", "a.so"), ("parse", "a.so"), ("sort", "b.so")))
+    text = finding(result, "host-bound")["seen"]
 
     assert "of CPU samples of these threads meanwhile, most are in parse of a.so 66.7 %, sort of b.so 33.3 %" in text
     assert text.endswith("; 100.0 % of the time is in the NVTX range steps")
 
 
-def test_samples_in_mpi_that_was_not_recorded_are_a_warning(results: Results) -> None:
-    warnings = results(late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0"))).head["warnings"]
+def test_samples_in_mpi_that_was_not_recorded_are_a_warning(tmp_path: Path) -> None:
+    warnings = measured(tmp_path, late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0"))).head["warnings"]
     assert any("50.0 % of the CPU samples are in /usr/lib/libucp.so.0, and MPI was not recorded" in text for text in warnings)
     recorded = late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0")).mpi_collective("MPI_Barrier", 0, 10 * US)
-    assert not any("MPI was not recorded" in text for text in results(recorded).head["warnings"])
+    assert not any("MPI was not recorded" in text for text in measured(tmp_path, recorded).head["warnings"])
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -201,7 +177,7 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_finding_costs_more_than_its_evidence(results: Results, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_no_finding_costs_more_than_its_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     def costly(_rule: FindingRule, losses: Losses, _evidence: Evidence) -> Losses:
         return losses.where(pl.col("cost") > 0) if losses else losses
 
@@ -209,7 +185,7 @@ def test_no_finding_costs_more_than_its_evidence(results: Results, monkeypatch: 
     for name in ("LEAST_COST", "LEAST_SHARE"):
         monkeypatch.setattr(engine, name, Threshold("", 0, ""))
     made = [random_work(rank, random.Random(f"{seed} {rank}")) for rank in range(2)]
-    tables = results(*(report for report, _ in made)).tables
+    tables = measured(tmp_path, *(report for report, _ in made)).tables
     elapsed = tables["run"]["elapsed_ns"][0]
 
     findings = tables["findings"]

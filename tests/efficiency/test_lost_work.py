@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
+from support.measured import MS, US, check, measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.results import EfficiencyResult
-
-US, MS = 1_000, 1_000_000
-
-
-def checks(result: EfficiencyResult) -> dict[str, tuple[str, str | None]]:
-    return {kind: (found, reason) for kind, found, reason in result.finding_checks.drop("title").iter_rows()}
 
 
 def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> EfficiencyResult:
@@ -30,7 +24,7 @@ def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> Efficien
             report.api_call("cudaLaunchKernel_v7000", call, call + 5 * US)
     for place in range(of_host):
         report.api_call("cudaLaunchHostFunc_v10000", 1_012 * MS + place * US, 1_012 * MS + (place + 1) * US)
-    return measure([report.write(folder / "report.sqlite")], EfficiencyOptions())
+    return measured(folder, report)
 
 
 def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
@@ -38,7 +32,7 @@ def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
     # What the last one launched may run after the end.
     lost = "49 calls launch after the last work that is recorded"
     assert f"{lost}: what they launched is lost" in result.head["warnings"]
-    assert checks(result)["shut-down"] == ("not decidable", lost)
+    assert check(result, "shut-down") == ("not decidable", lost)
 
 
 def test_what_runs_after_the_end_of_a_window_is_not_lost(tmp_path: Path) -> None:
@@ -47,8 +41,7 @@ def test_what_runs_after_the_end_of_a_window_is_not_lost(tmp_path: Path) -> None
     for step in range(100):
         start = 400 * MS + step * 10 * MS
         report.kernel("train(float*)", start, start + 9 * MS, launch=(start - 300 * MS, start - 300 * MS + 5 * US))
-    path = report.write(tmp_path / "report.sqlite")
-    result = measure([path], EfficiencyOptions(window=window_choice((500 * MS, 900 * MS))))
+    result = measured(tmp_path, report, window=window_choice((500 * MS, 900 * MS)))
     assert not any("lost" in text for text in result.head["warnings"])
 
 
@@ -56,18 +49,18 @@ def test_a_recording_that_begins_late_is_no_start_up(tmp_path: Path) -> None:
     result = run(tmp_path, range(60, 100))
     lost = "60 calls launch before the first work that is recorded"
     assert f"{lost}: what they launched is lost" in result.head["warnings"]
-    assert checks(result)["start-up"] == ("not decidable", lost)
+    assert check(result, "start-up") == ("not decidable", lost)
 
 
 def test_a_hole_in_the_recording_is_no_idle_time(tmp_path: Path) -> None:
     result = run(tmp_path, [*range(30), *range(70, 100)])
     assert "40 calls launch beside work that is recorded: what they launched is lost" in result.head["warnings"]
     for kind in ("idle-devices", "host-bound", "data-loading"):
-        assert checks(result)[kind] == ("not decidable", "40 calls launch work that is not recorded")
+        assert check(result, kind) == ("not decidable", "40 calls launch work that is not recorded")
 
 
 def test_a_rank_without_kernels_is_no_imbalance(tmp_path: Path) -> None:
-    paths = []
+    reports = []
     for rank in range(2):
         report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank).gpu(rank)
         for step in range(50):
@@ -76,22 +69,21 @@ def test_a_rank_without_kernels_is_no_imbalance(tmp_path: Path) -> None:
             report.copy(call + 9 * MS, call + 9 * MS + 10 * US, 1 << 10, launch=(call + 6 * US, call + 8 * US))
         if rank:
             report.without("CUPTI_ACTIVITY_KIND_KERNEL")
-        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    found = checks(measure(paths, EfficiencyOptions()))
+        reports.append(report)
+    result = measured(tmp_path, *reports)
     for kind in ("imbalance", "slow-device", "straggler", "idle-devices"):
-        assert found[kind] == ("not decidable", "50 calls launch work that is not recorded")
+        assert check(result, kind) == ("not decidable", "50 calls launch work that is not recorded")
 
 
 def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> None:
     result = run(tmp_path, range(0))
     reason = "of most launches no work is recorded: 100 calls, 0 kernels and graphs"
     assert result.findings.is_empty()
-    assert set(checks(result).values()) >= {("not decidable", reason)}
-    assert checks(result)["little-gpu-work"] == ("not decidable", reason)
+    assert check(result, "little-gpu-work") == ("not decidable", reason)
     assert f"{reason}; it is not known when devices are idle" in result.head["warnings"]
 
 
 def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
     result = run(tmp_path, range(100), of_host=50)
     assert not any("launch" in text for text in result.head["warnings"])
-    assert checks(result)["shut-down"] == ("not found", None)
+    assert check(result, "shut-down") == ("not found", None)

@@ -18,9 +18,10 @@ GIB = 2**30
 PINNED, MANAGED = 1, 4
 
 
-def allocating(folder: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two ranks on one node, each with a GPU: 10 bins of 100 ns."""
-    paths = []
+    folder, paths = tmp_path_factory.mktemp("memory"), []
     for rank in range(2):
         report = ReportBuilder(host="node", pid=100 + rank).gpu(rank).mpi_rank(rank)
         report.kernel("k", 0, 1_000, launch=(0, 0), device=rank)
@@ -30,11 +31,6 @@ def allocating(folder: Path) -> list[Path]:
         report.memory_use(650, GIB, device=rank, kind=MANAGED)
         paths.append(report.write(folder / f"rank{rank}.sqlite"))
     return paths
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return allocating(tmp_path_factory.mktemp("memory"))
 
 
 @pytest.fixture(scope="module")

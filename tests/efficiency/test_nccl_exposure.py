@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from support.measured import NCCL, measured, row
 from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
 from support.simulated_run.cluster import DATA, TENSOR, Cluster
@@ -16,24 +16,15 @@ from support.simulated_run.write import write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
-UTC = EfficiencyOptions(align="utc", progress=False)
 WAIT_CALL, RECORD_CALL = "cudaStreamWaitEvent_v3020", "cudaEventRecord_v3020"
-
-
-def exposure(*reports: ReportBuilder, folder: Path) -> dict[str, dict[str, Any]]:
-    """Rows of the table by operation."""
-    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
-    found = measure(paths, UTC).tables["nccl_exposure"]
-    return {row["operation"]: row for row in found.iter_rows(named=True)}
 
 
 def beside_a_collective(launch: int, *, waits: bool = True, computes_until: int = 0) -> ReportBuilder:
     """A collective from 150 to 400 beside kernels; the last one is launched at `launch` and waits for it by an event."""
     report = ReportBuilder().gpu(0)
     report.kernel("first", 100, 200, launch=(0, 5))
-    report.kernel(ALL_REDUCE, 150, 400, stream=20, launch=(10, 15))
+    report.kernel(NCCL, 150, 400, stream=20, launch=(10, 15))
     if computes_until:
         report.kernel("beside", 160, computes_until, stream=9, launch=(16, 18))
     if waits:
@@ -66,9 +57,9 @@ def beside_a_collective(launch: int, *, waits: bool = True, computes_until: int 
     ],
 )
 def test_exposed_and_blocking_are_two_things(report: ReportBuilder, times: dict[str, int], tmp_path: Path) -> None:
-    row = exposure(report, folder=tmp_path)["AllReduce"]
-    assert {name: row[name] for name in times} == times
-    assert (row["count"], row["total_ns"]) == (1, 250)
+    found = row(measured(tmp_path, report).nccl_exposure, operation="AllReduce")
+    assert {name: found[name] for name in times} == times
+    assert (found["count"], found["total_ns"]) == (1, 250)
 
 
 def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
@@ -76,8 +67,8 @@ def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
     report.kernel(ALL_GATHER, 100, 200, launch=(0, 5))
     report.kernel("beside", 90, 170, stream=9, launch=(6, 8))
     report.kernel("next", 210, 300, launch=(120, 125))
-    row = exposure(report, folder=tmp_path)["AllGather"]
-    assert (row["exposed_ns"], row["blocking_ns"], row["overlapped_blocking_ns"]) == (30, 30, 50)
+    found = row(measured(tmp_path, report).nccl_exposure, operation="AllGather")
+    assert (found["exposed_ns"], found["blocking_ns"], found["overlapped_blocking_ns"]) == (30, 30, 50)
 
 
 def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
@@ -85,7 +76,7 @@ def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
     nccl = Nccl(report, binary=True)
     nccl.call("ncclCommInitRank", 0, 10, COMMUNICATOR, ranks, rank, 0)
     nccl.call("ncclAllReduce", 20, 40, COMMUNICATOR, 4096, 0)
-    report.kernel(ALL_REDUCE, 100, 200, launch=(25, 30))
+    report.kernel(NCCL, 100, 200, launch=(25, 30))
     return report
 
 
@@ -102,21 +93,22 @@ def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
 def test_collectives_inside_a_node_and_over_nodes_are_apart(
     hosts: tuple[str, str], ranks: int, placement: str | None, nodes: int, tmp_path: Path
 ) -> None:
-    row = exposure(*(reducing(rank, host, ranks) for rank, host in enumerate(hosts)), folder=tmp_path)["AllReduce"]
-    assert row["communicator"] is not None
-    assert (row["members"], row["nodes"], row["ranks"], row["placement"]) == (2, nodes, ranks, placement)
-    assert (row["count"], row["bytes"]) == (2, 2 * 4096)
+    result = measured(tmp_path, *(reducing(rank, host, ranks) for rank, host in enumerate(hosts)))
+    found = row(result.nccl_exposure, operation="AllReduce")
+    assert found["communicator"] is not None
+    assert (found["members"], found["nodes"], found["ranks"], found["placement"]) == (2, nodes, ranks, placement)
+    assert (found["count"], found["bytes"]) == (2, 2 * 4096)
 
 
 def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
-    row = exposure(beside_a_collective(40), folder=tmp_path)["AllReduce"]
-    assert (row["communicator"], row["placement"], row["ranks"], row["bytes"]) == (None, None, None, None)
+    found = row(measured(tmp_path, beside_a_collective(40)).nccl_exposure, operation="AllReduce")
+    assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
 def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
     reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=2, iterations=2)), tmp_path)
-    found = measure(reports, UTC).tables
+    found = measure(reports, EfficiencyOptions(align="utc")).tables
 
     table, absent, devices = (found[name] for name in ("nccl_exposure", "absent_time", "devices"))
     waits = absent.select(pl.sum_horizontal("late_rank_ns", "transfer_ns", "communication_ns")).to_series()

@@ -12,6 +12,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from support.known_clocks import known_to, measured_with_clocks
+from support.measured import NCCL, US, picked
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
@@ -22,8 +23,6 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import TaskRows
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-US = 1000
 UTC = 1_700_000_000_000_000_000
 
 # Start and end of each of three reductions on four ranks, us: a straggler by far, a close one, and one that ends differently.
@@ -51,10 +50,6 @@ def reports(folder: Path, sessions: Sequence[int] = (0, 0, 0, 0)) -> list[Path]:
 
 EXACT = {"node01": known_to(0), "node02": known_to(0)}
 OPTIONS = EfficiencyOptions(align="utc")
-
-
-def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    return table.select(columns).rows()
 
 
 def stragglers(result: EfficiencyResult) -> list[tuple[Any, ...]]:

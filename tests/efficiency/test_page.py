@@ -223,16 +223,6 @@ def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
     assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
 
 
-def test_a_run_without_anything_but_one_kernel_has_a_page(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.kernel("k", 0, 10)
-    measured = measure([report.write(tmp_path / "one.sqlite")])
-
-    read = PageReader(page(measured.head, measured.tables))
-    assert read.one("div", id="tree-device")
-    assert "kernels" in read.island["tables"]
-
-
 # -- any text ------------------------------------------------------------------
 
 
@@ -334,12 +324,8 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
 # -- the command ---------------------------------------------------------------
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return hostile_report().write(tmp_path / "rank0.sqlite")
-
-
-def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:
+    report = hostile_report().write(tmp_path / "rank0.sqlite")
     out = tmp_path / "page.html"
     out.write_bytes(b"<html>" + GENERATOR + b'0.0.1">')
 
@@ -507,21 +493,11 @@ def test_each_cause_of_the_bar_has_its_own_colour() -> None:
 # -- close-ups: short parts of the run, kernel by kernel, around places of findings and of two iterations ----
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two nodes with a GPU each, one of them slow."""
+def test_iterations_are_the_slowest_and_one_of_median_length(tmp_path: Path) -> None:
     cluster = Cluster(nodes=2, gpus_per_node=1, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
-    return write_reports(tmp_path_factory.mktemp("reports"), cluster)
-
-
-@pytest.fixture(scope="module")
-def small_run(reports: list[Path]) -> Run:
-    return run_of(measure(reports))
-
-
-def test_iterations_are_the_slowest_and_one_of_median_length(small_run: Run) -> None:
-    lengths = small_run.measured.tables["iterations"].filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
-    closeups = {row["what"]: row for row in small_run.measured.tables["closeups"].iter_rows(named=True)}
+    result = measure(write_reports(tmp_path, cluster))
+    lengths = result.iterations.filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
+    closeups = {row["what"]: row for row in result.closeups.iter_rows(named=True)}
 
     slowest, usual = closeups["slowest iteration"], closeups["usual iteration"]
     assert slowest["iteration"] == lengths["iteration"][-1] != usual["iteration"]
@@ -529,29 +505,27 @@ def test_iterations_are_the_slowest_and_one_of_median_length(small_run: Run) -> 
     assert lengths["longest_ns"][0] <= usual["end_ns"] - usual["begin_ns"] <= lengths["longest_ns"][-1]
 
 
-def test_bars_are_what_runs_on_the_devices_there(small_run: Run) -> None:
-    for row in small_run.measured.tables["closeups"].iter_rows(named=True):
-        bars = small_run.measured.tables["closeup_bars"].filter(pl.col("closeup") == row["closeup"])
+def test_bars_are_what_runs_on_the_devices_there(run: Run) -> None:
+    for row in run.measured.tables["closeups"].iter_rows(named=True):
+        bars = run.measured.tables["closeup_bars"].filter(pl.col("closeup") == row["closeup"])
         assert bars["count"].sum() == row["operations"]
         assert bars.height <= MOST_BARS
         assert row["device"] in bars["device"].to_list()
         assert row["begin_ns"] <= bars["begin_ns"].min() < bars["end_ns"].max() <= row["end_ns"]  # type: ignore[operator]
         assert set(bars["name"]) <= {
-            *small_run.measured.tables["kernels"]["kernel"],
-            *small_run.measured.tables["memory_operations"]["operation"],
+            *run.measured.tables["kernels"]["kernel"],
+            *run.measured.tables["memory_operations"]["operation"],
         }
 
 
-def test_all_work_of_a_device_in_an_iteration_is_there(small_run: Run) -> None:
+def test_all_work_of_a_device_in_an_iteration_is_there(run: Run) -> None:
     """The busy times of bars are those of the table of the iteration, as nothing overlaps in a lane of the demo."""
-    row = small_run.measured.tables["closeups"].filter(pl.col("what") == "usual iteration").row(0, named=True)
-    bars = small_run.measured.tables["closeup_bars"].filter(
-        pl.col("closeup") == row["closeup"], pl.col("activity") == "kernels"
-    )
+    row = run.measured.tables["closeups"].filter(pl.col("what") == "usual iteration").row(0, named=True)
+    bars = run.measured.tables["closeup_bars"].filter(pl.col("closeup") == row["closeup"], pl.col("activity") == "kernels")
     begin, end = row["begin_ns"], row["end_ns"]
 
     chosen = window_choice(f"{begin}ns:{end}ns")
-    useful = measure(small_run.measured.head["inputs"], EfficiencyOptions(window=chosen)).tables["devices"]
+    useful = measure(run.measured.head["inputs"], EfficiencyOptions(window=chosen)).tables["devices"]
     for device, busy in bars.group_by("device").agg(pl.col("busy_ns").sum()).iter_rows():
         assert busy == useful.filter(pl.col("device") == device)["useful_ns"][0]
 
@@ -588,12 +562,10 @@ def test_a_run_without_gpus_has_none_though_a_finding_has_a_place(tmp_path: Path
     assert result.tables["closeups"].is_empty()
 
 
-def test_findings_and_iterations_lead_to_their_close_ups(small_run: Run) -> None:
-    figures = {
-        one.attributes["id"] for one in small_run.read.all("figure") if one.attributes.get("id", "").startswith("closeup-")
-    }
-    links = [one.attributes["href"][1:] for one in small_run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
-    closeups = small_run.measured.tables["closeups"]
+def test_findings_and_iterations_lead_to_their_close_ups(run: Run) -> None:
+    figures = {one.attributes["id"] for one in run.read.all("figure") if one.attributes.get("id", "").startswith("closeup-")}
+    links = [one.attributes["href"][1:] for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
+    closeups = run.measured.tables["closeups"]
 
     assert figures == {f"closeup-{number}" for number in closeups["closeup"]}
     assert set(links) == figures

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from support.browser import Browser, PageReader, browser_or_skip, with_script
+from support.browser import Browser, PageReader, with_script
 from support.checkout import CHECKOUT
 from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
@@ -20,7 +20,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import charts, page
-from nsys2prv.efficiency.outputs.page.content import first_screen_html, small_map
+from nsys2prv.efficiency.outputs.page.content import small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.results import EfficiencyResult
@@ -35,11 +35,6 @@ NARROW = 390
 @pytest.fixture(scope="module")
 def run(slow_gpu: EfficiencyResult) -> Run:
     return run_of(slow_gpu)
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Browser:
-    return browser_or_skip(tmp_path)
 
 
 def drawn(figure: Figure | None) -> Figure:
@@ -96,15 +91,6 @@ def test_nothing_below_four_fifths_is_green(run: Run) -> None:
     assert len(bars) == run.measured.tables["tree"]["value"].count()
     for grade, width in bars:
         assert grade == ("good" if float(width) >= 80 else "fair" if float(width) >= 50 else "poor")
-
-
-def test_a_notebook_gets_the_first_screen_without_scripts_and_links(run: Run) -> None:
-    read = PageReader(first_screen_html(run.measured.head, run.measured.tables))
-
-    assert read.one("p", id="verdict").text.strip() == run.read.one("p", id="verdict").text.strip()
-    assert not read.all("script")
-    assert not read.all("a")
-    assert not any(name.startswith("on") for element in read.elements for name in element.attributes)
 
 
 def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:

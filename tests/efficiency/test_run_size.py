@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.measured import MS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
-
-MS = 1_000_000
 
 
 @pytest.fixture

@@ -8,26 +8,18 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.measured import measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.meters.absent_tables import STARVED
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import Verdict, level, verdict
 from nsys2prv.vocabulary.wording import percent
 
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
 
 def of(result: EfficiencyResult) -> Verdict:
     return verdict(result.head, result.tables)
-
-
-def measured(folder: Path, *reports: ReportBuilder, options: EfficiencyOptions | None = None) -> EfficiencyResult:
-    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
-    return measure(paths, options or EfficiencyOptions(align="utc", progress=False))
 
 
 def alone(**options: Any) -> ReportBuilder:
@@ -51,9 +43,7 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
 
 
 def test_a_chosen_window_is_named(tmp_path: Path) -> None:
-    options = EfficiencyOptions(align="utc", progress=False, window=window_choice("100ns:1000ns"))
-
-    assert of(measured(tmp_path, alone(), options=options)).sentence == (
+    assert of(measured(tmp_path, alone(), window=window_choice("100ns:1000ns"))).sentence == (
         "1 GPU computed 55.6 % of 900 ns (the chosen window); "
         "largest loss: launch-starved (host computing or off its CPU), 38.9 %"
     )
@@ -118,37 +108,8 @@ def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
     assert percent(found.tiles[0].value) == "90.0 %"
 
 
-def test_without_a_gpu_the_sentence_is_of_the_hosts(tmp_path: Path) -> None:
-    """As in results of runs with MPI only: no devices, and times of host threads."""
-    result = measured(tmp_path, alone())
-    run = result.tables["run"].with_columns(
-        devices=pl.lit(0), threads=pl.lit(4), host_useful_ns=pl.lit(300), cuda_ns=pl.lit(0), mpi_ns=pl.lit(100),
-        mpi_parallel_efficiency=pl.lit(0.75),
-    )  # fmt: skip
-    empty = {name: result.tables[name].clear() for name in ("devices", "absent_time", "absent_parts", "sampled_bins")}
-    found = verdict(result.head, {**result.tables, **empty, "run": run})
-
-    assert found.sentence == (
-        "no GPU was used; 4 host threads computed 75.0 % of 1.000 µs (the whole run); largest loss: MPI calls, 25.0 %"
-    )
-    assert [(tile.name, tile.note) for tile in found.tiles] == [
-        ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
-        ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
-        ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
-        ("largest_mpi_call", "no MPI call in this window"),
-    ]
-    without_mpi = verdict(result.head, {**result.tables, **empty, "run": run.with_columns(mpi_parallel_efficiency=None)})
-    assert {tile.note for tile in without_mpi.tiles} == {"no GPU was used"}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
-    run = Cluster(nodes=1, gpus_per_node=2, iterations=3, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
-    return measure(write_reports(tmp_path_factory.mktemp("cluster"), run))
-
-
-def test_parts_add_up(cluster: EfficiencyResult) -> None:
-    found = of(cluster)
+def test_parts_add_up(slow_gpu: EfficiencyResult) -> None:
+    found = of(slow_gpu)
 
     assert sum(part.share for part in found.bar) == pytest.approx(1)
     assert min(part.share for part in found.bar if part.name != "other") >= 0.005
@@ -162,29 +123,29 @@ def test_a_part_that_is_not_decidable_says_what_is_missing(tmp_path: Path) -> No
     report.api_call("cudaStreamWaitEvent_v3020", 16, 18)
     report.kernel("k(int)", 400, 500, launch=(20, 25))
 
-    titles = {part.name: part.title for part in of(measure([report.write(tmp_path / "report.sqlite")])).bar}
+    titles = {part.name: part.title for part in of(measured(tmp_path, report)).bar}
     assert titles["undecided_3"] == "not decidable (NCCL runs, CUDA events were not recorded)"
 
 
-def test_tiles_are_the_numbers_of_the_tables(cluster: EfficiencyResult) -> None:
-    busy, exposed, balance, tensor = of(cluster).tiles
-    devices, run = cluster.tables["devices"], cluster.tables["run"]
+def test_tiles_are_the_numbers_of_the_tables(slow_gpu: EfficiencyResult) -> None:
+    busy, exposed, balance, tensor = of(slow_gpu).tiles
+    devices, run = slow_gpu.tables["devices"], slow_gpu.tables["run"]
 
     assert busy.value == pytest.approx(devices["active_share"].mean())
     assert exposed.value == pytest.approx((devices["nccl_alone_ns"] / devices["elapsed_ns"]).mean())
     assert balance.value == run["load_balance"][0]
-    samples = cluster.tables["sampled_bins"].filter(pl.col("metric") == "Tensor Active", pl.col("samples") > 0)
+    samples = slow_gpu.tables["sampled_bins"].filter(pl.col("metric") == "Tensor Active", pl.col("samples") > 0)
     assert tensor.value is not None
     assert tensor.value * 100 == pytest.approx((samples["mean"] * samples["samples"]).sum() / samples["samples"].sum())
 
 
-def test_clocks_that_leave_the_length_open_are_in_the_sentence(cluster: EfficiencyResult) -> None:
-    length = cluster.head["window"]["length_ns"]
-    head = {**cluster.head, "length_interval": {"least_ns": length // 2, "most_ns": None}}
+def test_clocks_that_leave_the_length_open_are_in_the_sentence(slow_gpu: EfficiencyResult) -> None:
+    length = slow_gpu.head["window"]["length_ns"]
+    head = {**slow_gpu.head, "length_interval": {"least_ns": length // 2, "most_ns": None}}
 
-    assert "(the whole run; clocks allow " in verdict(head, cluster.tables).sentence
-    assert " to more)" in verdict(head, cluster.tables).sentence
-    assert "clocks" not in of(cluster).sentence.split(";")[0]
+    assert "(the whole run; clocks allow " in verdict(head, slow_gpu.tables).sentence
+    assert " to more)" in verdict(head, slow_gpu.tables).sentence
+    assert "clocks" not in of(slow_gpu).sentence.split(";")[0]
 
 
 def test_nothing_below_four_fifths_is_good() -> None:

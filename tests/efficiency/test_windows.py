@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.measured import MS, US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -17,19 +18,17 @@ from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
 
-US = 1_000
-MS = 1_000_000
 KERNELS = ("forward", "loss", "backward", "step")
 
 
-def trained(folder: Path, ranks: int = 2) -> list[Path]:
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
 
     GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
     """
-    folder.mkdir(exist_ok=True)
-    paths = []
-    for rank in range(ranks):
+    folder, paths = tmp_path_factory.mktemp("run"), []
+    for rank in range(2):
         report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank)
         report.api_call("cudaMalloc_v3020", 2 * MS, 10 * MS)
         for begin in (10 * MS, *range(18 * MS, 38 * MS, 2 * MS)):
@@ -45,11 +44,6 @@ def trained(folder: Path, ranks: int = 2) -> list[Path]:
 
 def measured(paths: list[Path], **options: Any) -> EfficiencyResult:
     return measure(paths, EfficiencyOptions(align="utc", progress=False, **options))
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return trained(tmp_path_factory.mktemp("run"))
 
 
 def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: list[Path]) -> None:

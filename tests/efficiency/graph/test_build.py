@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
+from support.measured import MS, US
 from support.report_builder import ReportBuilder
 from support.simulated_run.causes import with_and_without
 from support.simulated_run.cluster import Cluster
@@ -20,73 +20,9 @@ from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.run.options import ReadOptions
-
-US, MS = 1_000, 1_000_000
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-
-
-def rank(folder: Path, number: int, compute: int) -> Path:
-    """A rank that computes for some us, reduces with the other one, and waits for the result."""
-    report = ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number).gpu(number)
-    report.kernel("compute", 30 * US, (30 + compute) * US, launch=(10 * US, 15 * US))
-    # The copy on another stream ends before the reduction does, and nothing waits for it.
-    call = report.api_call("cudaMemcpyAsync_v3020", 16 * US, 18 * US)
-    report.copy(22 * US, 42 * US, 1 << 20, kind=1, correlation=call, stream=13)
-    report.kernel(NCCL, (32 + compute) * US, 400 * US, launch=(20 * US, 25 * US))
-    report.api_call("cudaStreamSynchronize_v3020", 60 * US, 410 * US)
-    # Rank 0 stops earlier than rank 1.
-    report.api_call("cudaGetDevice_v3020", 450 * US, (500 - 20 * (1 - number)) * US)
-    return report.write(folder / f"rank{number}.sqlite")
-
-
-def segments(result: EfficiencyResult) -> list[tuple[int, int, str, str]]:
-    """Begin and end of each segment, us, its kind, and the rank and kind of its row."""
-    return [
-        (row["begin_ns"] // US, row["end_ns"] // US, row["kind"], f"{row['task'][:6]} {row['row'].split('-')[0][:4]}")
-        for row in result.critical_path.iter_rows(named=True)
-    ]
-
-
-@pytest.mark.parametrize("late", [0, 1])
-def test_the_path_runs_through_the_rank_that_arrives_last(tmp_path: Path, late: int) -> None:
-    reports = [rank(tmp_path, number, 200 if number == late else 100) for number in range(2)]
-    result = measure(reports, EfficiencyOptions())
-    # Times count from the first event, which is the launch at 10 us.
-    stream = f"Rank {late} CUDA"
-    assert segments(result)[:8] == [
-        (0, 20, "launch latency", stream),
-        (20, 220, "kernel", stream),
-        (220, 222, "stream order", stream),
-        (222, 390, "transfer", "Rank 1 CUDA"),
-        (390, 400, "synchronization latency", "Rank 1 pyth"),
-        (400, 440, "host", "Rank 1 pyth"),
-        (440, 490, "host", "Rank 1 pyth"),
-    ]
-    assert result.critical_path["length_ns"].sum() == result.head["window"]["length_ns"]
-    totals = result.critical_path_totals
-    for division in ("kind", "task"):
-        part = totals.filter(by=division)
-        assert part["total_ns"].sum() == result.head["window"]["length_ns"]
-        assert part["share"].sum() == pytest.approx(1)
-    by_name = {(by, name): total for by, name, total, *_ in totals.iter_rows()}
-    assert by_name["kernel", "compute"] == 200 * US
-    assert by_name["kernel", NCCL] == 168 * US
-    assert by_name["host cause", "other_cuda"] == 50 * US
-    on_path = result.critical_path_rows.filter(pl.col("task").str.starts_with(f"Rank {late}")).row(0, named=True)
-    assert on_path["least_slack_ns"] == 0
-    beside = result.critical_path_rows.filter(pl.col("row").str.contains("S13"))
-    assert beside["on_path_ns"].to_list() == [0, 0]
-    assert beside["least_slack_ns"].to_list() == [458 * US, 458 * US]
-
-
-def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
-    result = measure([rank(tmp_path, 0, 100)], EfficiencyOptions(no_critical_path=True))
-    assert result.critical_path.is_empty()
-    assert result.critical_path_totals.is_empty()
 
 
 @pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
@@ -142,7 +78,7 @@ def replayed(report: ReportBuilder, folder: Path, **changes: Any) -> dict[str, A
     return what_if([report.write(folder / "run.sqlite")], WhatIfOptions(**changes)).what_if.row(0, named=True)
 
 
-def steps_and_their_loader(*, scheduled: bool) -> ReportBuilder:
+def steps_and_their_loader() -> ReportBuilder:
     """Ten kernels of 10 ms in turn, each of which the main thread awaits; the loader copies a batch in each, 1 ms of work after
     it was let on, and is else off its CPU."""
     report = ReportBuilder()
@@ -153,13 +89,12 @@ def steps_and_their_loader(*, scheduled: bool) -> ReportBuilder:
         let_on, copied = begin + 30 * US, begin + 1030 * US
         call = report.api_call("cudaMemcpyAsync_v3020", copied, copied + 5 * US, tid=LOADER)
         report.copy(copied + 10 * US, copied + 500 * US, 8 << 20, correlation=call, stream=14)
-        if scheduled:
-            report.on_cpu(let_on, copied + 10 * US, 3, tid=LOADER)
+        report.on_cpu(let_on, copied + 10 * US, 3, tid=LOADER)
     return report
 
 
 def test_the_loader_of_a_run_may_follow_its_consumer(tmp_path: Path) -> None:
-    row = replayed(steps_and_their_loader(scheduled=True), tmp_path, scale="train_step=0.5")
+    row = replayed(steps_and_their_loader(), tmp_path, scale="train_step=0.5")
     half = row["measured_ns"] - 10 * (10 * MS - 20 * US) // 2
     assert row["least_ns"] <= half + MS <= row["most_ns"] <= row["measured_ns"]
     assert "while off their CPU" in row["reason"]
@@ -215,7 +150,7 @@ def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Pa
 
 
 def test_what_makes_nothing_longer_makes_no_run_longer(tmp_path: Path) -> None:
-    row = replayed(steps_and_their_loader(scheduled=True), tmp_path, scale="train_step=0.99")
+    row = replayed(steps_and_their_loader(), tmp_path, scale="train_step=0.99")
     assert row["least_ns"] <= row["most_ns"] < row["measured_ns"]
 
 

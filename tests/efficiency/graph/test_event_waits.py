@@ -10,21 +10,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.event_program import Program, stream
+from support.measured import US
 from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
-from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.run.options import ReadOptions
 
 Edges = set[tuple[str, int, str, int, int]]
 
 
-def followed(events: RunEvents) -> tuple[Edges, Edges]:
+def followed(folder: Path, *reports: ReportBuilder) -> tuple[Edges, Edges]:
     """Pairs on streams and of hosts: row and start of what waits; row, start and end of what it waits for."""
+    events = events_of(folder, *reports)
     edges, names = event_edges(MeasuredRun(events)), events.rows.names
 
     def named(pairs: pl.DataFrame) -> Edges:
@@ -34,12 +33,8 @@ def followed(events: RunEvents) -> tuple[Edges, Edges]:
     return named(edges.on_streams), named(edges.on_hosts)
 
 
-@pytest.mark.parametrize("with_numbers", [True, False])
-@pytest.mark.parametrize("with_device_times", [True, False])
-def test_an_operation_waits_for_what_was_launched_before_the_record(
-    tmp_path: Path, with_numbers: bool, with_device_times: bool
-) -> None:
-    program = Program(with_numbers=with_numbers, with_device_times=with_device_times)
+def test_an_operation_waits_for_what_was_launched_before_the_record(tmp_path: Path) -> None:
+    program = Program()
     program.launch(7, 100, 500)
     program.record(5, 7, 501)
     program.launch(7, 510, 900)
@@ -47,25 +42,9 @@ def test_an_operation_waits_for_what_was_launched_before_the_record(
     program.wait(13, 5)
     program.launch(13, 520, 530)
     program.launch(13, 540, 550)
-    events = events_of(tmp_path, program.report)
-    on_streams, on_hosts = followed(events)
+    on_streams, on_hosts = followed(tmp_path, program.report)
     assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
     assert not on_hosts
-
-
-def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(tmp_path: Path) -> None:
-    program = Program(with_numbers=False)
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.wait(13, 5)
-    program.launch(7, 510, 900)
-    program.record(5, 7, 901)
-    program.launch(13, 520, 530)
-    program.wait(13, 5)
-    program.launch(13, 910, 920)
-    events = events_of(tmp_path, program.report)
-    on_streams, _ = followed(events)
-    assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 910, stream(7), 510, 900)}
 
 
 def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Path) -> None:
@@ -79,23 +58,8 @@ def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Pat
     # Of a record that is not there.
     program.wait(13, 5, number=77)
     program.launch(13, 950, 960)
-    events = events_of(tmp_path, program.report)
-    on_streams, _ = followed(events)
+    on_streams, _ = followed(tmp_path, program.report)
     assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
-
-
-def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Path) -> None:
-    program = Program()
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.launch(20, 90, 95)
-    program.wait(20, 5)
-    program.record(6, 20, 502)
-    program.wait(13, 6)
-    program.launch(13, 520, 530)
-    events = events_of(tmp_path, program.report)
-    on_streams, _ = followed(events)
-    assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 520, stream(20), 90, 95)}
 
 
 def test_host_threads_wait_for_events(tmp_path: Path) -> None:
@@ -104,8 +68,7 @@ def test_host_threads_wait_for_events(tmp_path: Path) -> None:
     program.record(5, 7, 501)
     program.launch(7, 510, 900)
     program.synchronize(5, until=503)
-    events = events_of(tmp_path, program.report)
-    on_streams, on_hosts = followed(events)
+    on_streams, on_hosts = followed(tmp_path, program.report)
     assert not on_streams
     assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
 
@@ -117,8 +80,7 @@ def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
         program.record(5, 7, 501 + place)
         program.wait(13, 5)
         program.launch(13, 520 + place, 530)
-    events = events_of(tmp_path, *(program.report for program in programs))
-    on_streams, _ = followed(events)
+    on_streams, _ = followed(tmp_path, *(program.report for program in programs))
     assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
 
 
@@ -136,18 +98,8 @@ def test_what_cannot_be_followed_is_left_out(tmp_path: Path) -> None:
     program.wait(99, 5)  # nothing runs on this stream
     program.wait(13, 5)  # and nothing here any more
     program.launch(7, 510, 900)
-    events = events_of(tmp_path, program.report)
-    on_streams, on_hosts = followed(events)
+    on_streams, on_hosts = followed(tmp_path, program.report)
     assert not on_streams | on_hosts
-
-
-def test_without_records_nothing_is_said(tmp_path: Path) -> None:
-    program = Program()
-    program.launch(7, 100, 500)
-    program.wait(13, 5)
-    program.launch(13, 520, 530)
-    events = events_of(tmp_path, program.report)
-    assert followed(events) == (set(), set())
 
 
 def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: Path) -> None:
@@ -164,8 +116,7 @@ def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: 
         for other in (0, 1):
             times = at + 510 + other, at + 520
             report.kernel("l", *times, device=other, context=other + 1, stream=13, launch=(at + 40 + other, at + 42))
-    events = events_of(tmp_path, report)
-    on_streams, _ = followed(events)
+    on_streams, _ = followed(tmp_path, report)
     assert on_streams == {
         (stream(13, 2), 500, stream(7, 2), 90, 490),
         (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
@@ -233,8 +184,7 @@ def reachable(edges: Edges, operations: dict[int, list[tuple[int, int]]]) -> Edg
 def test_random_programs_are_followed(tmp_path: Path, seed: int) -> None:
     program, edges = random_program(seed, 150)
     assert len(edges) > 15
-    path = program.report.write(tmp_path / "report.sqlite")
-    on_streams, _ = followed(read_events([path], ReadOptions(), tmp_path / "read", with_dependencies=True))
+    on_streams, _ = followed(tmp_path, program.report)
     assert on_streams <= edges
     # What an awaited operation itself waited for need not be there again.
     assert edges <= reachable(on_streams, program.operations)
@@ -243,11 +193,9 @@ def test_random_programs_are_followed(tmp_path: Path, seed: int) -> None:
 # -- what operations waited for by events that were not recorded -----------------------------------------
 
 
-US = 1000
-
-
-def inferred(events: RunEvents) -> list[tuple[str, int, str, int, int]]:
+def inferred(folder: Path, program: Program) -> list[tuple[str, int, str, int, int]]:
     """Row and start of operations, and row, start and end of what they waited for, us."""
+    events = events_of(folder, program.report)
     edges = event_edges(MeasuredRun(events))
     assert edges.on_hosts.is_empty()
     rows = edges.on_streams.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
@@ -270,8 +218,7 @@ def program(*, start: int = 504, other_end: int = 300) -> Program:
 
 
 def test_an_operation_that_starts_right_after_the_last_one_before_the_record_call_waited_for_it(tmp_path: Path) -> None:
-    events = events_of(tmp_path, program().report)
-    assert inferred(events) == [(stream(13), 504, stream(7), 20, 500)]
+    assert inferred(tmp_path, program()) == [(stream(13), 504, stream(7), 20, 500)]
 
 
 @pytest.mark.parametrize(
@@ -284,8 +231,7 @@ def test_an_operation_that_starts_right_after_the_last_one_before_the_record_cal
     ],
 )
 def test_where_times_leave_no_or_several_answers_nothing_is_said(tmp_path: Path, made: Program) -> None:
-    events = events_of(tmp_path, made.report)
-    assert not inferred(events)
+    assert not inferred(tmp_path, made)
 
 
 def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> None:
@@ -293,8 +239,7 @@ def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> 
     made.launch(7, 20 * US, 500 * US)
     made.wait(13, 5)
     made.launch(13, 504 * US, 510 * US)
-    events = events_of(tmp_path, made.report)
-    assert not inferred(events)
+    assert not inferred(tmp_path, made)
 
 
 def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
@@ -303,8 +248,7 @@ def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
     made.record(5, 7, 501 * US)
     made.wait(13, 6)
     made.launch(13, 504 * US, 510 * US)
-    events = events_of(tmp_path, made.report)
-    assert not inferred(events)
+    assert not inferred(tmp_path, made)
 
 
 def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
@@ -319,8 +263,7 @@ def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
         made.wait(13, 5)
         made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
         expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
-    events = events_of(tmp_path, made.report)
-    assert inferred(events) == expected
+    assert inferred(tmp_path, made) == expected
 
 
 # -- which thread woke another one -----------------------------------------------------------------------
@@ -329,8 +272,9 @@ def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
 FIRST, SECOND = "python3 tid 1000", "tid 1001"
 
 
-def woken(events: RunEvents) -> list[tuple[object, ...]]:
+def woken(folder: Path, report: ReportBuilder) -> list[tuple[object, ...]]:
     """Row, start and end of each wait, in us, with row and start of what ended it."""
+    events = events_of(folder, report)
     names = events.rows.names
     pairs = wake_ups(MeasuredRun(events)).rows()
     return sorted((names[row], a // US, b // US, names[by], c // US) for row, a, b, by, c in pairs)
@@ -355,8 +299,7 @@ def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: 
     report.os_call(ending, 40 * US, 42 * US)  # too early
     report.os_call(ending, 100 * US, 102 * US)
     report.os_call("write", 112 * US, 114 * US)
-    events = events_of(tmp_path, report)
-    pairs = woken(events)
+    pairs = woken(tmp_path, report)
     assert (SECOND, 10, 120, FIRST, 100) in pairs
     assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
 
@@ -378,9 +321,7 @@ def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end:
     report.os_call("poll", 0, US)
     report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
     report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
-    events = events_of(tmp_path, report)
-    pairs = woken(events)
-    assert not pairs
+    assert not woken(tmp_path, report)
 
 
 def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> None:
@@ -390,16 +331,14 @@ def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> N
         report.os_call("pthread_cond_wait", 10 * US, (tid - 900) * US, tid=tid)
     report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
     report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
-    events = events_of(tmp_path, report)
-    assert woken(events) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
+    assert woken(tmp_path, report) == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
 
 
 def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
     report = ReportBuilder()
     for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
         report.os_call("pthread_barrier_wait", start * US, 65 * US, tid=tid)
-    events = events_of(tmp_path, report)
-    assert woken(events) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
+    assert woken(tmp_path, report) == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
 
 
 def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
@@ -409,8 +348,9 @@ def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
         report.os_call("pthread_cond_wait", at * US, (at + 120) * US, tid=1001)
         report.os_call("pthread_cond_signal", (at + 100) * US, (at + 105 + turn) * US)
         report.os_call("write", (at + 140) * US, (at + 141) * US)
-    events = events_of(tmp_path, report)
-    assert [(start, at) for _, start, _, _, at in woken(events)] == [(200 * turn, 200 * turn + 100) for turn in range(30)]
+    assert [(start, at) for _, start, _, _, at in woken(tmp_path, report)] == [
+        (200 * turn, 200 * turn + 100) for turn in range(30)
+    ]
     assert LONGEST_WAKE_UP == 50 * US
 
 
@@ -429,8 +369,7 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps
         report.os_call(sleeps, (begin - 50) * US, sleeping * US, tid=1001)
         report.os_call("sem_wait", begin * US, (begin + 70) * US)
         report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
-    events = events_of(tmp_path, report)
-    pairs = woken(events)
+    pairs = woken(tmp_path, report)
     assert [pair for pair in pairs if pair[0] == FIRST] == [
         (FIRST, 250, 320, SECOND, 300),
         (FIRST, 450, 520, SECOND, 500),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.measured import NCCL, US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -13,8 +14,6 @@ from nsys2prv.efficiency.graph import path, replay
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
-US = 1000
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 COMPUTE, COPY, COMMUNICATION = 7, 13, 21
 SYNC_EVENT, SYNC_WAIT_EVENT, SYNC_STREAM = 1, 2, 3
 
@@ -61,7 +60,8 @@ def ranks(folder: Path, slow: int, events: str) -> list[Path]:
         compute = 100 if number == slow else 60
         rank.report.copy(14 * US, 64 * US, 1 << 20, launch=(10 * US, 12 * US), stream=COPY)
         rank.follow(COMPUTE, COPY, 1, call=13)
-        rank.kernel("gemm", COMPUTE, 17, 66, 66 + compute)
+        rank.kernel("gemm", COMPUTE, 16, 66, 46 + compute)
+        rank.kernel("bias", COMPUTE, 18, 48 + compute, 66 + compute)
         rank.follow(COMMUNICATION, COMPUTE, 2, call=20)
         rank.kernel(NCCL, COMMUNICATION, 24, 69 + compute, 250)
         rank.follow(COMPUTE, COMMUNICATION, 3, call=27)
@@ -92,7 +92,9 @@ def known_path(slow: int) -> list[tuple[int, int, str, str, str | None]]:
         (0, 4, "launch latency", f"{row}.S13-node01", "CUDA memcpy Host-to-Device"),
         (4, 54, "copy", f"{row}.S13-node01", "CUDA memcpy Host-to-Device"),
         (54, 56, "event wait", f"{row}.S7-node01", "gemm"),
-        (56, 156, "kernel", f"{row}.S7-node01", "gemm"),
+        (56, 136, "kernel", f"{row}.S7-node01", "gemm"),
+        (136, 138, "stream order", f"{row}.S7-node01", "bias"),
+        (138, 156, "kernel", f"{row}.S7-node01", "bias"),
         (156, 159, "event wait", f"{row}.S21-node01", NCCL),
         (159, 240, "transfer", "Rank 0 CUDA-D0.S21-node01", NCCL),
         (240, 243, "event wait", "Rank 0 CUDA-D0.S7-node01", "adam"),
@@ -113,9 +115,21 @@ def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: i
     reports = ranks(tmp_path, slow, events)
     result = measure(reports, EfficiencyOptions())
     assert segments(result) == known_path(slow)
+    totals = {(by, name): total for by, name, total, *_ in result.critical_path_totals.iter_rows()}
+    for division in ("kind", "task"):
+        part = result.critical_path_totals.filter(by=division)
+        assert part["total_ns"].sum() == result.head["window"]["length_ns"] == 405 * US
+        assert part["share"].sum() == pytest.approx(1)
+    assert (totals["kernel", "gemm"], totals["kernel", NCCL], totals["host cause", "host"]) == (80 * US, 81 * US, 15 * US)
     # The other rank is there 40 us before the slow one, and its copy has as much time.
     beside = result.critical_path_rows.filter(pl.col("row") == f"CUDA-D{1 - slow}.S13-node01")
     assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
+
+
+def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
+    result = measure(ranks(tmp_path, 0, NUMBERED), EfficiencyOptions(no_critical_path=True))
+    assert result.critical_path.is_empty()
+    assert result.critical_path_totals.is_empty()
 
 
 @pytest.mark.parametrize("block", [1, 2, 5])

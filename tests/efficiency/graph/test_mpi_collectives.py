@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,16 @@ from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.run.options import ReadOptions, TimeRange
 
 SPLIT = 777
 
 
-def matched(events: RunEvents, window: tuple[int, int] | None = None) -> pl.DataFrame:
+def matched(
+    folder: Path, reports: Sequence[ReportBuilder], window: tuple[int, int] | None = None, options: ReadOptions | None = None
+) -> pl.DataFrame:
     """Members of all collectives, in the order of their ends, with names of calls and numbers of ranks."""
+    events = events_of(folder, *reports, options=options)
     run = MeasuredRun(events)
     if window is not None:
         begin, end = window
@@ -49,8 +52,7 @@ def test_calls_in_the_same_place_of_their_communicator_are_one_collective(tmp_pa
         if rank < 2:
             report.mpi_collective("MPI_Allreduce", 100 - rank, 120 + rank, communicator=SPLIT)
         report.mpi_collective("MPI_Iallreduce", 200 + rank, 210 + rank, request=5)
-    events = events_of(tmp_path, *reports)
-    members = matched(events)
+    members = matched(tmp_path, reports)
     assert members.select("row", "start", "end", "kind", "blocking", "members", "awaited_row", "awaited_start").rows() == [
         (0, 0, 50, "MPI_Barrier", True, 3, 2, 20),
         (1, 10, 51, "MPI_Barrier", True, 3, 2, 20),
@@ -84,8 +86,7 @@ def test_members_wait_for_the_root_or_it_waits_for_them(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Scan", 200 + 10 * rank, 240 + rank)
         # Of this communicator it is not known here which process is its rank 1.
         report.mpi_collective("MPI_Bcast", 300 + 10 * rank, 340 + rank, root=1, communicator=SPLIT)
-    events = events_of(tmp_path, *reports)
-    members = matched(events)
+    members = matched(tmp_path, reports)
     assert members.select("row", "awaited_row", "awaited_start").rows() == [
         (0, 1, 10), (1, None, None), (2, 1, 10),
         (0, None, None), (1, 2, 120), (2, None, None),
@@ -103,8 +104,7 @@ def test_a_recording_that_begins_later_on_one_rank_is_shifted(tmp_path: Path) ->
     reports = ranks(2)
     several(0, reports[0])
     several(1, reports[1], left_out=3)
-    events = events_of(tmp_path, *reports)
-    members = matched(events)
+    members = matched(tmp_path, reports)
     assert members.height == 34
     assert (members["end"].max() or 0) > 19_000  # type: ignore[operator]
     ends = members.group_by("collective").agg(pl.col("end").n_unique())
@@ -117,8 +117,7 @@ def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Bcast", 0, 500 if rank else 20)
         several(rank, report, left_out=1)
     options = ReadOptions(time=TimeRange(300, 30_000))
-    events = events_of(tmp_path, *reports, options=options)
-    members = matched(events)
+    members = matched(tmp_path, reports, options=options)
     assert members["kind"].to_list() == ["MPI_Allreduce"] * 38
 
 
@@ -129,8 +128,7 @@ def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Gather" if rank else "MPI_Reduce", 20, 30, root=0)
         report.mpi_collective("MPI_Barrier", 40, 50)
     reports[0].mpi_collective("MPI_Barrier", 60, 70, communicator=4711)
-    events = events_of(tmp_path, *reports)
-    members = matched(events)
+    members = matched(tmp_path, reports)
     assert members["kind"].to_list() == ["MPI_Barrier"] * 4
 
 
@@ -139,8 +137,7 @@ def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
     for rank, report in enumerate(reports):
         for turn in range(2 if rank == 2 else 3):
             report.mpi_collective("MPI_Barrier", 100 * turn, 100 * turn + 10 + rank)
-    events = events_of(tmp_path, *reports)
-    members = matched(events)
+    members = matched(tmp_path, reports)
     assert members["members"].to_list() == [3] * 6 + [2] * 2
 
 
@@ -148,8 +145,7 @@ def test_without_collectives_there_is_nothing(tmp_path: Path) -> None:
     reports = ranks(2)
     for report in reports:
         report.mpi_other("MPI_Init", 0, 10)
-    events = events_of(tmp_path, *reports)
-    assert matched(events).is_empty()
+    assert matched(tmp_path, reports).is_empty()
 
 
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
@@ -159,8 +155,7 @@ def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
         report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250)
         report.mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
-    events = events_of(tmp_path, *reports)
-    members = matched(events, (85, 300))
+    members = matched(tmp_path, reports, (85, 300))
     assert members.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
         (0, 0, 35, 1, 5),
         (1, 5, 35, None, None),

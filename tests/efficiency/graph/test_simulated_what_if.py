@@ -63,22 +63,33 @@ def test_an_ideal_network(pattern: str, tmp_path: Path) -> None:
     is_predicted(slow, with_machine(slow, transfer_factor=0.0), tmp_path, ideal_network=True)
 
 
+def without_a_cause(pattern: str, cause: str, *, quick: bool = False, **changes: Any) -> Any:
+    marks = () if quick else pytest.mark.thorough
+    return pytest.param(pattern, cause, changes, marks=marks, id=f"{pattern} {cause} {next(iter(changes))}")
+
+
 @pytest.mark.parametrize(
-    ("pattern", "cause"),
+    ("pattern", "cause", "changes"),
     [
-        (DATA, "late rank"),
-        (HALO, "late for MPI_Allreduce"),
-        pytest.param(DATA, "late ranks in turn", marks=pytest.mark.thorough),
-        pytest.param(TENSOR, "late rank", marks=pytest.mark.thorough),
-        pytest.param(DATA, "slow GPU", marks=pytest.mark.thorough),
-        pytest.param(DATA, "slow loading of a rank", marks=pytest.mark.thorough),
-        pytest.param(DATA, "unequal work", marks=pytest.mark.thorough),
+        without_a_cause(DATA, "late rank", no_late_ranks=True, quick=True),
+        without_a_cause(HALO, "late for MPI_Allreduce", no_late_ranks=True, quick=True),
+        without_a_cause(DATA, "late ranks in turn", no_late_ranks=True),
+        without_a_cause(TENSOR, "late rank", no_late_ranks=True),
+        without_a_cause(DATA, "slow GPU", no_late_ranks=True),
+        without_a_cause(DATA, "slow loading of a rank", no_late_ranks=True),
+        without_a_cause(DATA, "unequal work", no_late_ranks=True),
+        without_a_cause(DATA, "slow kernels", scale=["Flash attention forward=0.5"]),
+        without_a_cause(PIPELINE, "slow kernels", scale=["Flash attention forward=0.5"]),
+        without_a_cause(DATA, "slow network", scale=["NCCL*=0.333333333"]),
+        without_a_cause(TENSOR, "slow network", scale=["NCCL*=0.333333333"], quick=True),
+        without_a_cause(DATA, "unequal work", rank=[f"{SLOW_RANK}=median"]),
+        without_a_cause(TENSOR, "unequal work", rank=[f"{SLOW_RANK}=median"]),
     ],
 )
-def test_no_late_ranks(pattern: str, cause: str, tmp_path: Path) -> None:
-    late, good = with_and_without(small(pattern), cause)
+def test_the_run_without_a_cause(pattern: str, cause: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    slow, good = with_and_without(small(pattern), cause)
     # Iterations over all ranks begin where the late rank does not.
-    is_predicted(late, good, tmp_path, in_step=False, no_late_ranks=True)
+    is_predicted(slow, good, tmp_path, in_step="no_late_ranks" not in changes, **changes)
 
 
 @pytest.mark.thorough
@@ -86,26 +97,6 @@ def test_no_late_ranks(pattern: str, cause: str, tmp_path: Path) -> None:
 def test_where_no_rank_is_late_nothing_changes_without_late_ranks(pattern: str, tmp_path: Path) -> None:
     good = small(pattern)
     is_predicted(good, good, tmp_path, no_late_ranks=True)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("pattern", [DATA, PIPELINE])
-def test_faster_kernels(pattern: str, tmp_path: Path) -> None:
-    slow, good = with_and_without(small(pattern), "slow kernels")
-    is_predicted(slow, good, tmp_path, scale=["Flash attention forward=0.5"])
-
-
-@pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
-def test_a_faster_network(pattern: str, tmp_path: Path) -> None:
-    slow, good = with_and_without(small(pattern), "slow network")
-    is_predicted(slow, good, tmp_path, scale=["NCCL*=0.333333333"])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("pattern", [DATA, TENSOR])
-def test_a_gpu_like_the_others(pattern: str, tmp_path: Path) -> None:
-    slow, good = with_and_without(small(pattern), "unequal work")
-    is_predicted(slow, good, tmp_path, rank=[f"{SLOW_RANK}=median"])
 
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
@@ -119,18 +110,6 @@ def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
 def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern), "launch-bound")
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
-
-
-def test_what_ranks_do_that_are_not_recorded_is_not_known(tmp_path: Path) -> None:
-    """They let the others go on when they arrive, and nobody knows how much earlier that would be."""
-    slow, good = with_and_without(Cluster(pattern=DATA, gpus=4, iterations=4, start_up=1_000_000), "slow kernels")
-    folders = {tmp_path / "slow": slow, tmp_path / "good": good}
-    alone = [write_reports(simulate(cluster), folder)[:1] for folder, cluster in folders.items()]
-
-    row, true = (what_if(reports, _HALF).what_if.row(0, named=True) for reports in alone)
-
-    assert_bounds(row, true["measured_ns"])
-    assert "not in the run" in row["reason"]
 
 
 @pytest.mark.parametrize(

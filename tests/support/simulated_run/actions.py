@@ -100,11 +100,6 @@ class SynchronizeStream:
 
 
 @dataclass(frozen=True)
-class SynchronizeDevice:
-    """cudaDeviceSynchronize."""
-
-
-@dataclass(frozen=True)
 class Allocate:
     """cudaMalloc."""
 
@@ -191,7 +186,7 @@ class Pop:
 
 Action = (
     Compute | Launch | LaunchGraph | Copy | Clear | Record | StreamWait | SynchronizeEvent | SynchronizeStream
-    | SynchronizeDevice | Allocate | Free | Collective | MpiCollective | MpiMessage | MpiWaitAll | SystemCall | Signal
+    | Allocate | Free | Collective | MpiCollective | MpiMessage | MpiWaitAll | SystemCall | Signal
     | WaitForSignal | Push | Pop
 )  # fmt: skip
 

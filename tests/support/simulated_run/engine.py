@@ -31,7 +31,7 @@ from support.simulated_run.records import (
     Wait,
 )
 
-_SYNC_EVENT, _SYNC_STREAM_WAIT, _SYNC_STREAM, _SYNC_DEVICE = 1, 2, 3, 4
+_SYNC_EVENT, _SYNC_STREAM_WAIT, _SYNC_STREAM = 1, 2, 3
 """Kinds of rows of SYNCHRONIZATION."""
 _NCCL_KERNELS = {
     "AllReduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
@@ -113,7 +113,6 @@ class Engine:
             actions.StreamWait: self._stream_wait,
             actions.SynchronizeEvent: self._synchronize_event,
             actions.SynchronizeStream: self._synchronize_stream,
-            actions.SynchronizeDevice: self._synchronize_device,
             actions.Allocate: self._allocate,
             actions.Free: self._free,
             actions.Collective: self._collective,
@@ -269,11 +268,6 @@ class Engine:
         self.recorded.waits.append(Wait(call, _SYNC_STREAM, action.stream))
         return self._wait_for(call, [operation for operation, _, _ in self._streams[thread.rank, action.stream].before])
 
-    def _synchronize_device(self, thread: _Thread, _action: actions.SynchronizeDevice, now: int) -> Later:
-        call = self._call(thread, "cudaDeviceSynchronize_v3020", now)
-        self.recorded.waits.append(Wait(call, _SYNC_DEVICE))
-        return self._wait_for(call, self._all_last(thread.rank))
-
     def _allocate(self, thread: _Thread, action: actions.Allocate, now: int) -> Later:
         call = self._call(thread, "cudaMalloc_v3020", now)
         call.end.set(now + action.ns)
@@ -302,9 +296,6 @@ class Engine:
         place = meeting.communicator.ranks.index(rank)
         spread = round(min(1.0, self.machine.transfer_factor) * self.machine.end_spread)
         after = meeting.transfer + (place * 7 + meeting.transfer) % (spread + 1)
-        if not self.machine.late_ranks_matter:
-            end.set(time + after)
-            return
         meeting.done.then(lambda: end.set(meeting.done.time + after))
         if len(meeting.arrived) == len(meeting.communicator.ranks):
             meeting.done.set(max(meeting.arrived.values()))

@@ -23,5 +23,4 @@ class Machine:
     message_latency: int = 2_500
     message_bandwidth: float = 10.0
     transfer_factor: float = 1.0
-    late_ranks_matter: bool = True
     end_spread: int = 300

@@ -42,12 +42,6 @@ class SimulatedRun:
         return [sorted(found[rank]) for rank in range(self.cluster.ranks)]
 
     @property
-    def lengths(self) -> list[int]:
-        """Of each iteration on the hosts: from its first start to its last end."""
-        steps = zip(*self.iterations, strict=True)
-        return [max(end for _, end in step) - min(start for start, _ in step) for step in steps]
-
-    @property
     def lengths_on_devices(self) -> list[int]:
         """Of each iteration on the devices: from the first start of its work on any to where the last one begins the next; the
         last iteration ends with its work."""
