@@ -25,7 +25,6 @@ from nsys2prv.efficiency.run_events import (
     RunEvents,
     RunRows,
     TaskRows,
-    TypeNames,
     base_types,
 )
 from nsys2prv.errors import RunTooLarge
@@ -56,11 +55,7 @@ _MARGIN = 0.8
 
 
 def read_events(
-    arguments: Sequence[str | Path],
-    options: ReadOptions,
-    folder: Path,
-    *,
-    with_dependencies: bool = False,
+    arguments: Sequence[str | Path], options: ReadOptions, folder: Path, *, with_dependencies: bool = False
 ) -> RunEvents:
     """Read the events of a run.
 
@@ -164,7 +159,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         rows=rows,
         begin=selection.origin,
         length=selection.length,
-        types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
+        types={used.number: used for used in plan.timeline.labels.used_with()},
         collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
         launches=launches if launches.rows else None,
         callers=rows.using_gpus(read.callers),
@@ -215,9 +210,9 @@ class _CollectionRows:
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
         if not self.collection.samples:
             # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-            beside = {number: _without_lane(number, base) for number, base in base_of.items()}
-            if any(number != without_lane for number, without_lane in beside.items()):
-                columns["number"] = columns["number"].replace(beside)
+            columns["number"] = columns["number"].replace(
+                {number: _without_lane(number, base) for number, base in base_of.items()}
+            )
         if self.collection == ON_HOSTS:
             calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)
             self.callers |= set(distinct(columns["row"].to_numpy()[calls]).numbers.tolist())
@@ -257,10 +252,10 @@ class EventColumns(Collected[_CollectionRows]):
 
         return [
             Request(
-                _without_other_texts(survey, collection),
+                # Without texts of other attributes. Here intervals may overlap on a row.
+                replace(survey, groups=survey.groups.drop(set(text_attributes(survey.groups.schema)) - collection.columns)),
                 partial(new_rows, collection),
                 columns=collection.columns,
-                # Here intervals may overlap on a row.
                 by_lane=False,
             )
             for survey, collection in _surveys_of(opened, self._collections)
@@ -302,9 +297,3 @@ def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list
         for collection in collections
         if set(collection.types).intersection(survey.source.types)
     ]
-
-
-def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
-    """A survey without the texts of attributes that a collection does not have."""
-    not_needed = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
-    return replace(survey, groups=survey.groups.drop(not_needed))

@@ -1,10 +1,10 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
-docs/efficiency.md has the rules. Of the period: looked at is the stream of a task and device with most time in kernels, as
-others, such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the
-work is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has
-equally many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is
-tried: time steps may begin in turn with either direction.
+docs/efficiency.md has the rules. For the period the stream of a task and device with most time in kernels is looked at: others,
+such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the work
+is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has equally
+many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is tried: time
+steps may begin in turn with either direction.
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     requested
         NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they are looked for.
     """
-    rows, operations, none = run.events.rows, run.operations, pl.DataFrame(schema=ITERATION_SCHEMA)
-    if operations.is_empty() or not rows.devices_of_task:
+    rows, none = run.events.rows, pl.DataFrame(schema=ITERATION_SCHEMA)
+    if run.operations.is_empty() or not rows.devices_of_task:
         return RunIterations(none, None, reason="no device works")
-    work = int(operations["start"].to_numpy().min()), int(operations["end"].to_numpy().max())
-    group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
+    work = int(run.operations["start"].to_numpy().min()), int(run.operations["end"].to_numpy().max())
+    groups = pl.Series(np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
+    operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
-        iterations, how = _by_ranges(run, group_of_row, requested) or (_by_period(run, group_of_row), BY_KERNELS)
+        iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), BY_KERNELS)
     except _NoIterations as reason:
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
     numbered = iterations.with_columns(pl.col("number") - pl.col("number").min(), task=task, device=device)
-    return RunIterations(numbered.select(*ITERATION_SCHEMA).sort("number", "task", "device"), work, how)
+    return RunIterations(numbered.select(*ITERATION_SCHEMA).cast(pl.Int64).sort("number", "task", "device"), work, how)
 
 
 def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +93,9 @@ def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
-def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -> tuple[pl.DataFrame, str] | None:
+def _by_ranges(
+    run: MeasuredRun, operations: pl.DataFrame, groups: pl.Series, requested: str | None
+) -> tuple[pl.DataFrame, str] | None:
     """Iterations (_SCHEMA) by ranges, from the first work that is launched in a range to that of the next one, and how they
     were found; None: no ranges repeat."""
     rows, text = run.events.rows, pl.col("text")
@@ -105,10 +108,9 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
         names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
     ranges = _outermost(located.filter(pl.col("task").is_in(list(rows.devices_of_task))))
-    group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
-    launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
+    launches = rows.located(run.launches.select("time", "row", "to_time", group=pl.lit(groups).gather("to_row")))
     ranges = ranges if requested is not None else _most_likely(ranges, launches)
-    iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
+    iterations = _bounded_by_launches(operations, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
@@ -166,7 +168,7 @@ def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     return launched.filter(pl.col("time") < pl.col("end")).with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
-def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
+def _bounded_by_launches(operations: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA): they begin with the first work that the thread of a range, or else its process, launches."""
     begin = pl.col("to_time")
     firsts = launched.filter(pl.col("group") >= 0).group_by("group", number="place").agg(
@@ -176,8 +178,7 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
     ordered = firsts.sort("group", "number").with_columns(pl.col("begin").cum_max().over("group"))
     ordered = ordered.unique(["group", "begin"], keep="first", maintain_order=True)
     # The last iteration ends with the last work that is launched in its range.
-    operations = run.operations.select("start", "end", group=pl.Series(group_of_row[run.operations["row"].to_numpy()]))
-    of_last = operations.join(ordered.group_by("group").last(), on="group")
+    of_last = operations.select("start", "end", "group").join(ordered.group_by("group").last(), on="group")
     of_last = of_last.filter(pl.col("start") >= pl.col("begin"), pl.col("start") <= pl.max_horizontal("begin", "last"))
     ends = of_last.group_by("group").agg(pl.col("end").max())
     end = pl.coalesce(pl.col("begin").shift(-1).over("group"), "end")
@@ -200,9 +201,9 @@ class _Period(NamedTuple):
     operations: int
 
 
-def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
+def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
-    works = _works(run, group_of_row)
+    works = _works(run, operations)
     if not any(_tried(work) for work in works.values()):
         times = _LEAST_ITERATIONS + 1
         raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
@@ -222,20 +223,20 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(run, group_of_row, _of_same_work(repeated))
+    return _numbered(operations, _of_same_work(repeated))
 
 
-def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
+def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:
     """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
     the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
     work, `busy`, before it."""
-    row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
-    operations = run.operations.select(
+    number, value = (operations[name].to_numpy() for name in ("number", "value"))
+    operations = operations.select(
         "start",
-        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        stream=pl.lit(pl.Series(run.events.rows.first_of_stream, dtype=pl.Int32)).gather("row"),
         end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
-        group=pl.Series(group_of_row[row], dtype=pl.Int32),
+        group="group",
         is_kernel=pl.Series(run.kind(number) == KERNEL),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
@@ -276,7 +277,10 @@ def _best_period(work: pl.DataFrame) -> tuple[_Period, tuple[int, int]] | None:
     least = max(period.covered for period in by_count) - _FINER
     best = next(period for period in by_count if period.covered >= least)
     for longer in by_count:
-        best = longer if _is_interrupted(best, longer) else best
+        # Whether nearly each of its segments has equally many of those of the shorter one that are unlike the others.
+        unlike = np.histogram(best.marks[:-1][~best.is_like], longer.marks)[0][longer.is_like]
+        usual = np.median(unlike)
+        best = longer if usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED else best
     # Of several the work may be in another order in each: only the marks are the same in all.
     begin = (best.key, 0) if best.stride > 1 else None
     together = _times_repeat_after(np.diff(work["busy"].to_numpy()[best.marks]))
@@ -290,7 +294,11 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
     marks = np.flatnonzero(keys == key)
     if len(marks) <= _LEAST_ITERATIONS * stride:
         return None
-    before = _names_before(keys, marks)
+    # For each mark a row: how often each name was executed between the first mark and this one.
+    turn = np.argsort(np.argsort(-np.bincount(keys), kind="stable"))
+    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
+    cells = np.repeat(np.arange(1, len(marks)), np.diff(marks)) * columns + column[keys[marks[0] : marks[-1]]]
+    before = np.bincount(cells, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
     periods = []
     for first in range(stride):
         places, histograms = marks[first::stride], np.diff(before[first::stride], axis=0)
@@ -306,22 +314,6 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
     period = max(periods, key=lambda period: period.covered, default=None)
     # With nothing but itself between its executions, a name repeats alone.
     return period if period and period.operations > stride else None
-
-
-def _names_before(key: Numbers, marks: Numbers) -> Numbers:
-    """For each mark a row: how often each name was executed between the first mark and this one."""
-    turn = np.argsort(np.argsort(-np.bincount(key), kind="stable"))
-    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
-    segment = np.repeat(np.arange(1, len(marks)), np.diff(marks))
-    places = segment * columns + column[key[marks[0] : marks[-1]]]
-    return np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
-
-
-def _is_interrupted(period: _Period, longer: _Period) -> bool:
-    """Whether nearly each segment of a longer period has equally many segments of a shorter one that are unlike its others."""
-    unlike = np.histogram(period.marks[:-1][~period.is_like], longer.marks)[0][longer.is_like]
-    usual = np.median(unlike)
-    return bool(usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED)
 
 
 def _times_repeat_after(times: Numbers) -> int:
@@ -381,10 +373,9 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
 # -- numbers ----------------------------------------------------------------------------------------
 
 
-def _numbered(run: MeasuredRun, group_of_row: Numbers, iterations: pl.DataFrame) -> pl.DataFrame:
+def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """Iterations with numbers that are the same in all groups."""
-    kernels = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
-    ends = kernels.select("end", group=pl.Series(group_of_row[kernels["row"].to_numpy()])).sort("group", "end")
+    ends = operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select("group", "end").sort("group", "end")
     collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)

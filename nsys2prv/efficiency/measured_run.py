@@ -28,6 +28,7 @@ from nsys2prv.efficiency.run_events import (
     OFF_CPU_TIMES,
     ON_DEVICES,
     ON_HOSTS,
+    OS_TYPES,
     Collection,
     RunEvents,
 )
@@ -65,7 +66,6 @@ OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
 """Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
 
-OS_TYPES = (event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL)
 _CATEGORY_OF_STATE = {
     event_types.STATE_CONFIGURING: LAUNCH,
     event_types.STATE_SYNCHRONIZATION: SYNCHRONIZATION,
@@ -79,9 +79,8 @@ AnyMeasurement = TypeVar("AnyMeasurement")
 
 def call_categories(names: pl.Series) -> Numbers:
     """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
-    states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, event_types.STATE_OTHERS)).to_series()
-    categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
-    return categories
+    rules = ((pattern, _CATEGORY_OF_STATE[state]) for pattern, state in STATES_BY_NAME)
+    return names.to_frame("name").select(first_match(pl.col("name"), rules, OTHER_CUDA)).to_series().to_numpy()
 
 
 class MeasuredRun:
@@ -153,7 +152,8 @@ class MeasuredRun:
 
     def in_window(self, window: MeasuredWindow) -> MeasuredRun:
         """This recording in a window."""
-        events = window.cut(self.events)
+        (begin, end), events = window.span, self.events
+        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=events.length)
         return MeasuredRun(events, self.options, recorded=self, window=window)
 
     # -- events -------------------------------------------------------------------------------------
@@ -282,8 +282,7 @@ class MeasuredRun:
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
-        names = self.events.types[event_types.CUDA_CALL].values or {}
-        return host_states.creates_context(rows.located(of_cuda), devices, names)
+        return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL))
 
     @cached_property
     def device_times(self) -> Elapsed:
@@ -325,8 +324,7 @@ class MeasuredRun:
         """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
         states: dict[int, Integers] = {}
         for number in (event_types.CUDA_CALL, *OS_TYPES):
-            names = self.events.types.get(number)
-            values = dict((names.values if names else None) or {})
+            values = self.events.names(number)
             of_cuda = number == event_types.CUDA_CALL
             of_values = np.full(max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int8)
             texts = pl.Series(list(values.values()), dtype=pl.String)

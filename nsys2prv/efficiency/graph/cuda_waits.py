@@ -137,8 +137,7 @@ def with_last(
 
 def named_values(run: MeasuredRun, number: int) -> list[tuple[int, str]]:
     """Values of an event type with their names."""
-    names = run.events.types.get(number)
-    return list(((names.values if names else None) or {}).items())
+    return list(run.events.names(number).items())
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:
