@@ -88,7 +88,7 @@ def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[
 
 
 def _clock_row(clock: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A row of `clocks`; an OUT.json of an earlier version has less."""
+    """A row of `clocks`."""
     ties = [report["of_report_ns"] for report in reports]
     steps = [step["size_ns"] for step in clock.get("steps", ())]
     return {

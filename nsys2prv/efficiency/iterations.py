@@ -99,14 +99,15 @@ def _by_ranges(
     """Iterations (_SCHEMA) by ranges, from the first work that is launched in a range to that of the next one, and how they
     were found; None: no ranges repeat."""
     rows, text = run.events.rows, pl.col("text")
-    names = range_texts(run.events).select("number", "value", "text", digits=text.str.extract(r"(\d{1,18})\D*$"))
+    digits = text.str.extract(r"(\d{1,18})\D*$").cast(pl.Int64)
+    names = range_texts(run.events).select("number", "value", "text", digits=digits)
     if requested is None:
         names = names.with_columns(text.str.replace_all(r"[0-9]+", "#"))
         names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
     else:
         called = named_ranges(run.events, [requested])
         names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
-    located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
+    located = rows.located(run.frame(RANGES).join(names, on=["number", "value"])).drop("number", "value", "device")
     ranges = _outermost(located.filter(pl.col("task").is_in(list(rows.devices_of_task))))
     launches = rows.located(run.launches.select("time", "row", "to_time", group=pl.lit(groups).gather("to_row")))
     ranges = ranges if requested is not None else _most_likely(ranges, launches)
@@ -124,7 +125,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
     ordered = ranges.sort("name", "task", "start", "end", descending=[False] * 3 + [True])
     former_end = pl.col("end").cum_max().shift(1).over("name", "task", "row")
     outer = ordered.filter((pl.col("start") >= former_end).fill_null(value=True))
-    digits, turn = pl.col("digits").cast(pl.Int64), pl.int_range(pl.len()).over("name", "task")
+    digits, turn = pl.col("digits"), pl.int_range(pl.len()).over("name", "task")
     counts = (digits.diff().over("name", "task") == 1).fill_null(value=True) & digits.is_not_null()
     # Of other numbers, as of samples in a data set, each task has its own.
     are_common = digits.max() - digits.min() <= turn.max() + 1

@@ -324,12 +324,12 @@ class MeasuredRun:
         """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
         states: dict[int, Integers] = {}
         for number in (event_types.CUDA_CALL, *OS_TYPES):
-            values = self.events.names(number)
-            of_cuda = number == event_types.CUDA_CALL
-            of_values = np.full(max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int8)
-            texts = pl.Series(list(values.values()), dtype=pl.String)
+            names = self.events.names(number)
             # The last one is that of values without a name.
-            of_values[list(values)] = call_categories(texts) + FIRST_CALL if of_cuda else host_states.os_states(texts, number)
+            texts, is_cuda = pl.Series([*names.values(), ""]), number == event_types.CUDA_CALL
+            of_texts = call_categories(texts) + FIRST_CALL if is_cuda else host_states.os_states(texts, number).to_numpy()
+            of_values = np.full(max(names, default=0) + 2, of_texts[-1], dtype=np.int8)
+            of_values[list(names)] = of_texts[:-1]
             states[int(number)] = of_values
         return states
 
