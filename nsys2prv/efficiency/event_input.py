@@ -15,11 +15,9 @@ from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     COLLECTIONS,
-    HOST_CALLS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     MPI_COLLECTIVES,
-    ON_HOSTS,
     Collection,
     GpuSize,
     RunEvents,
@@ -162,7 +160,6 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         types={used.number: used for used in plan.timeline.labels.used_with()},
         collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
         launches=launches if launches.rows else None,
-        callers=rows.using_gpus(read.callers),
         messages=messages if messages.rows else None,
         ranks_of_run=plan.run.size,
         began=datetime.fromtimestamp(min(starts) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if starts else None,
@@ -188,7 +185,6 @@ class _CollectionRows:
         self.collection = collection
         self.rows = rows
         self.first_rows = first_rows
-        self.callers: set[int] = set()
 
     def add(self, placed: pl.DataFrame) -> None:
         # Column by column, here as below: each query over a frame takes longer than these few rows.
@@ -213,9 +209,6 @@ class _CollectionRows:
             columns["number"] = columns["number"].replace(
                 {number: _without_lane(number, base) for number, base in base_of.items()}
             )
-        if self.collection == ON_HOSTS:
-            calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)
-            self.callers |= set(distinct(columns["row"].to_numpy()[calls]).numbers.tolist())
         self.rows.add(pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.collection.schema.items()]))
 
 
@@ -230,7 +223,7 @@ def _without_lane(number: int, base: int) -> int:
 
 
 class EventColumns(Collected[_CollectionRows]):
-    """Rows of collections, and lines of launches; `callers` are rows that call CUDA or MPI."""
+    """Rows of collections, and lines of launches."""
 
     has_launches = True
 
@@ -241,7 +234,6 @@ class EventColumns(Collected[_CollectionRows]):
             sorts[collection.name] = ExternalSort(["start"], folder / collection.name, until=until)
         super().__init__(folder, sorts)
         self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
-        self.callers: set[int] = set()
         self._collections = collections
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
@@ -264,14 +256,9 @@ class EventColumns(Collected[_CollectionRows]):
     def take(self, _part: ReportPart, read: ReadEvents[_CollectionRows], _unfinished: Unfinished) -> None:
         for _, sink, _ in read.sinks:
             self.sorts[sink.collection.name].absorb(sink.rows)
-            self.callers |= sink.callers
 
     def further(self, timeline: Shared[TimelinePlan], unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
         return [(_LAUNCHES, partial(_launch_lines, launches, timeline)) for launches in unfinished.launches.values()]
-
-    def absorb(self, group: EventColumns) -> None:
-        super().absorb(group)
-        self.callers |= group.callers
 
 
 def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterator[pl.DataFrame]:

@@ -54,9 +54,9 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
 
 def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
     """Efficiency numbers of a run; NothingToMeasure where it has neither a GPU nor a host thread."""
-    if not events.rows.devices and not events.callers:
-        raise NothingToMeasure(events.inputs)
     recorded = MeasuredRun(events, options)
+    if not events.rows.devices and not len(recorded.callers):
+        raise NothingToMeasure(events.inputs)
     window = measured_window(recorded)
     run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.

@@ -22,6 +22,8 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
+    HOST,
+    HOST_CALLS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     NCCL_REGIONS,
@@ -36,7 +38,7 @@ from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.name_rules import first_match
 
 KERNEL, NCCL, MEMORY = range(3)
@@ -92,17 +94,9 @@ class MeasuredRun:
         Of the run, with the window as selected time; its collections are not used up
     options
         Of the measurement.
-    recorded
-        The whole recording, of which this is a window.
-    window
-        The measured window, with what is around it.
 
     Attributes
     ----------
-    callers
-        Rows of calling host threads, in order.
-    place_of_caller
-        For each row its place in `callers`; -1: none.
     only_task
         For each device its task, where each device has one task and each task one device, in the same order; else None.
     clocks
@@ -111,25 +105,15 @@ class MeasuredRun:
         What meters measured, by its type; `measured` looks there.
     """
 
-    def __init__(
-        self,
-        events: RunEvents,
-        options: EfficiencyOptions | None = None,
-        *,
-        recorded: MeasuredRun | None = None,
-        window: MeasuredWindow | None = None,
-    ) -> None:
+    def __init__(self, events: RunEvents, options: EfficiencyOptions | None = None) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
-        self._window = window
+        self._window: MeasuredWindow | None = None
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
-        self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
-        self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
-        self.place_of_caller[self.callers] = np.arange(len(self.callers))
         self.only_task = _only_tasks(events)
         self.measurements: dict[type, object] = {}
-        self._recorded = recorded
+        self._recorded: MeasuredRun | None = None
         self._frames: dict[str, pl.DataFrame] = {}
         self._lock = threading.Lock()
 
@@ -154,7 +138,9 @@ class MeasuredRun:
         """This recording in a window."""
         (begin, end), events = window.span, self.events
         events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=events.length)
-        return MeasuredRun(events, self.options, recorded=self, window=window)
+        run = MeasuredRun(events, self.options)
+        run._recorded, run._window, run.callers = self, window, self.callers
+        return run
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -250,6 +236,24 @@ class MeasuredRun:
         off_cpu = self.frame(OFF_CPU_TIMES).select(edges, pl.lit(host_states.OFF_CPU, pl.UInt8).alias("state"))
         events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
         return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
+
+    @cached_property
+    def callers(self) -> Numbers:
+        """Rows of host threads, of tasks that use a GPU, that call CUDA or MPI at any time of the recording, in order. Of a run
+        in which no task does: of all tasks, and where none calls, all host threads but those of the profiler."""
+        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(HOST_CALLS))
+        calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
+        if rows.devices:
+            return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
+        is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
+        return calling if len(calling) else np.flatnonzero(rows.of_kind(HOST) & is_of_program)
+
+    @cached_property
+    def place_of_caller(self) -> Numbers:
+        """For each row its place in `callers`; -1: none."""
+        places: Numbers = np.full(len(self.events.rows.names) + 1, -1, dtype=np.int64)
+        places[self.callers] = np.arange(len(self.callers))
+        return places
 
     @property
     def activity_of_threads(self) -> Integers:

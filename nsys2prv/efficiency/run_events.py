@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -133,14 +133,6 @@ class RunRows:
         is_stream = self.of_kind(STREAM)
         pairs = sorted(set(zip(keys[is_stream].tolist(), values[is_stream].tolist(), strict=True)))
         return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}
-
-    def using_gpus(self, rows: Iterable[int]) -> frozenset[int]:
-        """Those of some rows whose task uses a GPU. Of a run in which none does: all of them; where there are none, all host
-        threads but those of the profiler."""
-        if not self.devices:
-            hosts = np.flatnonzero(self.of_kind(HOST)).tolist()
-            return frozenset(rows) or frozenset(row for row in hosts if not self.names[row].startswith(row_names.OF_PROFILER))
-        return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
 
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
@@ -347,8 +339,6 @@ class RunEvents:
         LAUNCH_SCHEMA, sorted by `to_time`; None: there are none.
     messages
         MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
-    callers
-        Rows of host threads, of tasks that use a GPU, that call CUDA or MPI; of a run without GPUs `RunRows.using_gpus`.
     ranks_of_run
         Number of ranks of the run as far as it is known, those that are not read included; 0: not known.
     began
@@ -370,7 +360,6 @@ class RunEvents:
     types: Mapping[int, UsedType]
     collections: dict[str, ExternalSort]
     launches: ExternalSort | None
-    callers: frozenset[int] = frozenset()
     messages: ExternalSort | None = None
     offset: int = 0
     recorded: int | None = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import polars as pl
 from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
+from nsys2prv.efficiency.efficiency_options import CHOSEN
 from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.efficiency.window import MeasuredWindow, RunIterations
 from nsys2prv.run.options import ReadOptions, TimeRange
 
 SPLIT = 777
@@ -21,8 +22,8 @@ def matched(events: RunEvents, window: tuple[int, int] | None = None) -> pl.Data
     """Members of all collectives, in the order of their ends, with names of calls and numbers of ranks."""
     run = MeasuredRun(events)
     if window is not None:
-        begin, end = window
-        run = MeasuredRun(dataclasses.replace(events, offset=begin, length=end - begin, recorded=events.length), recorded=run)
+        nothing = RunIterations(pl.DataFrame(), None)
+        run = run.in_window(MeasuredWindow(CHOSEN, window, window, events.length, nothing))
     members = mpi_collectives(run)
     ranks = pl.Series(events.rows.task)
     numbers = pl.repeat(50000002, members.height, eager=True)
