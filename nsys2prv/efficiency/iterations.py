@@ -211,7 +211,7 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     bounded = []
     # The first operation of each period, by its name and stride: what one group has counts for all that have it, too.
     begins: dict[tuple[int, int], tuple[int, int]] = {}
-    for group, work in sorted(works.items(), key=lambda item: (-item[1].height, item[0])):
+    for group, work in sorted(works.items(), key=lambda pair: (-pair[1].height, pair[0])):
         of_others = ((period, begin) for kind, begin in begins.items() if (period := _period(work, *kind)))
         if match := next(of_others, None) or _best_period(work):
             period, begin = match
@@ -246,8 +246,8 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
     for (group,), part in operations.partition_by("group", as_dict=True).items():
         times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
         main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        ordered = in_content_order(part, ["start"]).with_columns(idle=idle).filter(pl.col("stream") == main)
-        works[int(group)] = ordered.with_columns(busy=length.cum_sum() - length)
+        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", idle=idle)
+        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=length.cum_sum() - length)
     return works
 
 
