@@ -108,15 +108,26 @@ def _by_ranges(
         called = named_ranges(run.events, [requested])
         names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"])).drop("number", "value", "device")
-    ranges = _outermost(located.filter(pl.col("task").is_in(list(rows.devices_of_task))))
+    ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     launches = rows.located(run.launches.select("time", "row", "to_time", group=pl.lit(groups).gather("to_row")))
-    ranges = ranges if requested is not None else _most_likely(ranges, launches)
+    ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(operations, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
         raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
     return None
+
+
+def _repeated(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges whose names nearly all tasks have, equally often but for what the edges of the recording cut."""
+    count, total = pl.col("count"), pl.col("total")
+    counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
+    is_equal = (count.max() - count.min() <= 1) & (count.min() >= _LEAST_ITERATIONS)
+    is_everywhere = pl.len() >= _NEARLY_ALL * counts["task"].n_unique()
+    by_name = counts.group_by("name").agg(total.sum(), is_repeated=is_equal & is_everywhere).filter("is_repeated")
+    tried = by_name.sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
+    return ranges.join(tried, on="name", how="semi")
 
 
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -133,29 +144,23 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of the name whose ranges are iterations, by how they repeat and what is launched in them, or none."""
-    count, distance, start, task = pl.col("count"), pl.col("distance"), pl.col("start"), pl.col("task")
-    of_names = ranges.with_columns(
-        count=pl.len().over("name", "task").cast(pl.Int64),
+    """The ranges of the name whose ranges are iterations, by what is launched in them and by their rhythm, or none."""
+    distance, start = pl.col("distance"), pl.col("start")
+    regular = ranges.with_columns(
         distance=start.diff().over("name", "task"),
         skew=(start - start.median().over("name", "place")).abs(),
     ).group_by("name").agg(
-        # Edges of the recording may cut one.
-        is_repeated=(count.max() - count.min() <= 1) & (count.min() >= _LEAST_ITERATIONS),
-        is_everywhere=task.n_unique() >= _NEARLY_ALL * ranges["task"].n_unique(),
         is_regular=(distance - distance.median()).abs().median() / distance.median() < _IRREGULAR,
         is_in_step=pl.col("skew").median() < distance.median(),
-        count=pl.len() / task.n_unique(),
+        count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
-    ).filter("is_repeated", "is_everywhere", "is_regular", "is_in_step")  # fmt: skip
-    tried = of_names.sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
+    ).filter("is_regular", "is_in_step")  # fmt: skip
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
-    launched = _launched_in(ranges.join(tried, on="name", how="semi", maintain_order="left"), sample).group_by("name")
-    shares = launched.agg(share=pl.len() / sample.height, by_thread=pl.col("is_by_thread").sum() / sample.height)
-    likely = tried.join(
-        shares.filter(pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD), on="name"
-    ).filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
+    shares = _launched_in(ranges, sample).group_by("name").agg(
+        share=pl.len() / sample.height, by_thread=pl.col("is_by_thread").sum() / sample.height
+    ).filter(pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD)  # fmt: skip
+    likely = regular.join(shares, on="name").filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
     best = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
     return ranges.join(best, on="name", how="semi", maintain_order="left")
 
