@@ -72,14 +72,11 @@ CLOCK_BINS = Table(
     (
         Column.text("host", "as in `clocks`"),
         Column.count("bin", "0, 1, ..."),
-        Column.ns(
-            "error_ns",
-            "median of what remains between the host's collectives and those of the others, with sign; "
-            "null without collectives",
-        ),
+        Column.ns("error_ns", "median of what remains between the host's collectives and those of the others, with sign; null "
+                  "without collectives"),
     ),
     when="clocks that were estimated",
-)
+)  # fmt: skip
 
 
 def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]) -> Filled:
@@ -91,7 +88,7 @@ def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[
 
 
 def _clock_row(clock: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A row of `clocks`; an OUT.json of an earlier version has less."""
+    """A row of `clocks`."""
     ties = [report["of_report_ns"] for report in reports]
     steps = [step["size_ns"] for step in clock.get("steps", ())]
     return {
@@ -116,24 +113,20 @@ _LEAST_UNCERTAINTY = 0.01
 """Least part of the length of a run by which clocks must leave it open to be named."""
 
 
-def clock_errors(
-    clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]], origin: int
-) -> list[ClockError | None]:
+def clock_errors(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]], origin: int) -> list[ClockError]:
     """How well times of each report are known, at times that count from `origin` of the axis.
 
     Parameters
     ----------
     clocks, reports
-        `clocks` of OUT.json, and `alignment` of each of its `reports`; a report of which that does not have the clock gives
-        None.
+        `clocks` of OUT.json, and `alignment` of each of its `reports`.
     """
-    errors: list[ClockError | None] = [None] * len(reports)
-    for place, report in enumerate(reports):
-        if "clock" in report:
-            interval = clocks[report["clock"]]["interval_ns"]
-            times, widths = (time - origin for time in interval["times"]), (*interval["half_widths"], report["of_report_ns"])
-            *half_widths, of_report = (math.inf if width is None else width for width in widths)
-            errors[place] = ClockError(report["clock"], tuple(times), tuple(half_widths), of_report, report["group"])
+    errors = []
+    for report in reports:
+        interval = clocks[report["clock"]]["interval_ns"]
+        times, widths = (time - origin for time in interval["times"]), (*interval["half_widths"], report["of_report_ns"])
+        *half_widths, of_report = (math.inf if width is None else width for width in widths)
+        errors.append(ClockError(report["clock"], tuple(times), tuple(half_widths), of_report, report["group"]))
     return errors
 
 
@@ -156,8 +149,8 @@ def length_interval(events: RunEvents) -> LengthInterval:
     """
     begin, end = events.begin, events.begin + events.length
     reports = [report for report in events.report_clocks if report.get("first_ns") is not None]
-    errors = [error for error in clock_errors(events.clocks, reports, 0) if error is not None]
-    if len(errors) != len(reports) or not errors:
+    errors = clock_errors(events.clocks, reports, 0)
+    if not errors:
         return LengthInterval(events.length, events.length)
     times = {name: np.array([report[name] for report in reports], dtype=np.float64) for name in ("first_ns", "last_ns")}
     earliest, begins_by = _edge(begin, times["first_ns"], errors, np.min)

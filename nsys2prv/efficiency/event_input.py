@@ -15,17 +15,14 @@ from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     COLLECTIONS,
-    HOST_CALLS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     MPI_COLLECTIVES,
-    ON_HOSTS,
     Collection,
     GpuSize,
     RunEvents,
     RunRows,
     TaskRows,
-    TypeNames,
     base_types,
 )
 from nsys2prv.errors import RunTooLarge
@@ -56,11 +53,7 @@ _MARGIN = 0.8
 
 
 def read_events(
-    arguments: Sequence[str | Path],
-    options: ReadOptions,
-    folder: Path,
-    *,
-    with_dependencies: bool = False,
+    arguments: Sequence[str | Path], options: ReadOptions, folder: Path, *, with_dependencies: bool = False
 ) -> RunEvents:
     """Read the events of a run.
 
@@ -164,10 +157,9 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         rows=rows,
         begin=selection.origin,
         length=selection.length,
-        types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
+        types={used.number: used for used in plan.timeline.labels.used_with()},
         collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
         launches=launches if launches.rows else None,
-        callers=rows.using_gpus(read.callers),
         messages=messages if messages.rows else None,
         ranks_of_run=plan.run.size,
         began=datetime.fromtimestamp(min(starts) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if starts else None,
@@ -193,7 +185,6 @@ class _CollectionRows:
         self.collection = collection
         self.rows = rows
         self.first_rows = first_rows
-        self.callers: set[int] = set()
 
     def add(self, placed: pl.DataFrame) -> None:
         # Column by column, here as below: each query over a frame takes longer than these few rows.
@@ -215,12 +206,9 @@ class _CollectionRows:
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
         if not self.collection.samples:
             # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-            beside = {number: _without_lane(number, base) for number, base in base_of.items()}
-            if any(number != without_lane for number, without_lane in beside.items()):
-                columns["number"] = columns["number"].replace(beside)
-        if self.collection == ON_HOSTS:
-            calls = np.isin(columns["number"].to_numpy(), HOST_CALLS)
-            self.callers |= set(distinct(columns["row"].to_numpy()[calls]).numbers.tolist())
+            columns["number"] = columns["number"].replace(
+                {number: _without_lane(number, base) for number, base in base_of.items()}
+            )
         self.rows.add(pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.collection.schema.items()]))
 
 
@@ -235,7 +223,7 @@ def _without_lane(number: int, base: int) -> int:
 
 
 class EventColumns(Collected[_CollectionRows]):
-    """Rows of collections, and lines of launches; `callers` are rows that call CUDA or MPI."""
+    """Rows of collections, and lines of launches."""
 
     has_launches = True
 
@@ -246,7 +234,6 @@ class EventColumns(Collected[_CollectionRows]):
             sorts[collection.name] = ExternalSort(["start"], folder / collection.name, until=until)
         super().__init__(folder, sorts)
         self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
-        self.callers: set[int] = set()
         self._collections = collections
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
@@ -257,10 +244,10 @@ class EventColumns(Collected[_CollectionRows]):
 
         return [
             Request(
-                _without_other_texts(survey, collection),
+                # Without texts of other attributes. Here intervals may overlap on a row.
+                replace(survey, groups=survey.groups.drop(set(text_attributes(survey.groups.schema)) - collection.columns)),
                 partial(new_rows, collection),
                 columns=collection.columns,
-                # Here intervals may overlap on a row.
                 by_lane=False,
             )
             for survey, collection in _surveys_of(opened, self._collections)
@@ -269,14 +256,9 @@ class EventColumns(Collected[_CollectionRows]):
     def take(self, _part: ReportPart, read: ReadEvents[_CollectionRows], _unfinished: Unfinished) -> None:
         for _, sink, _ in read.sinks:
             self.sorts[sink.collection.name].absorb(sink.rows)
-            self.callers |= sink.callers
 
     def further(self, timeline: Shared[TimelinePlan], unfinished: Unfinished) -> list[tuple[str, MakeRows]]:
         return [(_LAUNCHES, partial(_launch_lines, launches, timeline)) for launches in unfinished.launches.values()]
-
-    def absorb(self, group: EventColumns) -> None:
-        super().absorb(group)
-        self.callers |= group.callers
 
 
 def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterator[pl.DataFrame]:
@@ -302,9 +284,3 @@ def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list
         for collection in collections
         if set(collection.types).intersection(survey.source.types)
     ]
-
-
-def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
-    """A survey without the texts of attributes that a collection does not have."""
-    not_needed = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
-    return replace(survey, groups=survey.groups.drop(not_needed))

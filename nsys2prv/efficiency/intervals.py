@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -165,18 +164,11 @@ class Segments(Moments):
     def lengths(self, first: int, behind: int) -> Numbers:
         """The same of some in a row."""
         keys = self.keys[first : behind + 1]
+        group = keys >> self.code.bits
+        is_last = group[1:] != group[:-1]
         length: Numbers = np.diff(keys if self.code.times is None else self.code.time(keys))
-        if behind == len(self.keys):
-            length = np.append(length, 0)
-        low, high = np.searchsorted(self._last, (first, behind))
-        length[self._last[low:high] - first] = 0
-        return length
-
-    @cached_property
-    def _last(self) -> Numbers:
-        """The last one of each group."""
-        group = self.group
-        return np.flatnonzero(np.append(group[1:] != group[:-1], True))
+        length[is_last] = 0
+        return np.append(length, 0) if behind == len(self.keys) else length
 
     def regrouped(self, groups: Numbers) -> Segments:
         """The same with new numbers of groups, which are in the same order."""
@@ -278,33 +270,26 @@ def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
 # -- sums of time --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Elapsed:
-    """Time by key in windows of groups.
+    """Time by key in windows of groups, from segments with a key each (0, 1, ... below `keys`).
 
     Nothing is kept beside the segments: sums over those that the windows reach are made for one key after the other.
-
-    Parameters
-    ----------
-    segments_of_groups
-        Segments of all groups.
-    key
-        Key of each segment (0, 1, ... below `keys`).
     """
 
-    def __init__(self, segments_of_groups: Segments, key: Integers, keys: int) -> None:
-        self._segments = segments_of_groups
-        self._key = key
-        self._keys = keys
+    segments: Segments
+    key: Integers
+    keys: int
 
     def in_windows(self, group: Integers, begin: Numbers, end: Numbers) -> Iterator[Numbers]:
         """ns in each window of a group, for one key after the other."""
-        places = [self._segments.find(group, time) for time in (begin, end)]
-        low = max(min(int(place.min(initial=len(self._key) - 1)) for place in places), 0)
+        places = [self.segments.find(group, time) for time in (begin, end)]
+        low = max(min(int(place.min(initial=len(self.key) - 1)) for place in places), 0)
         high = max(int(place.max(initial=low)) for place in places) + 1
-        lengths, keys = self._segments.lengths(low, high), self._key[low:high]
+        lengths, keys = self.segments.lengths(low, high), self.key[low:high]
         edges = [self._edge(place, time, low, lengths) for place, time in zip(places, (begin, end), strict=True)]
         before: Numbers = np.zeros(len(lengths) + 1, dtype=np.int64)
-        for key in range(self._keys):
+        for key in range(self.keys):
             is_key = keys == key
             if not is_key.any():
                 yield np.zeros(len(group), dtype=np.int64)
@@ -318,7 +303,7 @@ class Elapsed:
         """Segments with an edge of a window, counted from `low`, and the part of each that is before the edge. One of another
         group has no length."""
         place = np.maximum(segment, low)
-        part = np.minimum(time - self._segments.code.time(self._segments.keys[place]), lengths[place - low])
+        part = np.minimum(time - self.segments.code.time(self.segments.keys[place]), lengths[place - low])
         return place - low, np.where(segment == NONE, 0, part).clip(min=0)
 
     def between(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:

@@ -1,26 +1,16 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
-**NVTX ranges.** Texts that differ only in numbers (`step 1`, `step 2`) are one name. The ranges of a name are iterations where
-nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
-inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
-
-**Period.** Looked at is the stream of a task and device with most time in kernels: others, such as those of data loaders, run
-ahead of it and behind. Each operation that is executed some times over the time of the work is tried as a mark. Segments
-between two of its executions are alike where their histograms of names are; where their times repeat only after several of
-them, so many are one. Of all marks the one counts whose like segments hold most of the time of the work; of nearly equal ones
-that with the shortest period, unless each segment of a longer one has equally many that are unlike: layers repeat inside of a
-step. If no mark holds much more than half, every n-th execution is tried: time steps may begin in turn with either direction.
-An iteration begins at the operation that the device is idle longest before.
-
-**Numbers.** Which iterations of several tasks are the same ones is known from collectives that end together, from counts where
-recordings of both begin before their first iteration, or from times that are near. Else it is not decidable.
+docs/efficiency.md has the rules. For the period the stream of a task and device with most time in kernels is looked at: others,
+such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the work
+is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has equally
+many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is tried: time
+steps may begin in turn with either direction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -35,14 +25,12 @@ from nsys2prv.vocabulary import event_types
 
 BY_KERNELS = "period of kernels"
 """How iterations were found where no range repeats."""
-_LEAST_ITERATIONS = 3
-"""Fewer are no repetition."""
+_LEAST_ITERATIONS, _NEARLY_ALL = 3, 0.9
+"""Fewer are no repetition; share of tasks, iterations, collectives and operations for which something has to be true."""
 _DIFFERENT = 0.5
 """Share of the usual number of iterations that a device may have more or fewer, or what it repeats is something else."""
 _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
-_NEARLY_ALL = 0.9
-"""Share of tasks, iterations, collectives and operations for which something has to be true."""
 _MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
 """Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
 _LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
@@ -52,25 +40,19 @@ _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL = 0.5, 0.6, 0.9
+_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL, _MOST_EXECUTIONS = 0.5, 0.6, 0.9, 12
 """Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
-kinds that take turns have half each; and that these must have, as they are alike by chance, too."""
-_MOST_EXECUTIONS = 12
-"""Executions of a name in one iteration, where none recurs once in each."""
-_LIKE = 0.1
-"""Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same."""
-_HISTOGRAM_NAMES = 64
-"""Columns of a histogram: names with most executions; the last one is for all others."""
+kinds that take turns have half each; that these must have, as they are alike by chance, too; and the largest n."""
+_LIKE, _HISTOGRAM_NAMES = 0.1, 64
+"""Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same; columns of
+a histogram: names with most executions, the last one for all others."""
 _FINER, _INTERRUPTED = 0.02, 0.75
 """Share of work that a shorter period may leave out and still count more than a longer one, unless that share of the segments
 of the longer one has equally many of its segments that are unlike."""
 _MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
 """Segments after which times repeat at most; how many must differ from the next one, so that it can be seen; and which share
 of that may differ from the n-th next."""
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("group", "number", "begin", "end"), pl.Int64),
-    "is_cut": pl.Boolean,
-}
+_SCHEMA = {**dict.fromkeys(("group", "number", "begin", "end"), pl.Int64), "is_cut": pl.Boolean}
 """Iterations of groups: a group is what one task does on one device, `is_cut` whether its recording begins within one."""
 
 
@@ -86,22 +68,19 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     requested
         NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they are looked for.
     """
-    rows, operations = run.events.rows, run.operations
-    if operations.is_empty() or not rows.devices_of_task:
-        return RunIterations(pl.DataFrame(schema=ITERATION_SCHEMA), None, reason="no device works")
-    work = int(operations["start"].to_numpy().min()), int(operations["end"].to_numpy().max())
-    group_of_row: Numbers = np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1)
+    rows, none = run.events.rows, pl.DataFrame(schema=ITERATION_SCHEMA)
+    if run.operations.is_empty() or not rows.devices_of_task:
+        return RunIterations(none, None, reason="no device works")
+    work = int(run.operations["start"].to_numpy().min()), int(run.operations["end"].to_numpy().max())
+    groups = pl.Series(np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
+    operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
-        iterations, how = _by_ranges(run, group_of_row, requested) or (_by_period(run, group_of_row), BY_KERNELS)
+        iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), BY_KERNELS)
     except _NoIterations as reason:
-        return RunIterations(pl.DataFrame(schema=ITERATION_SCHEMA), work, reason=str(reason))
-    iterations = iterations.select(
-        "begin", "end",
-        number=pl.col("number") - pl.col("number").min(),
-        task=pl.col("group") // len(rows.devices),
-        device=pl.col("group") % len(rows.devices),
-    )  # fmt: skip
-    return RunIterations(iterations.sort("number", "task", "device"), work, how)
+        return RunIterations(none, work, reason=str(reason))
+    task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
+    numbered = iterations.with_columns(pl.col("number") - pl.col("number").min(), task=task, device=device)
+    return RunIterations(numbered.select(*ITERATION_SCHEMA).cast(pl.Int64).sort("number", "task", "device"), work, how)
 
 
 def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
@@ -114,23 +93,25 @@ def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
 # -- NVTX ranges ------------------------------------------------------------------------------------
 
 
-def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -> tuple[pl.DataFrame, str] | None:
+def _by_ranges(
+    run: MeasuredRun, operations: pl.DataFrame, groups: pl.Series, requested: str | None
+) -> tuple[pl.DataFrame, str] | None:
     """Iterations (_SCHEMA) by ranges, from the first work that is launched in a range to that of the next one, and how they
     were found; None: no ranges repeat."""
-    rows = run.events.rows
-    names = range_texts(run.events).select("number", "value", "text", digits=pl.col("text").str.extract(r"(\d{1,18})\D*$"))
+    rows, text = run.events.rows, pl.col("text")
+    digits = text.str.extract(r"(\d{1,18})\D*$").cast(pl.Int64)
+    names = range_texts(run.events).select("number", "value", "text", digits=digits)
     if requested is None:
-        names = names.with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
+        names = names.with_columns(text.str.replace_all(r"[0-9]+", "#"))
         names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
     else:
         called = named_ranges(run.events, [requested])
         names = names.join(called, on=["number", "value"], how="semi").with_columns(name=pl.lit(0))
-    located = rows.located(run.frame(RANGES).join(names, on=["number", "value"]))
+    located = rows.located(run.frame(RANGES).join(names, on=["number", "value"])).drop("number", "value", "device")
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
-    group = pl.Series(group_of_row[run.launches["to_row"].to_numpy()])
-    launches = rows.located(run.launches.select("time", "row", "to_time", group=group))
+    launches = rows.located(run.launches.select("time", "row", "to_time", group=pl.lit(groups).gather("to_row")))
     ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
-    iterations = _bounded_by_launches(run, group_of_row, _launched_in(ranges, launches))
+    iterations = _bounded_by_launches(operations, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
@@ -140,11 +121,12 @@ def _by_ranges(run: MeasuredRun, group_of_row: Numbers, requested: str | None) -
 
 def _repeated(ranges: pl.DataFrame) -> pl.DataFrame:
     """Ranges whose names nearly all tasks have, equally often but for what the edges of the recording cut."""
+    count, total = pl.col("count"), pl.col("total")
     counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
-    equal = pl.col("count").max() - pl.col("count").min() <= 1
-    everywhere = (pl.len() >= _NEARLY_ALL * counts["task"].n_unique()) & (pl.col("count").min() >= _LEAST_ITERATIONS)
-    by_name = counts.group_by("name").agg(pl.col("total").sum(), is_repeated=equal & everywhere)
-    tried = by_name.filter("is_repeated").sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
+    is_equal = (count.max() - count.min() <= 1) & (count.min() >= _LEAST_ITERATIONS)
+    is_everywhere = pl.len() >= _NEARLY_ALL * counts["task"].n_unique()
+    by_name = counts.group_by("name").agg(total.sum(), is_repeated=is_equal & is_everywhere).filter("is_repeated")
+    tried = by_name.sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
     return ranges.join(tried, on="name", how="semi")
 
 
@@ -154,7 +136,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
     ordered = ranges.sort("name", "task", "start", "end", descending=[False] * 3 + [True])
     former_end = pl.col("end").cum_max().shift(1).over("name", "task", "row")
     outer = ordered.filter((pl.col("start") >= former_end).fill_null(value=True))
-    digits, turn = pl.col("digits").cast(pl.Int64), pl.int_range(pl.len()).over("name", "task")
+    digits, turn = pl.col("digits"), pl.int_range(pl.len()).over("name", "task")
     counts = (digits.diff().over("name", "task") == 1).fill_null(value=True) & digits.is_not_null()
     # Of other numbers, as of samples in a data set, each task has its own.
     are_common = digits.max() - digits.min() <= turn.max() + 1
@@ -163,26 +145,24 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """The ranges of the name whose ranges are iterations, by what is launched in them and by their rhythm, or none."""
-    sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
-    by_thread, distance, start = pl.col("is_by_thread"), pl.col("distance"), pl.col("start")
-    shares = _launched_in(ranges, sample).group_by("name").agg(share=pl.len(), by_thread=by_thread.sum()).with_columns(
-        pl.col("share", "by_thread") / sample.height
-    )  # fmt: skip
-    skew = (start - start.median().over("name", "place")).abs()
-    rhythm = ranges.with_columns(distance=start.diff().over("name", "task"), skew=skew).group_by("name").agg(
-        irregular=(distance - distance.median()).abs().median() / distance.median(),
+    distance, start = pl.col("distance"), pl.col("start")
+    regular = ranges.with_columns(
+        distance=start.diff().over("name", "task"),
+        skew=(start - start.median().over("name", "place")).abs(),
+    ).group_by("name").agg(
+        is_regular=(distance - distance.median()).abs().median() / distance.median() < _IRREGULAR,
         is_in_step=pl.col("skew").median() < distance.median(),
         count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
-    )  # fmt: skip
-    likely = shares.join(rhythm, on="name").filter(
-        (pl.col("irregular") < _IRREGULAR) & pl.col("is_in_step"),
-        (pl.col("share") >= _LEAST_LAUNCHED) & (pl.col("by_thread") >= _LEAST_BY_THREAD),
-    )
-    likely = likely.filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
-    likely = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False])
-    return ranges.join(likely.head(1), on="name", how="semi", maintain_order="left")
+    ).filter("is_regular", "is_in_step")  # fmt: skip
+    sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
+    shares = _launched_in(ranges, sample).group_by("name").agg(
+        share=pl.len() / sample.height, by_thread=pl.col("is_by_thread").sum() / sample.height
+    ).filter(pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD)  # fmt: skip
+    likely = regular.join(shares, on="name").filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
+    best = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
+    return ranges.join(best, on="name", how="semi", maintain_order="left")
 
 
 def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +174,7 @@ def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     return launched.filter(pl.col("time") < pl.col("end")).with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 
-def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.DataFrame) -> pl.DataFrame:
+def _bounded_by_launches(operations: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA): they begin with the first work that the thread of a range, or else its process, launches."""
     begin = pl.col("to_time")
     firsts = launched.filter(pl.col("group") >= 0).group_by("group", number="place").agg(
@@ -204,23 +184,20 @@ def _bounded_by_launches(run: MeasuredRun, group_of_row: Numbers, launched: pl.D
     ordered = firsts.sort("group", "number").with_columns(pl.col("begin").cum_max().over("group"))
     ordered = ordered.unique(["group", "begin"], keep="first", maintain_order=True)
     # The last iteration ends with the last work that is launched in its range.
-    operations = run.operations.select("start", "end", group=pl.Series(group_of_row[run.operations["row"].to_numpy()]))
-    of_last = operations.join(ordered.group_by("group").last(), on="group")
+    of_last = operations.select("start", "end", "group").join(ordered.group_by("group").last(), on="group")
     of_last = of_last.filter(pl.col("start") >= pl.col("begin"), pl.col("start") <= pl.max_horizontal("begin", "last"))
     ends = of_last.group_by("group").agg(pl.col("end").max())
-    bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(
-        end=pl.coalesce(pl.col("begin").shift(-1).over("group"), "end"), is_cut=False
-    )
+    end = pl.coalesce(pl.col("begin").shift(-1).over("group"), "end")
+    bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(end=end, is_cut=False)
     return bounded.select(*_SCHEMA)
 
 
 # -- period -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Period:
-    """How a name marks a period of a group: every so many executions of it (`stride`), their places, which segments between two
-    are alike, the share of the time of work in these, and operations in one."""
+class _Period(NamedTuple):
+    """How every so many executions of a name (`stride`) mark a period of a group: their places, which segments between two are
+    alike, the share of the time of work in these, and operations in one."""
 
     key: int
     stride: int
@@ -230,24 +207,21 @@ class _Period:
     operations: int
 
 
-def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
+def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
-    works = _works(run, group_of_row)
+    works = _works(run, operations)
     if not any(_tried(work) for work in works.values()):
         times = _LEAST_ITERATIONS + 1
         raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
-    bounded: list[pl.DataFrame] = []
-    remaining = sorted(works, key=lambda group: (-works[group].height, group))
-    while remaining:
-        # The period of one group is looked for, and counts for all that have it, too.
-        sampled, *unmarked = remaining
-        best = _best_period(works[sampled])
-        periods = {group: period for group in remaining if best and (period := _period(works[group], *best))}
-        if sampled in periods:
-            begin = _first_operation(works[sampled], periods[sampled])
-            bounded += [_bounded_by_period(works[group], group, period, *begin) for group, period in periods.items()]
-            unmarked = [group for group in remaining if group not in periods]
-        remaining = unmarked
+    bounded = []
+    # The first operation of each period, by its name and stride: what one group has counts for all that have it, too.
+    begins: dict[tuple[int, int], tuple[int, int]] = {}
+    for group, work in sorted(works.items(), key=lambda pair: (-pair[1].height, pair[0])):
+        of_others = ((period, begin) for kind, begin in begins.items() if (period := _period(work, *kind)))
+        if match := next(of_others, None) or _best_period(work):
+            period, begin = match
+            begins.setdefault((period.key, period.stride), begin)
+            bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
         if all(work["key"].n_unique() == 1 for work in works.values()):
             raise _NoIterations("one kernel repeats alone")
@@ -255,28 +229,28 @@ def _by_period(run: MeasuredRun, group_of_row: Numbers) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(run, group_of_row, _of_same_work(repeated))
+    return _numbered(operations, _of_same_work(repeated))
 
 
-def _works(run: MeasuredRun, group_of_row: Numbers) -> dict[int, pl.DataFrame]:
+def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:
     """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
     the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
     work, `busy`, before it."""
-    row, number, value = (run.operations[name].to_numpy() for name in ("row", "number", "value"))
-    operations = run.operations.select(
+    number, value = (operations[name].to_numpy() for name in ("number", "value"))
+    operations = operations.select(
         "start",
-        stream=pl.Series(run.events.rows.first_of_stream[row], dtype=pl.Int32),
+        stream=pl.lit(pl.Series(run.events.rows.first_of_stream, dtype=pl.Int32)).gather("row"),
         end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
-        group=pl.Series(group_of_row[row], dtype=pl.Int32),
+        group="group",
         is_kernel=pl.Series(run.kind(number) == KERNEL),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
+    idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
     works = {}
     for (group,), part in operations.partition_by("group", as_dict=True).items():
         times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
         main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
         ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", idle=idle)
         works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=length.cum_sum() - length)
     return works
@@ -294,30 +268,43 @@ def _tried(work: pl.DataFrame) -> list[int]:
     return counts.filter(pl.int_range(pl.len()).over("count") < 3)["key"].head(_MOST_NAMES).to_list()
 
 
-def _best_period(work: pl.DataFrame) -> tuple[int, int, int] | None:
-    """The name that marks the period of the work of a group, its `stride`, and how many of these are one period."""
+def _best_period(work: pl.DataFrame) -> tuple[_Period, tuple[int, int]] | None:
+    """The period of the work of a group, and the operation that begins an iteration, as of `_first_operation`."""
     tried = _tried(work)
-    periods = {key: period for key in tried if (period := _period(work, key, 1)) is not None}
-    if max((period.covered for period in periods.values()), default=0.0) < _HARDLY_COVERED:
-        several = ((key, (_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1))) for key in tried)
-        periods = {key: period for key, of_key in several if (period := next(filter(None, of_key), None))} or periods
+    periods = [period for key in tried if (period := _period(work, key, 1))]
+    if max((period.covered for period in periods), default=0.0) < _HARDLY_COVERED:
+        of_names = ((_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1)) for key in tried)
+        several = (next((period for period in of_name if period and period.covered >= _LEAST_OF_SEVERAL), None)
+                   for of_name in of_names)  # fmt: skip
+        periods = [period for period in several if period] or periods
     if not periods:
         return None
-    by_count = sorted(periods.values(), key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
+    by_count = sorted(periods, key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
     least = max(period.covered for period in by_count) - _FINER
     best = next(period for period in by_count if period.covered >= least)
     for longer in by_count:
-        best = longer if _is_interrupted(best, longer) else best
+        # Whether nearly each of its segments has equally many of those of the shorter one that are unlike the others.
+        unlike = np.histogram(best.marks[:-1][~best.is_like], longer.marks)[0][longer.is_like]
+        usual = np.median(unlike)
+        best = longer if usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED else best
+    # Of several the work may be in another order in each: only the marks are the same in all.
+    begin = (best.key, 0) if best.stride > 1 else None
     together = _times_repeat_after(np.diff(work["busy"].to_numpy()[best.marks]))
-    return best.key, best.stride, together
+    best = _period(work, best.key, best.stride * together) or best
+    return best, begin or _first_operation(work, best)
 
 
-def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Period | None:
-    """The period that every so many executions of a name mark, if that covers enough, and so many of these together."""
-    marks, busy = np.flatnonzero(work["key"].to_numpy() == key), work["busy"].to_numpy()
-    if len(marks) <= _LEAST_ITERATIONS * stride * together:
+def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
+    """The period that every so many executions of a name mark, if that covers enough."""
+    keys, busy = work["key"].to_numpy(), work["busy"].to_numpy()
+    marks = np.flatnonzero(keys == key)
+    if len(marks) <= _LEAST_ITERATIONS * stride:
         return None
-    before = _names_before(work["key"].to_numpy(), marks)
+    # For each mark a row: how often each name was executed between the first mark and this one.
+    turn = np.argsort(np.argsort(-np.bincount(keys), kind="stable"))
+    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
+    cells = np.repeat(np.arange(1, len(marks)), np.diff(marks)) * columns + column[keys[marks[0] : marks[-1]]]
+    before = np.bincount(cells, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
     periods = []
     for first in range(stride):
         places, histograms = marks[first::stride], np.diff(before[first::stride], axis=0)
@@ -327,37 +314,12 @@ def _period(work: pl.DataFrame, key: int, stride: int, together: int = 1) -> _Pe
         covered = float(times[is_like].sum()) / max(int(busy[-1]), 1)
         # A kernel that is long and repeats at once in some places is no period of the rest.
         is_regular = operations[is_like].sum() >= _LEAST_COVERED * operations.sum()
-        is_covered = covered >= (_LEAST_COVERED if stride == 1 else _LEAST_OF_SEVERAL)
-        if is_regular and is_covered and is_like.sum() >= _LEAST_ITERATIONS:
+        if is_regular and covered >= _LEAST_COVERED and is_like.sum() >= _LEAST_ITERATIONS:
             usual_operations = round(float(np.median(operations[is_like])))
             periods.append(_Period(key, stride, places, is_like, covered, usual_operations))
     period = max(periods, key=lambda period: period.covered, default=None)
     # With nothing but itself between its executions, a name repeats alone.
-    if period is None or period.operations <= stride:
-        return None
-    # Of those together, the one with most time comes first.
-    times = np.diff(busy[period.marks])
-    first = int(np.argmax([np.median(times[place::together]) for place in range(together)]))
-    marks = period.marks[first::together]
-    is_like = period.is_like[first:][: together * (len(marks) - 1)]
-    are_like: Mask = np.logical_and.reduce(is_like.reshape(-1, together), axis=1)
-    return replace(period, marks=marks, is_like=are_like, operations=together * period.operations)
-
-
-def _names_before(key: Numbers, marks: Numbers) -> Numbers:
-    """For each mark a row: how often each name was executed between the first mark and this one."""
-    turn = np.argsort(np.argsort(-np.bincount(key), kind="stable"))
-    column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
-    segment = np.repeat(np.arange(1, len(marks)), np.diff(marks))
-    places = segment * columns + column[key[marks[0] : marks[-1]]]
-    return np.bincount(places, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
-
-
-def _is_interrupted(period: _Period, longer: _Period) -> bool:
-    """Whether nearly each segment of a longer period has equally many segments of a shorter one that are unlike its others."""
-    unlike = np.histogram(period.marks[:-1][~period.is_like], longer.marks)[0][longer.is_like]
-    usual = np.median(unlike)
-    return bool(usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED)
+    return period if period and period.operations > stride else None
 
 
 def _times_repeat_after(times: Numbers) -> int:
@@ -378,9 +340,6 @@ def _times_repeat_after(times: Numbers) -> int:
 def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
     """The operation that the device is idle longest before, of those that most segments of a group have: its key, and how many
     operations after the nearest mark it usually is."""
-    if period.stride > 1:
-        # The work may be in another order in each: only the marks are the same in all.
-        return period.key, 0
     key, idle = work["key"].to_numpy(), work["idle"].to_numpy()
     like = period.marks[:-1][period.is_like]
     sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
@@ -420,10 +379,9 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
 # -- numbers ----------------------------------------------------------------------------------------
 
 
-def _numbered(run: MeasuredRun, group_of_row: Numbers, iterations: pl.DataFrame) -> pl.DataFrame:
+def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:
     """Iterations with numbers that are the same in all groups."""
-    kernels = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
-    ends = kernels.select("end", group=pl.Series(group_of_row[kernels["row"].to_numpy()])).sort("group", "end")
+    ends = operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select("group", "end").sort("group", "end")
     collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)

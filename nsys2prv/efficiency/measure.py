@@ -12,12 +12,12 @@ import polars as pl
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.clock_accuracy import LengthInterval, clock_tables, clock_warnings, length_interval
 from nsys2prv.efficiency.closeups import closeup_tables
-from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
+from nsys2prv.efficiency.efficiency_options import ALL, STEADY, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import NO_DEVICES, findings_of
 from nsys2prv.efficiency.graph.path import CriticalPath
+from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meters.absent_tables import not_compared
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
@@ -25,15 +25,20 @@ from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.window import MeasuredWindow
-from nsys2prv.errors import NothingToMeasure
+from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
+from nsys2prv.efficiency.window import MeasuredWindow, Span, between_phases, mpi_phases
+from nsys2prv.errors import NothingToMeasure, NothingToTranslate, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
+from nsys2prv.run.options import TimeRange
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary.wording import time
+
+_OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)
+"""What the program does itself; samples, scheduling and what the profiler does go on before and after it."""
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -49,9 +54,9 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
 
 def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
     """Efficiency numbers of a run; NothingToMeasure where it has neither a GPU nor a host thread."""
-    if not events.rows.devices and not events.callers:
-        raise NothingToMeasure(events.inputs)
     recorded = MeasuredRun(events, options)
+    if not events.rows.devices and not len(recorded.callers):
+        raise NothingToMeasure(events.inputs)
     window = measured_window(recorded)
     run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.
@@ -71,6 +76,45 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
         *(text for measurement in measurements for text in measurement.warnings),
     ]
     return EfficiencyResult(_head(events, options, warnings, window, interval), tables)
+
+
+def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
+    """The window that the options of a whole recording choose.
+
+    Raises
+    ------
+    UsageError
+        When the steady part is requested and nothing repeats.
+    NothingToTranslate
+        When the window is outside of the run.
+    """
+    events, options = recorded.events, recorded.options
+    program = _program(recorded, options.time)
+    iterations = find_iterations(recorded, options.per_iteration)
+    mpi_work = None if events.rows.devices else between_phases(mpi_phases(events, recorded.calls), program)
+    times, span = options.window.times, program
+    if times is not None:
+        span = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
+        if span[0] >= span[1]:
+            raise NothingToTranslate(
+                f"the window lies outside of the run, which is from {time(program[0])} to {time(program[1])}"
+            )
+    elif options.window.name == STEADY:
+        if iterations.steady is None:
+            raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
+        span = iterations.steady
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
+
+
+def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
+    """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
+    length = recorded.events.length
+    frames = [frame for collection in _OF_PROGRAM if (frame := recorded.frame(collection)).height]
+    first = max(min((int(frame["start"].to_numpy().min()) for frame in frames), default=0), 0)
+    last = min(max((int(frame["end"].to_numpy().max()) for frame in frames), default=length), length)
+    begin = 0 if selected is not None and selected.begin is not None else first
+    end = length if selected is not None and selected.end is not None else last
+    return (begin, end) if end > begin else (0, length)
 
 
 def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, pl.DataFrame]:

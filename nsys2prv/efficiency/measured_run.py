@@ -22,12 +22,15 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
+    HOST,
+    HOST_CALLS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     NCCL_REGIONS,
     OFF_CPU_TIMES,
     ON_DEVICES,
     ON_HOSTS,
+    OS_TYPES,
     Collection,
     RunEvents,
 )
@@ -35,7 +38,7 @@ from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.name_rules import first_match
 
 KERNEL, NCCL, MEMORY = range(3)
@@ -65,7 +68,6 @@ OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
 """Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
 
-OS_TYPES = (event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL)
 _CATEGORY_OF_STATE = {
     event_types.STATE_CONFIGURING: LAUNCH,
     event_types.STATE_SYNCHRONIZATION: SYNCHRONIZATION,
@@ -79,9 +81,8 @@ AnyMeasurement = TypeVar("AnyMeasurement")
 
 def call_categories(names: pl.Series) -> Numbers:
     """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
-    states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, event_types.STATE_OTHERS)).to_series()
-    categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
-    return categories
+    rules = ((pattern, _CATEGORY_OF_STATE[state]) for pattern, state in STATES_BY_NAME)
+    return names.to_frame("name").select(first_match(pl.col("name"), rules, OTHER_CUDA)).to_series().to_numpy()
 
 
 class MeasuredRun:
@@ -93,17 +94,9 @@ class MeasuredRun:
         Of the run, with the window as selected time; its collections are not used up
     options
         Of the measurement.
-    recorded
-        The whole recording, of which this is a window.
-    window
-        The measured window, with what is around it.
 
     Attributes
     ----------
-    callers
-        Rows of calling host threads, in order.
-    place_of_caller
-        For each row its place in `callers`; -1: none.
     only_task
         For each device its task, where each device has one task and each task one device, in the same order; else None.
     clocks
@@ -112,25 +105,15 @@ class MeasuredRun:
         What meters measured, by its type; `measured` looks there.
     """
 
-    def __init__(
-        self,
-        events: RunEvents,
-        options: EfficiencyOptions | None = None,
-        *,
-        recorded: MeasuredRun | None = None,
-        window: MeasuredWindow | None = None,
-    ) -> None:
+    def __init__(self, events: RunEvents, options: EfficiencyOptions | None = None) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
-        self._window = window
+        self._window: MeasuredWindow | None = None
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
-        self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
-        self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
-        self.place_of_caller[self.callers] = np.arange(len(self.callers))
         self.only_task = _only_tasks(events)
         self.measurements: dict[type, object] = {}
-        self._recorded = recorded
+        self._recorded: MeasuredRun | None = None
         self._frames: dict[str, pl.DataFrame] = {}
         self._lock = threading.Lock()
 
@@ -153,8 +136,11 @@ class MeasuredRun:
 
     def in_window(self, window: MeasuredWindow) -> MeasuredRun:
         """This recording in a window."""
-        events = window.cut(self.events)
-        return MeasuredRun(events, self.options, recorded=self, window=window)
+        (begin, end), events = window.span, self.events
+        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=events.length)
+        run = MeasuredRun(events, self.options)
+        run._recorded, run._window, run.callers = self, window, self.callers
+        return run
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -253,6 +239,24 @@ class MeasuredRun:
         events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
         return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
 
+    @cached_property
+    def callers(self) -> Numbers:
+        """Rows of host threads, of tasks that use a GPU, that call CUDA or MPI at any time of the recording, in order. Of a run
+        in which no task does: of all tasks, and where none calls, all host threads but those of the profiler."""
+        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(HOST_CALLS))
+        calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
+        if rows.devices:
+            return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
+        is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
+        return calling if len(calling) else np.flatnonzero(rows.of_kind(HOST) & is_of_program)
+
+    @cached_property
+    def place_of_caller(self) -> Numbers:
+        """For each row its place in `callers`; -1: none."""
+        places: Numbers = np.full(len(self.events.rows.names) + 1, -1, dtype=np.int64)
+        places[self.callers] = np.arange(len(self.callers))
+        return places
+
     @property
     def activity_of_threads(self) -> Integers:
         """Of each of the segments `on_threads` the call, or whether it is off its CPU: a key of `thread_times`."""
@@ -284,8 +288,7 @@ class MeasuredRun:
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
-        names = self.events.types[event_types.CUDA_CALL].values or {}
-        return host_states.creates_context(rows.located(of_cuda), devices, names)
+        return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL))
 
     @cached_property
     def device_times(self) -> Elapsed:
@@ -327,13 +330,12 @@ class MeasuredRun:
         """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
         states: dict[int, Integers] = {}
         for number in (event_types.CUDA_CALL, *OS_TYPES):
-            names = self.events.types.get(number)
-            values = dict((names.values if names else None) or {})
-            of_cuda = number == event_types.CUDA_CALL
-            of_values = np.full(max(values, default=0) + 2, FIRST_CALL + (OTHER_CUDA if of_cuda else OS), dtype=np.int8)
-            texts = pl.Series(list(values.values()), dtype=pl.String)
+            names = self.events.names(number)
             # The last one is that of values without a name.
-            of_values[list(values)] = call_categories(texts) + FIRST_CALL if of_cuda else host_states.os_states(texts, number)
+            texts, is_cuda = pl.Series([*names.values(), ""]), number == event_types.CUDA_CALL
+            of_texts = call_categories(texts) + FIRST_CALL if is_cuda else host_states.os_states(texts, number).to_numpy()
+            of_values = np.full(max(names, default=0) + 2, of_texts[-1], dtype=np.int8)
+            of_values[list(names)] = of_texts[:-1]
             states[int(number)] = of_values
         return states
 

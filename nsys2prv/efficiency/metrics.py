@@ -247,17 +247,15 @@ TREE_TABLE = Table(
         Column.text("metric", "name of the column of `run`"),
         Column.text("title", "name for people"),
         Column.text("parent", "the metric whose factor it is; null for the root"),
-        Column.text(
-            "product_of",
-            "metrics beside it, separated by blanks, whose product it is, instead of a factor of its parent; null for factors",
-        ),
+        Column.text("product_of", "metrics beside it, separated by blanks, whose product it is, instead of a factor of its "
+                    "parent; null for factors"),
         Column.count("level", "0 for the root"),
         Column.share("value", "the efficiency; null where it has no meaning"),
         Column.text("reason", "what is missing where the value is null"),
         Column.text("formula", "how it is computed"),
         Column.text("reads_as", "what is lost where it is low"),
     ),
-)
+)  # fmt: skip
 
 
 def tree_rows(run: TreeRow) -> list[dict[str, Any]]:

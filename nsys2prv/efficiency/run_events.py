@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.cuda import device_memory, kernels, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import type_of
+from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
@@ -100,10 +101,8 @@ class RunRows:
         sampled = {device for _, (_, device) in of_rows if device is not None}
         self.devices = tuple(sorted(used, key=lambda device: (order.get(device.node, len(order)), device.node, device.number)))
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
-        index = {device: place for place, device in enumerate(self.devices)}
-        self.device: npt.NDArray[np.int64] = np.array(
-            [index.get(device, -1) if device is not None else -1 for _, (_, device) in of_rows], dtype=np.int64
-        )
+        index: dict[Device | None, int] = {device: place for place, device in enumerate(self.devices)}
+        self.device: npt.NDArray[np.int64] = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
         self.task: npt.NDArray[np.int64] = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
     def located(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -135,14 +134,6 @@ class RunRows:
         pairs = sorted(set(zip(keys[is_stream].tolist(), values[is_stream].tolist(), strict=True)))
         return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}
 
-    def using_gpus(self, rows: Iterable[int]) -> frozenset[int]:
-        """Those of some rows whose task uses a GPU. Of a run in which none does: all of them; where there are none, all host
-        threads but those of the profiler."""
-        if not self.devices:
-            hosts = np.flatnonzero(self.of_kind(HOST)).tolist()
-            return frozenset(rows) or frozenset(row for row in hosts if not self.names[row].startswith(row_names.OF_PROFILER))
-        return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
-
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if stream := row_names.parse_stream_name(name):
@@ -150,14 +141,6 @@ def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if (device := row_names.device_of_metrics(name)) is not None:
         return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
-
-
-@dataclass(frozen=True)
-class TypeNames:
-    """What an event type of the trace is called, and its values (None: plain numbers)."""
-
-    label: str
-    values: Mapping[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -236,27 +219,19 @@ ON_DEVICES = Collection(
         "family": (event_types.KERNEL_FAMILY,),
     },
     computed=LAUNCH_SIZES,
-    narrow={
-        "value": pl.Int32,
-        "source": pl.Int16,
-        "destination": pl.Int16,
-        "family": pl.Int16,
-    },
+    narrow={"value": pl.Int32, "source": pl.Int16, "destination": pl.Int16, "family": pl.Int16},
 )
 NCCL_CALLS = Collection(
     "nccl",
     (event_types.NCCL_CALL_OF_KERNEL,),
     {"size": (event_types.NCCL_SIZE,), "communicator": (event_types.NCCL_COMMUNICATOR,), "ranks": (event_types.NCCL_RANKS,)},
 )
+HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
+"""Calls that count for the host tree."""
+OS_TYPES = (event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL)
 ON_HOSTS = Collection(
     "host",
-    (
-        event_types.CUDA_CALL,
-        *event_types.MPI_TYPES.values(),
-        event_types.OS_CALL,
-        event_types.PTHREAD_CALL,
-        event_types.IO_CALL,
-    ),
+    (*HOST_CALLS, *OS_TYPES),
     {"size": (event_types.MPI_MESSAGE_SIZE, event_types.MPI_SEND_SIZE)},
     narrow={"value": pl.Int32},
 )
@@ -314,24 +289,9 @@ MPI_COLLECTIVES = Collection(
     optional=True,
 )
 """Collective calls of MPI: the communicator (a value of MPI_COMMUNICATOR; null: not known), and the root (its rank + 1)."""
-
-HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
-"""Calls that count for the host tree."""
-
 COLLECTIONS = (
-    ON_DEVICES,
-    NCCL_CALLS,
-    NCCL_REGIONS,
-    ON_HOSTS,
-    RANGES,
-    SAMPLES,
-    MEMORY_CHANGES,
-    PAGE_FAULTS,
-    OFF_CPU_TIMES,
-    FUNCTION_SAMPLES,
-    WAITS,
-    RECORDS,
-    MPI_COLLECTIVES,
+    *(ON_DEVICES, NCCL_CALLS, NCCL_REGIONS, ON_HOSTS, RANGES, SAMPLES, MEMORY_CHANGES, PAGE_FAULTS, OFF_CPU_TIMES),
+    *(FUNCTION_SAMPLES, WAITS, RECORDS, MPI_COLLECTIVES),
 )
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
@@ -379,8 +339,6 @@ class RunEvents:
         LAUNCH_SCHEMA, sorted by `to_time`; None: there are none.
     messages
         MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
-    callers
-        Rows of host threads, of tasks that use a GPU, that call CUDA or MPI; of a run without GPUs `RunRows.using_gpus`.
     ranks_of_run
         Number of ranks of the run as far as it is known, those that are not read included; 0: not known.
     began
@@ -399,10 +357,9 @@ class RunEvents:
     rows: RunRows
     begin: int
     length: int
-    types: Mapping[int, TypeNames]
+    types: Mapping[int, UsedType]
     collections: dict[str, ExternalSort]
     launches: ExternalSort | None
-    callers: frozenset[int] = frozenset()
     messages: ExternalSort | None = None
     offset: int = 0
     recorded: int | None = None
@@ -427,15 +384,14 @@ class RunEvents:
         """Whether it is known that all ranks of the run are read."""
         return self.ranks_of_run > 0 and self.missing_ranks == 0
 
+    def names(self, number: int) -> Mapping[int, str]:
+        """Names of the values of an event type; none of one that is not in the run."""
+        return (self.types[number].values if number in self.types else None) or {}
+
     def named(self, numbers: pl.Series | int, values: pl.Series) -> pl.Series:
         """Names of values of event types, or of one of them; null without a number (null or 0) or a value."""
         pairs = pl.DataFrame({"value": values.cast(pl.Int64)}).with_columns(number=pl.lit(numbers).cast(pl.Int64))
-        labels = [
-            (number, value, label)
-            for number in pairs["number"].unique().to_list()
-            if number in self.types
-            for value, label in (self.types[number].values or {}).items()
-        ]
+        labels = [(number, *name) for number in pairs["number"].unique().to_list() for name in self.names(number).items()]
         names = pl.DataFrame(labels, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))

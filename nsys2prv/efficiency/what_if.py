@@ -17,8 +17,8 @@ from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, 
 from nsys2prv.efficiency.graph.replay import Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measure import measured_window
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import CHOSEN
 from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
 WARM_UP, SLOW = "warm-up", "slow"
@@ -25,6 +26,8 @@ _MOST_WARM_UP = 0.25
 """Share of the iterations that can be warm-up."""
 _WORTH_A_WARNING = 0.01
 """Least share of the recording that is not of the program and is worth a warning."""
+START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
+"""Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
 
 Span = tuple[int, int]
 """Begin and end, ns from the start of the trace."""
@@ -60,18 +63,14 @@ class RunIterations:
         """Columns `number`, `begin`, `end` (first and last over devices), `tasks`, `shortest`, `median`, `longest` (ns), `kind`
         of `iteration_kinds`, and `is_warm_up`."""
         length = pl.col("end") - pl.col("begin")
-        by_number = (
-            self.iterations.group_by("number")
-            .agg(
-                pl.col("begin").min(),
-                pl.col("end").max(),
-                tasks=pl.col("task").n_unique().cast(pl.Int64),
-                shortest=length.min(),
-                median=length.median(),
-                longest=length.max(),
-            )
-            .sort("number")
-        )
+        by_number = self.iterations.group_by("number").agg(
+            pl.col("begin").min(),
+            pl.col("end").max(),
+            tasks=pl.col("task").n_unique().cast(pl.Int64),
+            shortest=length.min(),
+            median=length.median(),
+            longest=length.max(),
+        ).sort("number")  # fmt: skip
         kind = iteration_kinds(by_number["median"].to_numpy(), by_number["longest"].to_numpy())
         return by_number.with_columns(kind=kind, is_warm_up=kind.eq_missing(WARM_UP))
 
@@ -143,11 +142,6 @@ class MeasuredWindow:
             f"before and after them (the profiler, samples, scheduling) is not measured"
         ]
 
-    def cut(self, events: RunEvents) -> RunEvents:
-        """The events of a run with this window as the selected time."""
-        begin, end = self.span
-        return replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=self.recorded)
-
 
 def iteration_kinds(usual: Lengths, longest: Lengths) -> pl.Series:
     """Kinds of iterations by their lengths: WARM_UP, SLOW, or null.
@@ -179,3 +173,24 @@ def _unusual_lengths(lengths: Lengths) -> tuple[float, float]:
     median = float(np.median(lengths))
     deviation = _DEVIATIONS * float(np.median(np.abs(lengths - median)))
     return min(median / _UNUSUAL, median - deviation), max(median * _UNUSUAL, median + deviation)
+
+
+def mpi_phases(events: RunEvents, calls: pl.DataFrame) -> pl.DataFrame:
+    """Of calls of a run, as of `MeasuredRun.calls`, those that start or end MPI: columns `task`, `start`, `end`, and
+    `is_start_up`, in the order of time."""
+    kinds = calls.select("number", "value").unique().filter(pl.col("number").is_in(event_types.MPI_TYPES.values()))
+    name = events.named(kinds["number"], kinds["value"])
+    kinds = kinds.with_columns(is_start_up=name.str.contains(START_UP_CALLS))
+    kinds = kinds.filter(name.str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
+    calls = calls.filter((pl.col("end") > 0) & (pl.col("start") < events.length))
+    phases = events.rows.located(calls.join(kinds, on=["number", "value"], how="inner"))
+    return phases.select("task", "start", "end", "is_start_up").sort("start", "task", "end")
+
+
+def between_phases(phases: pl.DataFrame, program: Span) -> Span | None:
+    """From the end of the last call that starts MPI to the start of the first one that ends it; None: they are not known, or
+    nothing is in between."""
+    starts, ends = (phases.filter(pl.col("is_start_up") == is_start_up) for is_start_up in (True, False))
+    begin = program[0] if starts.is_empty() else int(starts["end"].to_numpy().max())
+    end = program[1] if ends.is_empty() else int(ends["start"].to_numpy().min())
+    return (begin, end) if phases.height and begin < end else None

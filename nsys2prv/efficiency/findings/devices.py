@@ -325,8 +325,7 @@ def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
     """Values of kernels whose family matches a pattern, but those whose name matches another one."""
     is_of_families = pl.col("family").str.contains(families) & ~pl.col("kernel").str.contains(but)
     names = set(evidence.tables["kernels"].filter(is_of_families)["kernel"])
-    labels = evidence.run.events.types.get(event_types.KERNEL)
-    return [value for value, name in ((labels and labels.values) or {}).items() if name in names]
+    return [value for value, name in evidence.run.events.names(event_types.KERNEL).items() if name in names]
 
 
 class _KernelRule(EventRule, texts="kernel-rule"):

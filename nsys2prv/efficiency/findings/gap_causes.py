@@ -220,5 +220,4 @@ def sum_of_states(states: Iterable[int]) -> pl.Expr:
 
 def value_of(run: MeasuredRun, number: int, label: str) -> int:
     """Value of an event type with a label; NO_VALUE: the run has none."""
-    names = run.events.types.get(number)
-    return next((value for value, text in (names.values or {}).items() if text == label), NO_VALUE) if names else NO_VALUE
+    return next((value for value, text in run.events.names(number).items() if text == label), NO_VALUE)

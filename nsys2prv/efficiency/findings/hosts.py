@@ -20,10 +20,10 @@ from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, moments_inside, segments, time_where
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
+from nsys2prv.efficiency.window import mpi_phases
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
@@ -135,7 +135,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     task = pl.Series(evidence.rows.task[evidence.run.callers])
     in_mpi = evidence.tables["threads"].with_columns(task=task).group_by("task").agg(mpi=pl.col("mpi_ns").max().cast(pl.Int64))
     length, is_start = pl.col("end") - pl.col("start"), pl.col("is_start_up")
-    phases = mpi_phases(evidence.run).group_by("task").agg(
+    phases = mpi_phases(evidence.run.events, evidence.run.calls).group_by("task").agg(
         start_up=length.filter(is_start).sum(),
         shut_down=length.filter(~is_start).sum(),
         begin=pl.col("end").filter(is_start).max(),
@@ -170,7 +170,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
         longest = int(times["both"].to_numpy().max(initial=0))
         if longest < max(self.shortest.value, self.least.value * evidence.length):
             return None
-        phases = mpi_phases(evidence.run)
+        phases = mpi_phases(evidence.run.events, evidence.run.calls)
         begin, end = phases.select(pl.col("start").min(), pl.col("end").max()).row(0)
         calls = phases.sort(pl.col("start") - pl.col("end"), "start").unique("task", keep="first", maintain_order=True)
         processes = times.join(calls.select("task", "start", stop="end"), on="task", how="left", maintain_order="left").select(

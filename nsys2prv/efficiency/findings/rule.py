@@ -19,11 +19,11 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, OS_TYPES, MeasuredRun
+from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
-from nsys2prv.efficiency.run_events import NCCL_REGIONS
+from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 

@@ -133,9 +133,8 @@ def with_last(
 
 def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
     """Values of an event type with their names: columns `value`, `name`."""
-    names = run.events.types.get(number)
-    values = (names.values if names else None) or {}
-    return pl.DataFrame({"value": list(values), "name": list(values.values())}, schema={"value": pl.Int64, "name": pl.String})
+    names = run.events.names(number)
+    return pl.DataFrame({"value": list(names), "name": list(names.values())}, schema={"value": pl.Int64, "name": pl.String})
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:

@@ -333,8 +333,7 @@ def _pieces(rows: pl.DataFrame, begin: str, end: str, part: pl.Expr, *columns: s
 
 def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
     """Which events are of a type, with a name that has a text in it."""
-    names = run.events.types.get(number)
-    values = [value for value, name in ((names.values if names else None) or {}).items() if part_of_name in name]
+    values = [value for value, name in run.events.names(number).items() if part_of_name in name]
     return (events["number"] == number) & events["value"].is_in(values)
 
 

@@ -21,7 +21,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
-from nsys2prv.efficiency.run_events import NCCL_CALLS, TypeNames
+from nsys2prv.efficiency.run_events import NCCL_CALLS
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
@@ -222,7 +222,7 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
         "row", "start", "end", "number", "value"
     )
     kernels = with_names(started.join(calls, on=["row", "start"], how="left", maintain_order="left"), events)
-    communicators = events.types.get(event_types.NCCL_COMMUNICATOR, TypeNames("")).values or {}
+    communicators = events.names(event_types.NCCL_COMMUNICATOR)
     located = events.rows.located(kernels).with_columns(
         pl.col("task", "device").cast(pl.Int32),
         communicator_name=pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String),

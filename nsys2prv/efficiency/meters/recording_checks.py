@@ -20,7 +20,6 @@ from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -146,9 +145,8 @@ class LostWork(Measurement):
 
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
-    names = run.events.types.get(event_types.CUDA_CALL, TypeNames("")).values or {}
     # These launch nothing on devices.
-    of_host = [value for value, name in names.items() if "HostFunc" in name]
+    of_host = [value for value, name in run.events.names(event_types.CUDA_CALL).items() if "HostFunc" in name]
     number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
     is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))

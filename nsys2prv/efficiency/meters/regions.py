@@ -118,7 +118,7 @@ def range_texts(events: RunEvents) -> pl.DataFrame:
     rows = [
         (number, base, value, text, match[1] if (match := _DOMAIN.fullmatch(events.types[number].label)) else None)
         for number, base in base_types(list(events.types), RANGES).items()
-        for value, text in (events.types[number].values or {}).items()
+        for value, text in events.names(number).items()
         if value
     ]
     return pl.DataFrame(rows, schema=_TEXT_SCHEMA, orient="row")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import pytest
 from support.report_builder import ReportBuilder
 from support.run_events import events_of
 
+from nsys2prv.efficiency.efficiency_options import CHOSEN
 from nsys2prv.efficiency.graph.host_waits import mpi_collectives
 from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.window import MeasuredWindow, RunIterations
 from nsys2prv.run.options import ReadOptions, TimeRange
 
 SPLIT = 777
@@ -28,8 +29,8 @@ def matched(
     events = events_of(folder, *reports, options=options)
     run = MeasuredRun(events)
     if window is not None:
-        begin, end = window
-        run = MeasuredRun(dataclasses.replace(events, offset=begin, length=end - begin, recorded=events.length), recorded=run)
+        nothing = RunIterations(pl.DataFrame(), None)
+        run = run.in_window(MeasuredWindow(CHOSEN, window, window, events.length, nothing))
     members = mpi_collectives(run)
     ranks = pl.Series(events.rows.task)
     numbers = pl.repeat(50000002, members.height, eager=True)
