@@ -58,9 +58,8 @@ def outcome(reports: list[Path], folder: Path, align: str = "auto") -> tuple[dic
     out = folder / "trace"
     folder.mkdir(exist_ok=True)
     translate(reports, out, TranslateOptions(align=align))  # type: ignore[arg-type]
-    files = {
-        str(path)[len(str(out)) :]: path.read_text().replace(str(out), "OUT") for path in folder.rglob("*.*") if path.is_file()
-    }
+    paths = [path for path in (*folder.glob("trace.*"), *folder.glob("trace.cfgs/**/*.*")) if path.is_file()]
+    files = {str(path)[len(str(out)) :]: path.read_text().replace(str(out), "OUT") for path in paths}
     summary = json.loads(files[".json"].replace(str(reports[0].parent), "REPORTS"))
     del summary["seconds"]
     try:
