@@ -206,9 +206,9 @@ class _CollectionRows:
         columns["row"] = pl.Series(self.first_rows[columns["row"].to_numpy()])
         if not self.collection.samples:
             # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-            columns["number"] = columns["number"].replace(
-                {number: _without_lane(number, base) for number, base in base_of.items()}
-            )
+            lanes = {number: beside for number, base in base_of.items() if (beside := _without_lane(number, base)) != number}
+            if lanes:
+                columns["number"] = columns["number"].replace(lanes)
         self.rows.add(pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.collection.schema.items()]))
 
 
