@@ -236,6 +236,12 @@ class _Lookup:
     value: Any = None
 
 
+class _OfExport(dict[Hashable, _Lookup]):
+    """What is held of one export, with its bytes."""
+
+    bytes = 0
+
+
 class Lookups:
     """What is small in exports and needed often (texts, names, labels): that of a thousand exports would need too much memory,
     so what was used last is held, as much as fits in `most` bytes.
@@ -244,7 +250,7 @@ class Lookups:
     def __init__(self, most: int) -> None:
         self._most = most
         # In the order of use.
-        self._held: weakref.WeakKeyDictionary[Tables, dict[Hashable, _Lookup]] = weakref.WeakKeyDictionary()
+        self._held: weakref.WeakKeyDictionary[Tables, _OfExport] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -255,7 +261,7 @@ class Lookups:
     def get(self, tables: Tables, name: Hashable, read: Callable[[], T]) -> T:
         """What has this name in an export; `read` reads it when it is not held."""
         with self._lock:
-            lookups = self._held.pop(tables, {})
+            lookups = self._held.pop(tables, _OfExport())
             self._held[tables] = lookups
             lookup = lookups.setdefault(name, _Lookup())
         # Not under the lock of all: others go on meanwhile, and what is read may need something else.
@@ -265,19 +271,20 @@ class Lookups:
                 # Other results are names of processes, of ranks, of GPUs.
                 is_frame = isinstance(lookup.value, pl.DataFrame)
                 lookup.bytes = int(lookup.value.estimated_size()) if is_frame else 50_000
-                self._make_room(tables)
+                self._make_room(tables, lookups, lookup.bytes)
         value: T = lookup.value
         return value
 
-    def _make_room(self, used: Tables) -> None:
-        """Drop what was not used for longest, but nothing of the export that is in use."""
+    def _make_room(self, used: Tables, lookups: _OfExport, more: int) -> None:
+        """Drop what was not used for longest, but nothing of the export that is in use and has so many bytes more."""
         with self._lock:
-            sizes = {tables: sum(lookup.bytes or 0 for lookup in lookups.values()) for tables, lookups in self._held.items()}
-            surplus = sum(sizes.values()) - self._most
-            for tables, size in sizes.items():
-                if surplus > 0 and tables is not used:
-                    del self._held[tables]
-                    surplus -= size
+            lookups.bytes += more
+            surplus = sum(held.bytes for held in self._held.values()) - self._most
+            if surplus > 0:
+                for tables, held in list(self._held.items()):
+                    if surplus > 0 and tables is not used:
+                        del self._held[tables]
+                        surplus -= held.bytes
 
 
 LOOKUPS = Lookups(most=100_000_000)
