@@ -154,7 +154,7 @@ DEVICE_TREE: EfficiencyTree = EfficiencyTree(
                    reads_as="time in which devices compute", loss="", talp="gpuParallelEfficiency"),
         Efficiency("load_balance", "Load Balance", "LB", parent="device_parallel_efficiency",
                    formula="sum U / (n max U)", parts=("useful_ns", "devices * max_useful_ns"),
-                   reads_as="devices are idle because another one has more useful work",
+                   reads_as="devices are idle because another one computes for longer",
                    loss="lost to imbalance between devices", talp="gpuLoadBalance", null_without="useful time"),
         Efficiency("communication_efficiency", "Communication Efficiency", "CE", parent="device_parallel_efficiency",
                    formula="max U / max A", parts=("max_useful_ns", "max_active_ns"),
