@@ -252,6 +252,16 @@ def test_one_kernel_that_differs_or_durations_that_are_spread_are_unequal_work(r
     assert spread["findings"]["device"][0] == "node01:D1"
 
 
+def test_whether_a_gpu_is_slow_or_has_more_to_do_is_not_decidable_with_few_executions(run: Run) -> None:
+    tables = run(*(computing(rank, length * MS, count=9) for rank, length in enumerate((1, 2, 1))))
+    checks = {row["kind"]: row for row in tables["finding_checks"].iter_rows(named=True)}
+
+    assert only(tables)["kind"] == "imbalance"
+    assert "has more" not in only(tables)["title"]
+    assert [checks[kind]["result"] for kind in ("slow-device", "unequal-work")] == ["not decidable"] * 2
+    assert checks["slow-device"]["reason"].startswith("no kernel is executed 10 times or more")
+
+
 def test_the_clock_of_a_slow_gpu_is_reported(run: Run) -> None:
     reports = []
     for rank, length, clock in ((0, 100, 2000), (1, 130, 1500), (2, 100, 2000)):

@@ -86,6 +86,12 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
     return ranked.with_columns(usual=usual * pl.col("count"), ratio=pl.col("mean") / usual)
 
 
+def _repeated(evidence: Evidence) -> str | None:
+    has_none = evidence.run.measured(Kernels).by_device.height and _comparable_kernels(evidence).is_empty()
+    often = f"{SlowDevice.fewest_executions.value:.0f} times or more"
+    return f"no kernel is executed {often}, and about equally often, on most GPUs" if has_none else None
+
+
 def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     """For each device the part of the others whose kernels, against the usual durations, are near their median."""
     ratios, near, parts = (by_device["total"] / by_device["usual"]).to_numpy(), _Differing.slowdown.value, []
@@ -99,7 +105,7 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
 class _Differing(FindingRule):
     """A rule about devices whose kernels take longer: the one with the largest excess counts."""
 
-    needs = (rule.SEVERAL_DEVICES,)
+    needs = (rule.SEVERAL_DEVICES, rule.Need("kernels that most GPUs execute often", _repeated))
     slowdown = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
     agreement = Threshold(
         "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
