@@ -1,22 +1,22 @@
-"""Sort of any number of rows in bounded memory: sorted runs on disk, read back in windows of the first sort column."""
+"""More rows than fit into memory: batches of them in files, and a sort, whose rows are read back in windows of a column."""
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import make_folder, remove_file
+from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 
 RUN_ROWS = 40_000
@@ -36,7 +36,52 @@ _MOST_RUNS, _JOINED_RUNS = 96, 32
 many, and windows over the runs of a thousand reports would get few rows of each."""
 
 
-Rows = TypeVar("Rows", pl.DataFrame, pa.RecordBatch)
+class StoredBatch(NamedTuple):
+    """Rows in a file: where they are (bytes), and how many."""
+
+    path: Path
+    offset: int
+    length: int
+    rows: int
+
+    def load(self, columns: Sequence[int] | None = None) -> pl.DataFrame:
+        """Columns by their places (at least one; None: all), in their order, in the types in which they are stored."""
+        options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
+        # What is mapped counts as memory of the process: no longer than this batch is read.
+        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
+            file.seek(self.offset)
+            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
+                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
+
+
+@contextlib.contextmanager
+def batch_file(path: Path) -> Iterator[Callable[[pl.DataFrame], StoredBatch]]:
+    """What appends rows to a new file, as a stream of Arrow with the narrowest types that hold their whole numbers."""
+    with path.open("wb", buffering=_WRITE_BYTES) as file:
+
+        def append(rows: pl.DataFrame) -> StoredBatch:
+            narrow = pl.DataFrame([_narrowest(column) for column in rows.get_columns()])
+            table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+            # Narrow numbers would take more time compressed, and hardly less space.
+            is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in table.schema)
+            options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
+            offset = file.tell()
+            with pa.ipc.new_stream(file, table.schema, options=options) as stream:
+                stream.write_table(table)
+            return StoredBatch(path, offset, file.tell() - offset, rows.height)
+
+        yield append
+
+
+def _narrowest(column: pl.Series) -> pl.Series:
+    narrow: pl.Series = column.shrink_dtype() if column.dtype.is_integer() else column
+    return column.cast(pl.Null) if column.null_count() == len(column) else narrow
+
+
+def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Columns of rows in some types."""
+    # Column by column: a cast of the frame would wait for threads that are busy.
+    return pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
 
 
 class Window(NamedTuple):
@@ -45,16 +90,17 @@ class Window(NamedTuple):
     begin: int | None
     end: int | None
 
-    def cut(self, rows: Rows, column: np.ndarray) -> Rows:
+    def cut(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
         """Those of some rows, which are sorted by a column, that are in the window."""
-        first = 0 if self.begin is None else int(np.searchsorted(column, self.begin))
-        behind = len(column) if self.end is None else int(np.searchsorted(column, self.end))
-        return rows.slice(first, behind - first)
+        first = 0 if self.begin is None else int(rows[column].search_sorted(self.begin))
+        behind = rows.height if self.end is None else int(rows[column].search_sorted(self.end))
+        return rows[first:behind]
 
 
 class _Batch(NamedTuple):
-    """Number of rows, first and last value of the first sort column, and largest value of the `until` column."""
+    """Rows in the order of the first sort column: its first and last value, and the largest of the `until` column."""
 
+    rows: pl.DataFrame | StoredBatch
     length: int
     first: int
     last: int
@@ -62,30 +108,16 @@ class _Batch(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Rows in the order of the first sort column, in memory or in a file; there they are in batches, and have narrow types."""
+    """Batches one after the other in the order of the first sort column; `path` is their file, None in memory."""
 
-    rows: pl.DataFrame | Path
-    types: pl.Schema
-    batches: list[_Batch]
+    batches: Sequence[_Batch]
+    path: Path | None = None
 
-    def places_of(self, window: Window) -> range:
-        """Places of batches with rows that may be in a window."""
+    def batches_in(self, window: Window) -> Sequence[_Batch]:
+        """Batches with rows that may be in a window."""
         start = 0 if window.begin is None else bisect.bisect_left(self.batches, window.begin, key=attrgetter("last"))
         stop = None if window.end is None else bisect.bisect_left(self.batches, window.end, key=attrgetter("first"))
-        return range(start, len(self.batches) if stop is None else stop)
-
-    def read(self, places: Sequence[int], window: Window, column: str, schema: pl.Schema) -> pl.DataFrame:
-        """Rows of some batches that are in a window."""
-        if isinstance(self.rows, pl.DataFrame):
-            in_window: pl.DataFrame = window.cut(self.rows, self.rows[column].to_numpy())
-            return in_window
-        with pa.memory_map(str(self.rows)) as file, pa.ipc.open_file(file) as reader:
-            batches = [reader.get_batch(place) for place in places]
-            for place in {0, len(batches) - 1}:
-                batches[place] = window.cut(batches[place], batches[place].column(column).to_numpy())
-            narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
-            # Column by column: a cast of the frame would wait for threads that are busy.
-            return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in schema.items()])
+        return self.batches[start:stop]
 
 
 class ExternalSort:
@@ -99,18 +131,14 @@ class ExternalSort:
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
-    wide
-        Columns that have the types in which they were added whenever they are loaded; whole numbers in others have the
-        narrowest types that hold them all, which takes a part of the time. None: all keep their types.
 
     After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
     """
 
-    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None) -> None:
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
         self._by = list(by)
         self._folder = folder
         self._until = until
-        self._wide = wide
         self._schema = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
@@ -118,7 +146,7 @@ class ExternalSort:
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        in_memory = [run for run in self._runs if isinstance(run.rows, pl.DataFrame)]
+        in_memory = [run for run in self._runs if run.path is None]
         assert not [*in_memory, *self._pending], "rows in memory can't be pickled: call spill first"
         return {**self.__dict__, "_is_borrowed": True}
 
@@ -129,16 +157,13 @@ class ExternalSort:
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""
-        return ExternalSort(self._by, self._folder, self._until, self._wide)
+        return ExternalSort(self._by, self._folder, self._until)
 
     def spill(self) -> None:
         """Write what is still in memory."""
         if self._pending:
-            # The narrowest integers take less time than compression, and hardly more space.
-            columns = pl.concat(self._pending).get_columns()
-            narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
             # Windows are sorted by all columns; a run need only be in the order of the first.
-            self._runs.append(self._written([rows_in_order(narrow, self.column)], narrow.schema))
+            self._runs.append(self._written([rows_in_order(pl.concat(self._pending), self.column)]))
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -180,29 +205,26 @@ class ExternalSort:
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
-            self._runs.append(_Run(rows, rows.schema, self._batches(rows, rows.height)))
+            self._runs.append(_Run([self._batch(rows, rows)]))
             self._pending = []
         while len(self._runs) > _MOST_RUNS:
             # Neighbours, so that equal rows keep their order.
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
             self._runs = [self._joined(group) if len(group) > 1 else group[0] for group in groups]
-        if self._runs and self._wide is not None:
-            wide = {name: dtype for name, dtype in self._schema.items() if name in self._wide}
-            self._schema = pl.Schema({**_narrowest(self._runs), **wide})
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
+        return sum(batch.length for run in self._runs for batch in run.batches_in(window))
 
     def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. Those that do not last `until` a value may be missing. May be called from several threads.
         """
         frames = []
-        for run in self._runs:
-            places = [place for place in run.places_of(window) if run.batches[place].until >= until]
-            if places and (rows := run.read(places, window, self.column, self._schema)).height:
-                frames.append(rows)
+        for batch in (batch for run in self._runs for batch in run.batches_in(window) if batch.until >= until):
+            rows = batch.rows.load() if isinstance(batch.rows, StoredBatch) else batch.rows
+            if (inside := window.cut(rows, self.column)).height:
+                frames.append(in_types(inside, self._schema))
         return frames
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
@@ -213,64 +235,38 @@ class ExternalSort:
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
-        self._drop(lambda run: True)
+        self.drop_before(None)
 
     def drop_before(self, value: int | None) -> None:
-        """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
-        self._drop(lambda run: value is None or run.batches[-1].last < value)
-
-    def drop_ended(self, value: int) -> None:
-        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
-        this object in other processes may be used on for what comes then; they delete nothing.
+        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs; None: all.
+        Copies of this object in other processes may be used on for what comes then; they delete nothing.
         """
-        self._drop(lambda run: run.batches[-1].last < value and all(batch.until < value for batch in run.batches))
-
-    def _drop(self, is_over: Callable[[_Run], bool]) -> None:
-        if not self._is_borrowed:
-            for run in filter(is_over, self._runs):
-                if isinstance(run.rows, Path):
-                    remove_file(run.rows)
-            self._runs = list(itertools.filterfalse(is_over, self._runs))
+        runs, self._runs = self._runs, []
+        for run in runs:
+            if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run.batches)):
+                self._runs.append(run)
+            elif run.path is not None:
+                remove_file(run.path)
 
     def _joined(self, runs: list[_Run]) -> _Run:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
         frames = (rows_in_order(pl.concat(several.load(window)), self.column) for window in plan_windows([(several, 1)]))
-        joined = self._written(frames, _narrowest(runs))
+        joined = self._written(frames)
         several.delete()
         return joined
 
-    def _written(self, frames: Iterable[pl.DataFrame], types: pl.Schema) -> _Run:
-        """Consecutive frames as a run in a file, in types that hold their numbers."""
+    def _written(self, frames: Iterable[pl.DataFrame]) -> _Run:
+        """Consecutive frames as a run in a file."""
         make_folder(self._folder)
-        size = memory.scaled(_BATCH_ROWS)
-        path, batches = self._folder / f"{secrets.token_hex(8)}.arrow", list[_Batch]()
-        schema = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in types.dtypes() else None)
-        with (
-            path.open("wb", buffering=_WRITE_BYTES) as file,
-            pa.ipc.new_file(file, schema, options=options) as writer,
-        ):
-            for frame in frames:
-                narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in types.items()])
-                # In one chunk: otherwise batches would end where the pending frames did.
-                table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
-                writer.write_table(table, max_chunksize=size)
-                batches += self._batches(frame, size)
-        return _Run(path, types, batches)
+        size, path = memory.scaled(_BATCH_ROWS), self._folder / f"{secrets.token_hex(8)}.arrow"
+        with batch_file(path) as append:
+            return _Run([self._batch(rows, append(rows)) for frame in frames for rows in frame.iter_slices(size)], path)
 
-    def _batches(self, rows: pl.DataFrame, size: int) -> list[_Batch]:
-        values, untils = (rows[name].to_numpy() for name in (self.column, self._until or self.column))
-        slices = [slice(start, start + size) for start in range(0, len(values), size)]
-        return [
-            _Batch(len(values[part]), int(values[part][0]), int(values[part][-1]), int(untils[part].max())) for part in slices
-        ]
-
-
-def _narrowest(runs: list[_Run]) -> pl.Schema:
-    """Types that hold the columns of several runs."""
-    return pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
+    def _batch(self, rows: pl.DataFrame, stored: pl.DataFrame | StoredBatch) -> _Batch:
+        column, until = rows[self.column], rows[self._until or self.column]
+        return _Batch(stored, rows.height, column[0], column[-1], until.max())  # type: ignore[arg-type]
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
-from nsys2prv.execution.threads import map_ahead
+from nsys2prv.execution.process import map_ahead
 from nsys2prv.paraver.blocks import LINE_END, Block
 from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.trace_files import (

@@ -18,8 +18,8 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.exports.columns import process_of
 from nsys2prv.run.open import OpenedReport

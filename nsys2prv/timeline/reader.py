@@ -20,8 +20,8 @@ import polars as pl
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import ROWS_OF_PART
+from nsys2prv.execution.process import Stop, prefetch, run_all
 from nsys2prv.execution.row_order import in_turns
-from nsys2prv.execution.threads import Stop, prefetch, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.lanes import LANE_OF_TYPE

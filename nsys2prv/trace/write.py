@@ -19,8 +19,8 @@ import polars as pl
 
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
+from nsys2prv.execution.process import map_ahead, max_threads
 from nsys2prv.execution.row_order import in_content_order
-from nsys2prv.execution.threads import map_ahead, max_threads
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.messages import Messages
@@ -120,7 +120,7 @@ class TraceFormat(Protocol):
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
     """What sorts records of a kind."""
-    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None, kind.wide)
+    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None)
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ class TraceStore:
         """About how many lines or events the trace gets, for progress."""
         return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
 
-    def drop_ended(self, time: int) -> None:
+    def drop_before(self, time: int) -> None:
         """Take what is over before a time (ns of the trace) off the disk; others may still merge later windows."""
         for records in self.sorts.values():
-            records.drop_ended(time)
+            records.drop_before(time)
 
     def delete(self) -> None:
         """Take all off the disk."""
@@ -268,7 +268,7 @@ def write_trace(
             yield part
             # It was joined: what is written next can have the place of its records.
             if (end := of_windows[-1].end) is not None:
-                store.drop_ended(end)
+                store.drop_before(end)
 
     format.join(path, parts(workers.map(partial(write_part, *shared, folder, format), windows_of_parts)))
     workers.close()

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import RunTooLarge, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import bytes_of_process, limited
-from nsys2prv.execution.threads import max_threads
+from nsys2prv.execution.process import max_threads
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
