@@ -1,22 +1,22 @@
-"""More rows than fit into memory: batches of them in files, and a sort, whose rows are read back in windows of a column."""
+"""Sort of any number of rows in bounded memory: sorted runs on disk, read back in windows of the first sort column."""
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import itertools
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
+from nsys2prv.execution.output_files import make_folder, remove_file
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 
 RUN_ROWS = 40_000
@@ -36,46 +36,7 @@ _MOST_RUNS, _JOINED_RUNS = 96, 32
 many, and windows over the runs of a thousand reports would get few rows of each."""
 
 
-class StoredBatch(NamedTuple):
-    """Rows in a file: where they are (bytes), and how many."""
-
-    path: Path
-    offset: int
-    length: int
-    rows: int
-
-    def load(self, columns: Sequence[int] | None = None) -> pl.DataFrame:
-        """Columns by their places (at least one; None: all), in their order, in the types in which they are stored."""
-        options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
-        # What is mapped counts as memory of the process: no longer than this batch is read.
-        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
-            file.seek(self.offset)
-            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
-                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
-
-
-@contextlib.contextmanager
-def batch_file(path: Path) -> Iterator[Callable[[pl.DataFrame], StoredBatch]]:
-    """What appends rows to a new file, as a stream of Arrow with the narrowest types that hold their whole numbers."""
-    with path.open("wb", buffering=_WRITE_BYTES) as file:
-
-        def append(rows: pl.DataFrame) -> StoredBatch:
-            narrow = pl.DataFrame([_narrowest(column) for column in rows.get_columns()])
-            table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
-            # Narrow numbers would take more time compressed, and hardly less space.
-            is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in table.schema)
-            options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
-            offset = file.tell()
-            with pa.ipc.new_stream(file, table.schema, options=options) as stream:
-                stream.write_table(table)
-            return StoredBatch(path, offset, file.tell() - offset, rows.height)
-
-        yield append
-
-
-def _narrowest(column: pl.Series) -> pl.Series:
-    narrow: pl.Series = column.shrink_dtype() if column.dtype.is_integer() else column
-    return column.cast(pl.Null) if column.null_count() == len(column) else narrow
+Rows = TypeVar("Rows", pl.DataFrame, pa.RecordBatch)
 
 
 def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
@@ -90,17 +51,16 @@ class Window(NamedTuple):
     begin: int | None
     end: int | None
 
-    def cut(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    def cut(self, rows: Rows, column: np.ndarray) -> Rows:
         """Those of some rows, which are sorted by a column, that are in the window."""
-        first = 0 if self.begin is None else int(rows[column].search_sorted(self.begin))
-        behind = rows.height if self.end is None else int(rows[column].search_sorted(self.end))
-        return rows[first:behind]
+        first = 0 if self.begin is None else int(np.searchsorted(column, self.begin))
+        behind = len(column) if self.end is None else int(np.searchsorted(column, self.end))
+        return rows.slice(first, behind - first)
 
 
 class _Batch(NamedTuple):
-    """Rows in the order of the first sort column: its first and last value, and the largest of the `until` column."""
+    """Number of rows, first and last value of the first sort column, and largest value of the `until` column."""
 
-    rows: pl.DataFrame | StoredBatch
     length: int
     first: int
     last: int
@@ -108,16 +68,29 @@ class _Batch(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Batches one after the other in the order of the first sort column; `path` is their file, None in memory."""
+    """Rows in the order of the first sort column, in memory or in a file; there they are in batches, and have narrow types."""
 
-    batches: Sequence[_Batch]
-    path: Path | None = None
+    rows: pl.DataFrame | Path
+    types: pl.Schema
+    batches: list[_Batch]
 
-    def batches_in(self, window: Window) -> Sequence[_Batch]:
-        """Batches with rows that may be in a window."""
+    def places_of(self, window: Window) -> range:
+        """Places of batches with rows that may be in a window."""
         start = 0 if window.begin is None else bisect.bisect_left(self.batches, window.begin, key=attrgetter("last"))
         stop = None if window.end is None else bisect.bisect_left(self.batches, window.end, key=attrgetter("first"))
-        return self.batches[start:stop]
+        return range(start, len(self.batches) if stop is None else stop)
+
+    def read(self, places: Sequence[int], window: Window, column: str, schema: pl.Schema) -> pl.DataFrame:
+        """Rows of some batches that are in a window."""
+        if isinstance(self.rows, pl.DataFrame):
+            in_window: pl.DataFrame = window.cut(self.rows, self.rows[column].to_numpy())
+            return in_window
+        with pa.memory_map(str(self.rows)) as file, pa.ipc.open_file(file) as reader:
+            batches = [reader.get_batch(place) for place in places]
+            for place in {0, len(batches) - 1}:
+                batches[place] = window.cut(batches[place], batches[place].column(column).to_numpy())
+            narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
+            return in_types(narrow, schema)
 
 
 class ExternalSort:
@@ -146,7 +119,7 @@ class ExternalSort:
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        in_memory = [run for run in self._runs if run.path is None]
+        in_memory = [run for run in self._runs if isinstance(run.rows, pl.DataFrame)]
         assert not [*in_memory, *self._pending], "rows in memory can't be pickled: call spill first"
         return {**self.__dict__, "_is_borrowed": True}
 
@@ -162,8 +135,11 @@ class ExternalSort:
     def spill(self) -> None:
         """Write what is still in memory."""
         if self._pending:
+            # The narrowest integers take less time than compression, and hardly more space.
+            columns = pl.concat(self._pending).get_columns()
+            narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
             # Windows are sorted by all columns; a run need only be in the order of the first.
-            self._runs.append(self._written([rows_in_order(pl.concat(self._pending), self.column)]))
+            self._runs.append(self._written([rows_in_order(narrow, self.column)], narrow.schema))
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -205,7 +181,7 @@ class ExternalSort:
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
-            self._runs.append(_Run([self._batch(rows, rows)]))
+            self._runs.append(_Run(rows, rows.schema, self._batches(rows, rows.height)))
             self._pending = []
         while len(self._runs) > _MOST_RUNS:
             # Neighbours, so that equal rows keep their order.
@@ -214,17 +190,17 @@ class ExternalSort:
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(batch.length for run in self._runs for batch in run.batches_in(window))
+        return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
 
     def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. Those that do not last `until` a value may be missing. May be called from several threads.
         """
         frames = []
-        for batch in (batch for run in self._runs for batch in run.batches_in(window) if batch.until >= until):
-            rows = batch.rows.load() if isinstance(batch.rows, StoredBatch) else batch.rows
-            if (inside := window.cut(rows, self.column)).height:
-                frames.append(in_types(inside, self._schema))
+        for run in self._runs:
+            places = [place for place in run.places_of(window) if run.batches[place].until >= until]
+            if places and (rows := run.read(places, window, self.column, self._schema)).height:
+                frames.append(rows)
         return frames
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
@@ -245,28 +221,44 @@ class ExternalSort:
         for run in runs:
             if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run.batches)):
                 self._runs.append(run)
-            elif run.path is not None:
-                remove_file(run.path)
+            elif isinstance(run.rows, Path):
+                remove_file(run.rows)
 
     def _joined(self, runs: list[_Run]) -> _Run:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
         frames = (rows_in_order(pl.concat(several.load(window)), self.column) for window in plan_windows([(several, 1)]))
-        joined = self._written(frames)
+        # In types that hold the columns of all of them.
+        types = pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
+        joined = self._written(frames, types)
         several.delete()
         return joined
 
-    def _written(self, frames: Iterable[pl.DataFrame]) -> _Run:
-        """Consecutive frames as a run in a file."""
+    def _written(self, frames: Iterable[pl.DataFrame], types: pl.Schema) -> _Run:
+        """Consecutive frames as a run in a file, in types that hold their numbers."""
         make_folder(self._folder)
-        size, path = memory.scaled(_BATCH_ROWS), self._folder / f"{secrets.token_hex(8)}.arrow"
-        with batch_file(path) as append:
-            return _Run([self._batch(rows, append(rows)) for frame in frames for rows in frame.iter_slices(size)], path)
+        size = memory.scaled(_BATCH_ROWS)
+        path, batches = self._folder / f"{secrets.token_hex(8)}.arrow", list[_Batch]()
+        schema = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in types.dtypes() else None)
+        with (
+            path.open("wb", buffering=_WRITE_BYTES) as file,
+            pa.ipc.new_file(file, schema, options=options) as writer,
+        ):
+            for frame in frames:
+                # In one chunk: otherwise batches would end where the pending frames did.
+                table = in_types(frame, types).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+                writer.write_table(table, max_chunksize=size)
+                batches += self._batches(frame, size)
+        return _Run(path, types, batches)
 
-    def _batch(self, rows: pl.DataFrame, stored: pl.DataFrame | StoredBatch) -> _Batch:
-        column, until = rows[self.column], rows[self._until or self.column]
-        return _Batch(stored, rows.height, column[0], column[-1], until.max())  # type: ignore[arg-type]
+    def _batches(self, rows: pl.DataFrame, size: int) -> list[_Batch]:
+        values, untils = (rows[name].to_numpy() for name in (self.column, self._until or self.column))
+        slices = [slice(start, start + size) for start in range(0, len(values), size)]
+        return [
+            _Batch(len(values[part]), int(values[part][0]), int(values[part][-1]), int(untils[part].max())) for part in slices
+        ]
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:

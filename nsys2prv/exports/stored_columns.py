@@ -2,24 +2,28 @@
 
 The driver needs more time for a value than most steps after it, and most tables are needed several times: to survey them, for
 their own events, and for events that are derived from them.
+
+A file has batches of rows, each a separate Arrow stream with the narrowest types that hold its numbers.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
+import pyarrow as pa
 
 from nsys2prv.errors import NoResources, ReportError
 from nsys2prv.execution import memory
-from nsys2prv.execution.external_sort import StoredBatch, batch_file, in_types
+from nsys2prv.execution.external_sort import in_types
 from nsys2prv.execution.memory import ROWS_OF_PART
-from nsys2prv.execution.output_files import make_folder, remove_file
+from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
 from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
@@ -35,6 +39,24 @@ _LEAST_ROWS_OF_PAGES = 10_000
 
 Needed = Mapping[str, Schema]
 """Columns that are needed of each table."""
+
+
+class StoredBatch(NamedTuple):
+    """Rows of a table in a file: where they are (bytes), and how many."""
+
+    path: Path
+    offset: int
+    length: int
+    rows: int
+
+    def load(self, columns: Collection[int]) -> pl.DataFrame:
+        """Columns, by their places (at least one), in the order and in the types in which they are stored."""
+        options = pa.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
+        # What is mapped counts as memory of the process: no longer than this batch is read.
+        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
+            file.seek(self.offset)
+            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
+                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
 
 
 @dataclass(frozen=True)
@@ -131,14 +153,14 @@ class StoredTables(SqliteTables):
     def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
         """Store parts of tables in a file; None in the place of one that can't be read."""
         stored: list[_Part | None] = [None] * len(parts)
-        with batch_file(path) as append:
+        with pa.OSFile(str(path), "wb") as file:
             for place, part in enumerate(parts):
                 batches = []
                 # Who needs a table that can't be read finds out why.
                 with suppress(ReportError, NoResources):
                     for rows in self._rows(part):
                         stop.check()
-                        batches.append(append(rows))
+                        batches.append(_append(file, path, _narrowest(rows)))
                     stored[place] = replace(part, batches=tuple(batches))
         return stored
 
@@ -202,6 +224,28 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
             parts_of.setdefault((tables, part.table), []).append(stored)
     for (tables, table), stored_parts in parts_of.items():
         tables.use(table, stored_parts)
+
+
+def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBatch:
+    # Narrow numbers would take more time compressed, and hardly less space.
+    is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in batch.schema)
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
+    offset = file.tell()
+    with pa.ipc.new_stream(file, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    return StoredBatch(path, offset, file.tell() - offset, batch.num_rows)
+
+
+def _narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
+    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls."""
+
+    def narrowest(column: pl.Series) -> pl.Series:
+        if column.dtype == pl.Int64:
+            return column.shrink_dtype()
+        return column.cast(pl.Null) if column.null_count() == len(column) else column
+
+    columns = [narrowest(column) for column in rows.get_columns()]
+    return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
 
 
 def _rows_of(parts: Sequence[_Part]) -> int:

@@ -17,9 +17,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
-from nsys2prv.execution.process import map_ahead, max_threads
+from nsys2prv.execution.process import map_ahead
 from nsys2prv.execution.row_order import in_content_order
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.labels import UsedType
@@ -30,11 +29,8 @@ from nsys2prv.timeline.time_axis import TimeSelection
 
 T = TypeVar("T")
 
-_LONGER, _LONGER_ON_THREADS = 2, 3
-"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
-Where threads share the interpreter, they hand it over some hundred times for each window: it is still longer where memory is
-ample."""
-
+_LONGER = 2
+"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records."""
 _WINDOWS_OF_PART = 4
 """Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
 memory of the system, and all workers end at about the same time."""
@@ -168,8 +164,7 @@ class TraceStore:
         for records in self.sorts.values():
             records.finish(on_disk=on_disk)
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        on_threads = max_threads() > 1 and not on_disk
-        return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
+        return plan_windows(weighted, _LONGER)
 
     @property
     def weight(self) -> int:

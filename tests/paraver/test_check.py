@@ -234,7 +234,7 @@ def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", range(2, 11))
 def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check(tmp_path, changed(".prv", line, None))
-    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", (10, 10))
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", 10)
     in_blocks = check_trace(tmp_path / "trace.prv")
 
     assert set(in_blocks.violations) == set(whole.violations)
