@@ -108,8 +108,7 @@ class Report:
         if table not in self.tables.names():
             return pl.LazyFrame(schema=requested)
         scanned = self.tables.scan(table, present, only or {}, distinct=self.is_distinct)
-        replaced = self._replaced(table, requested, present)
-        return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
+        return scanned.with_columns(self._replaced(table, requested, present)).select(list(requested))
 
     def read(self, table: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> pl.DataFrame:
         """All rows of a table that is short, such as one of names: what a `scan` of it gives.
@@ -124,8 +123,7 @@ class Report:
             return pl.DataFrame(schema=requested)
         with self._read_errors():
             rows = self.tables.read(table, present)
-        replaced = self._replaced(table, requested, present)
-        return rows.with_columns(replaced).select(list(requested)) if replaced else rows
+        return rows.with_columns(self._replaced(table, requested, present)).select(list(requested))
 
     def scan_events(self, table: str, required: Sequence[str], optional: Sequence[str], only: Selection | None) -> pl.LazyFrame:
         """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""

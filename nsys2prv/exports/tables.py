@@ -10,7 +10,7 @@ import contextlib
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,18 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, OutputError, ReportError, UnfinishedReport
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.row_order import is_constant
-from nsys2prv.vocabulary.limits import EARLIEST_NS
+from nsys2prv.execution.row_order import Merging, is_constant
+from nsys2prv.vocabulary.limits import EARLIEST_NS, LONGEST_TEXT
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
 BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
+_SENTENCES = {
+    "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
+    "Type mismatch": "a value in a column of whole numbers is no whole number",
+}
+"""What is reported for errors of the driver of SQLite, by what they say."""
 _MOST_VALUES = 16_384
 """Distinct rows of some columns, or values of a column, that are held for the sources that share a table."""
 
@@ -134,10 +139,16 @@ class Tables(ABC):
         def read(selection: Selection) -> Iterator[pl.DataFrame]:
             return (_extents(rows.select(*by, *of_row), by) for rows in self.batches(table, columns, selection))
 
+        def of_each_value() -> pl.DataFrame | None:
+            merging = Merging(partial(_extents, by=by), empty, _MOST_VALUES)
+            for extents in read({}):
+                merging.add(extents)
+                if merging.rows.height > _MOST_VALUES:
+                    return None
+            return merging.rows
+
         # Sources that share a table are of different values of one column: it is read once for all of them.
-        extents = LOOKUPS.get(
-            self, ("extents", table, begin, end, *by), lambda: _merged(read({}), partial(_extents, by=by), empty)
-        )
+        extents = LOOKUPS.get(self, ("extents", table, begin, end, *by), of_each_value)
         if extents is None:
             extents = pl.concat([empty, *read(only)])
         rows, first, last = _extents(selected_rows(extents, only)).row(0)
@@ -185,7 +196,8 @@ def read_errors(path: Path, *errors: type[BaseException], table: str = "") -> It
 
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
     """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
-    return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
+    why = next((sentence for sign, sentence in _SENTENCES.items() if sign in str(error)), str(error))
+    return resource_error_in(error) or DamagedReport(path, f"table {table}: {why}" if table else why)
 
 
 def selected_rows(rows: pl.DataFrame, only: Selection) -> pl.DataFrame:
@@ -215,18 +227,6 @@ def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
     return rows[[0]] if rows.height else rows.clear()
 
 
-def _merged(
-    frames: Iterable[pl.DataFrame], merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame
-) -> pl.DataFrame | None:
-    """Frames, each of them merged, merged with each other; None where that has many rows."""
-    merged = None
-    for frame in frames:
-        merged = frame if merged is None else merge(pl.concat([merged, frame]))
-        if merged.height > _MOST_VALUES:
-            return None
-    return empty if merged is None else merged
-
-
 @dataclass
 class _Lookup:
     """Something read of an export; the first thread that needs it reads it, under the lock. `bytes` is None before."""
@@ -246,11 +246,6 @@ class Lookups:
         # In the order of use.
         self._held: weakref.WeakKeyDictionary[Tables, dict[Hashable, _Lookup]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
-
-    @property
-    def exports(self) -> int:
-        """Number of exports of which something is held."""
-        return len(self._held)
 
     def get(self, tables: Tables, name: Hashable, read: Callable[[], T]) -> T:
         """What has this name in an export; `read` reads it when it is not held."""

@@ -68,7 +68,7 @@ class Launches(NamedTuple):
             # A call outside still counts as the outer one of another call with its id.
             outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
             events = events.with_columns(row=outside) if is_call else events.filter(held)
-        process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
+        process = process_of(pl.col("globalTid" if source.row is RowKind.THREAD else "globalPid"))
         correlated = events.lazy().filter(pl.col("correlationId") > 0)
         if is_call:
             self.calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())

@@ -34,7 +34,7 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
     recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that
     was launched; with no such process everything passes but idle threads.
     """
-    process = process_of("globalTid")
+    process = process_of(pl.col("globalTid"))
     is_idle = pid_of(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):
         return pl.lit(True)
@@ -60,7 +60,7 @@ def _with_other_events(report: Report) -> set[int]:
         for column in ("globalTid", "globalPid"):
             if TRACED_TABLES.fullmatch(table) and report.has(table, column):
                 values = report.distinct
-                processes = values.scan(table, (column,)).select(process_of(column)).unique()
+                processes = values.scan(table, (column,)).select(process_of(pl.col(column))).unique()
                 with_events |= set(values.collect(processes)[column].drop_nulls())
     return with_events
 
