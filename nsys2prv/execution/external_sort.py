@@ -105,7 +105,7 @@ class ExternalSort:
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
 
-    After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
+    Pickled, it has its rows on the disk: the unpickled object reads them and removes none.
     """
 
     def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
@@ -119,8 +119,8 @@ class ExternalSort:
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        in_memory = [run for run in self._runs if isinstance(run.rows, pl.DataFrame)]
-        assert not [*in_memory, *self._pending], "rows in memory can't be pickled: call spill first"
+        self.finish()
+        self._runs = [run if isinstance(run.rows, Path) else self._stored(run.rows) for run in self._runs]
         return {**self.__dict__, "_is_borrowed": True}
 
     @property
@@ -135,11 +135,7 @@ class ExternalSort:
     def spill(self) -> None:
         """Write what is still in memory."""
         if self._pending:
-            # The narrowest integers take less time than compression, and hardly more space.
-            columns = pl.concat(self._pending).get_columns()
-            narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
-            # Windows are sorted by all columns; a run need only be in the order of the first.
-            self._runs.append(self._written([rows_in_order(narrow, self.column)], narrow.schema))
+            self._runs.append(self._stored(pl.concat(self._pending)))
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -175,9 +171,9 @@ class ExternalSort:
             self.drop_before(window.end)
             yield in_content_order(rows, self._by)
 
-    def finish(self, *, on_disk: bool = False) -> None:
-        """End adding. With `on_disk`, no rows stay in memory."""
-        if on_disk or self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
+    def finish(self) -> None:
+        """End adding: hardly any rows stay in memory."""
+        if self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
@@ -234,6 +230,14 @@ class ExternalSort:
         joined = self._written(frames, types)
         several.delete()
         return joined
+
+    def _stored(self, rows: pl.DataFrame) -> _Run:
+        """Rows as a run in a file."""
+        # The narrowest integers take less time than compression, and hardly more space.
+        columns = (column.shrink_dtype() if column.dtype.is_integer() else column for column in rows.get_columns())
+        # Windows are sorted by all columns; a run need only be in the order of the first.
+        narrow = rows_in_order(pl.DataFrame(columns), self.column)
+        return self._written([narrow], narrow.schema)
 
     def _written(self, frames: Iterable[pl.DataFrame], types: pl.Schema) -> _Run:
         """Consecutive frames as a run in a file, in types that hold their numbers."""

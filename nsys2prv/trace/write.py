@@ -158,11 +158,8 @@ class TraceStore:
         """What sorts the records of each collection."""
         return {name: collection.records for name, collection in self._collections.items()}
 
-    def windows(self, *, on_disk: bool = False) -> list[Window]:
-        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory: other
-        processes merge."""
-        for records in self.sorts.values():
-            records.finish(on_disk=on_disk)
+    def windows(self) -> list[Window]:
+        """Windows of the time axis for `merge`; nothing can be added after it."""
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
         return plan_windows(weighted, _LONGER)
 
@@ -243,7 +240,7 @@ def write_trace(
     progress: Callable[[int], object],
 ) -> int:
     """Write the file of records, and return their number; the store is empty afterwards, and the workers get no more work."""
-    windows = store.windows(on_disk=not workers.is_here)
+    windows = store.windows()
     with format.writer(path, head, is_first=True) as writer:
         if workers.is_here:
             for encoded in store.merge(windows, writer.encode):
@@ -287,19 +284,14 @@ def pair_messages(
     messages: Messages, selection: TimeSelection, workers: Workers, folder: Path
 ) -> tuple[Messages, ExternalSort]:
     """Pair the ends of messages between ranks: the pairing with its counts, and the messages inside the selected time."""
-    if not workers.is_here:
-        messages.spill()
-    pair = partial(_pair, selection=selection, folder=folder, on_disk=not workers.is_here)
-    (result,) = workers.map(pair, [messages])
+    (result,) = workers.map(partial(_pair, selection=selection, folder=folder), [messages])
     return result
 
 
-def _pair(messages: Messages, selection: TimeSelection, folder: Path, on_disk: bool) -> tuple[Messages, ExternalSort]:
+def _pair(messages: Messages, selection: TimeSelection, folder: Path) -> tuple[Messages, ExternalSort]:
     attempt = folder / f"pairs-{secrets.token_hex(4)}"
     paired = messages.in_folder(attempt)
     inside = record_sort(RecordKind.MESSAGES, attempt / "inside")
     for lines in paired.messages(selection):
         inside.add(lines)
-    if on_disk:
-        inside.spill()
     return paired, inside

@@ -126,7 +126,7 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
     ]
     for frame in frames:
         collected.add(frame)
-    collected.finish(on_disk=True)
+    collected.finish()
     together = pl.concat(frames)
     again: ExternalSort = pickle.loads(pickle.dumps(collected))
     assert pl.concat(again.windows()).equals(together.sort(together.columns))
@@ -144,7 +144,7 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
         # One in four runs has an interval that lasts for long.
         ends = [start + (100 if begin % 40 == 0 and start == begin else 5) for start in range(begin, begin + 10)]
         collected.add(pl.DataFrame({"start": list(range(begin, begin + 10)), "end": ends}))
-    collected.finish(on_disk=True)
+    collected.finish()
     elsewhere: ExternalSort = pickle.loads(pickle.dumps(collected))
     window = external_sort.Window(value, None)
     later, still_open = elsewhere.load(window), elsewhere.load_open(value)
