@@ -111,18 +111,14 @@ class Tables(ABC):
         # A pipeline of polars takes longer to start than a short table to be read.
         return pl.concat([*self.batches(table, schema, {})] or [pl.DataFrame(schema=dict(schema))])
 
-    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
-        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`.
-
-        `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to another.
-        """
+    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`."""
 
         def read(names: list[str]) -> Iterator[pl.DataFrame]:
             # Without a column a frame has no rows.
             columns = {name: schema[name] for name in names or list(schema)[:1]}
             try:
-                batches = self.batches(table, columns, only)
-                yield from map(_distinct, batches) if distinct and columns else batches
+                yield from self.batches(table, columns, only)
             except (ReportError, NoResources, OutputError) as error:
                 self.failure = error
                 raise
@@ -215,16 +211,6 @@ def _extents(rows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Columns `rows`, `first`, `last` of all rows together, or of those with each value of some columns."""
     together = [pl.col("rows").sum(), pl.col("first").min(), pl.col("last").max()]
     return rows.group_by(by).agg(together) if by else rows.select(together)
-
-
-def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows without those that are equal to another."""
-    # What is the same in all rows, as nearly all columns are, need not be compared.
-    differing = [column.name for column in rows.get_columns() if rows.height > 1 and not is_constant(column)]
-    if differing:
-        return rows.unique(differing)
-    # Not a slice: it would hold the whole batch until those of all other batches are there.
-    return rows[[0]] if rows.height else rows.clear()
 
 
 @dataclass

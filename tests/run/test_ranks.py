@@ -797,7 +797,7 @@ def test_texts_of_few_reports_are_held(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(held._held) == 2
     # Used again though not held any longer; the one used last is held.
     assert reports[0].strings.equals(read[0])
-    assert reports[0].strings is reports[0].distinct.strings
+    assert reports[0].strings is reports[0].folded.strings
     del reports, read
     gc.collect()
     assert len(held._held) == 0

@@ -157,9 +157,8 @@ def has_text(report: Report, condition: Callable[[pl.Expr], pl.Expr]) -> bool:
         return False
     if not report.strings.filter(condition(pl.col("value"))).is_empty():
         return True
-    values = report.distinct
-    texts = values.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
-    return values.count(texts.head(1)) > 0
+    texts = report.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
+    return report.count(texts.head(1)) > 0
 
 
 @once
