@@ -88,9 +88,8 @@ def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFram
 
 
 class Merging:
-    """Merges frames whose rows become fewer, such as distinct rows or sums, from time to time while they are added.
-
-    The merged rows are merged again when as many new rows are waiting, so each row is merged only a few times.
+    """Merges frames whose rows become fewer, such as distinct rows or sums, whenever as many rows wait as were merged before:
+    each row is merged only a few times.
 
     Parameters
     ----------

@@ -294,8 +294,7 @@ class DaskCluster(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         # Not pure: the result depends on files, so it must not be looked up by its arguments.
         # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
-        with _silence_named():
-            return self._client.submit(function, argument, pure=False)
+        return self._asked(self._client.submit, function, argument, pure=False)
 
     def gather(self, future: Any) -> Any:
         import distributed
@@ -311,11 +310,17 @@ class DaskCluster(Workers):
                 # Of the work itself.
                 if future.status == "error":
                     raise
-            with _silence_named():
-                if not _within(_SECONDS_TO_ANSWER, self._client.run, _version, on_error="ignore"):
-                    # What started them may start others.
-                    say("no worker of the Dask cluster is there; waiting for another")
-                    _within(_SECONDS_TO_ANSWER, self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
+            if not self._asked(self._client.run, _version, on_error="ignore"):
+                # What started them may start others.
+                say("no worker of the Dask cluster is there; waiting for another")
+                self._asked(self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
+
+    def _asked(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        try:
+            return _within(_SECONDS_TO_ANSWER, function, *arguments, **named)
+        except Exception as error:
+            # Each transport of Dask has its own errors.
+            raise WorkerDied(_NO_SCHEDULER) from error
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running: what it still works on finds no folders any more."""
@@ -324,15 +329,6 @@ class DaskCluster(Workers):
 
 
 _NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
-
-
-@contextlib.contextmanager
-def _silence_named() -> Iterator[None]:
-    """Raise WorkerDied for errors of Dask, of which each transport has its own."""
-    try:
-        yield
-    except Exception as error:
-        raise WorkerDied(_NO_SCHEDULER) from error
 
 
 def _within(seconds: float, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
