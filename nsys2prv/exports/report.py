@@ -45,7 +45,7 @@ def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Repo
     @functools.wraps(read)
     def held(report: Report, /, *arguments: P.args, **named: P.kwargs) -> T:
         name = (read, arguments, tuple(sorted(named.items())))
-        return LOOKUPS.get(report.tables, name, lambda: read(report.unfolded, *arguments, **named))
+        return LOOKUPS.get(report.tables, name, lambda: read(report.all_rows, *arguments, **named))
 
     return held
 
@@ -209,8 +209,8 @@ class Report:
             raise self.tables.failure or read_error(self.path, error) from error
 
     @property
-    def unfolded(self) -> Report:
-        """The same report with all streams."""
+    def all_rows(self) -> Report:
+        """The same report with all rows of its tables, unchanged."""
         return Report(self.path, self.tables, self.session_time)
 
     @cached_property

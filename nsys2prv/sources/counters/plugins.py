@@ -135,7 +135,7 @@ def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     # All texts before a colon; those that are no field of an object have no value later on. Of the whole report, also where
     # `report` gives a piece of it.
     quoted = pl.col("data").str.extract_all(_JSON_NAME).explode().unique()
-    quoted_names = report.collect(_events(report, types, (Text("data"),)).select(quoted))["data"].drop_nulls().sort()
+    quoted_names = report.collect(_events(report.all_rows, types, (Text("data"),)).select(quoted))["data"].drop_nulls().sort()
     names |= dict.fromkeys(map(_unquoted_name, quoted_names.head(_MOST_FIELDS)))
     return [name for name in names if name]
 
@@ -192,7 +192,7 @@ def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFram
     """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_component`."""
     number = pl.col("text").cast(pl.Float64, strict=False)
     values = (
-        _long(report, types, names)
+        _long(report.all_rows, types, names)
         .group_by("typeId", "field")
         .agg(
             is_real=(number.is_finite() & ~pl.col("text").str.contains(_WHOLE_NUMBER)).any(),
