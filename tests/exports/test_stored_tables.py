@@ -80,7 +80,6 @@ def answers(tables: SqliteTables, only: dict[str, Any]) -> dict[str, pl.DataFram
     return {
         "scan": tables.scan(TABLE, SCHEMA, only).collect(),
         "some": tables.scan(TABLE, SCHEMA, only).select("text", "end").collect(),
-        "distinct": tables.scan(TABLE, SCHEMA, only, distinct=True).select("text", "eventType").unique().collect(),
         "rows": tables.scan(TABLE, SCHEMA, only).select(pl.len()).collect(),
         "read": tables.read(TABLE, SCHEMA),
         "batches": pl.concat([pl.DataFrame(schema=SCHEMA), *tables.batches(TABLE, SCHEMA, only)]),
