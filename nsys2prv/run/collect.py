@@ -84,10 +84,10 @@ class Unfinished:
         for index, launches in shares.launches.items():
             self.add(index, launches, shares.coverage[index])
 
-    @property
-    def stored(self) -> list[ExternalSort | Launches]:
-        """What is in memory and on the disk."""
-        return [*self.edges.values(), *self.launches.values()]
+    def delete(self) -> None:
+        """Take all off the disk."""
+        for rows in (*self.edges.values(), *self.launches.values()):
+            rows.delete()
 
 
 class Collected(Generic[S]):
@@ -143,8 +143,8 @@ class Collected(Generic[S]):
         pieces = [partial(_added, self.sorts[name].part(), rows) for name, rows in work]
         for (name, _), rows in zip(work, workers.map(call, pieces), strict=True):
             self.sorts[name].absorb(rows)
-        for stored in itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values()):
-            stored.delete()
+        for unfinished in self.unfinished.values():
+            unfinished.delete()
         return {}
 
 

@@ -168,15 +168,10 @@ class TraceStore:
         """About how many lines or events the trace gets, for progress."""
         return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
 
-    def drop_before(self, time: int) -> None:
-        """Take what is over before a time (ns of the trace) off the disk; others may still merge later windows."""
+    def drop_before(self, time: int | None) -> None:
+        """Take what is over before a time (ns of the trace; None: all) off the disk; others may still merge later windows."""
         for records in self.sorts.values():
             records.drop_before(time)
-
-    def delete(self) -> None:
-        """Take all off the disk."""
-        for records in self.sorts.values():
-            records.delete()
 
     def merge(self, windows: Sequence[Window], encode: Callable[[Sequence[RecordBatch]], T]) -> Iterator[T]:
         """Records in the order of time, window by window; they are taken off the disk meanwhile.
@@ -259,12 +254,10 @@ def write_trace(
             progress(of_part)
             yield part
             # It was joined: what is written next can have the place of its records.
-            if (end := of_windows[-1].end) is not None:
-                store.drop_before(end)
+            store.drop_before(of_windows[-1].end)
 
     format.join(path, parts(workers.map(partial(write_part, *shared, folder, format), windows_of_parts)))
     workers.close()
-    store.delete()
     return records
 
 
