@@ -86,7 +86,8 @@ class Unfinished:
 
     def delete(self) -> None:
         """Take all off the disk."""
-        for rows in (*self.edges.values(), *self.launches.values()):
+        everything: list[ExternalSort | Launches] = [*self.edges.values(), *self.launches.values()]
+        for rows in everything:
             rows.delete()
 
 
