@@ -240,7 +240,9 @@ class LocalWorkers(Workers):
             process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        # A signal that came meanwhile would wait for its lock.
+        with signals_held():
+            self._pool.shutdown(wait=False, cancel_futures=True)
         threading.excepthook = self._excepthook
 
 
@@ -324,7 +326,7 @@ class DaskCluster(Workers):
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running: what it still works on finds no folders any more."""
-        with contextlib.suppress(concurrent.futures.TimeoutError):
+        with contextlib.suppress(Exception):
             _within(2 * _SECONDS_TO_LEAVE, self._client.close, timeout=_SECONDS_TO_LEAVE)
 
 
