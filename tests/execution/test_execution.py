@@ -133,6 +133,18 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
     assert pl.concat(collected.windows()).equals(together.sort(together.columns))
 
 
+def test_what_is_pickled_has_its_rows_on_the_disk(tmp_path: Path) -> None:
+    collected = ExternalSort(["time"], tmp_path)
+    collected.add(pl.DataFrame({"time": [3, 1, 2]}))
+
+    again: ExternalSort = pickle.loads(pickle.dumps(collected))
+
+    assert [frame["time"].to_list() for frame in again.windows()] == [[1, 2, 3]]
+    assert list(tmp_path.iterdir())
+    assert [frame["time"].to_list() for frame in collected.windows()] == [[1, 2, 3]]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("value", [0, 130, 131, 250, 10_000])
 def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
     value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
