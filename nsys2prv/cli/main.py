@@ -16,7 +16,7 @@ from typing import NoReturn
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.signals import clean_up, end_by_signals, published
+from nsys2prv.execution.process import clean_up, end_by_signals, published
 from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000

@@ -18,7 +18,7 @@ import polars as pl
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.execution.memory import REPORTS_AT_ONCE
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import read_collectives

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
-from nsys2prv.execution.threads import max_threads
+from nsys2prv.execution.process import max_threads
 
 _LONG_RUN = 1_000_000
 """Operations of devices from which memory counts more than time."""

@@ -6,10 +6,10 @@ import bisect
 import itertools
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,21 @@ many, and windows over the runs of a thousand reports would get few rows of each
 
 
 Rows = TypeVar("Rows", pl.DataFrame, pa.RecordBatch)
+
+
+def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Columns of rows in some types."""
+    # Column by column: a cast of the frame would wait for threads that are busy.
+    return pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
+
+
+def narrowest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls: that takes less time
+    than compression, and hardly more space.
+    """
+
+    columns = (column.cast(pl.Null) if column.null_count() == len(column) else column for column in rows.get_columns())
+    return pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
 
 
 class Window(NamedTuple):
@@ -84,8 +99,7 @@ class _Run(NamedTuple):
             for place in {0, len(batches) - 1}:
                 batches[place] = window.cut(batches[place], batches[place].column(column).to_numpy())
             narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
-            # Column by column: a cast of the frame would wait for threads that are busy.
-            return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in schema.items()])
+            return in_types(narrow, schema)
 
 
 class ExternalSort:
@@ -99,18 +113,14 @@ class ExternalSort:
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
-    wide
-        Columns that have the types in which they were added whenever they are loaded; whole numbers in others have the
-        narrowest types that hold them all, which takes a part of the time. None: all keep their types.
 
-    After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
+    Pickled, it has its rows on the disk: the unpickled object reads them and removes none.
     """
 
-    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None) -> None:
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
         self._by = list(by)
         self._folder = folder
         self._until = until
-        self._wide = wide
         self._schema = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
@@ -118,8 +128,8 @@ class ExternalSort:
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        in_memory = [run for run in self._runs if isinstance(run.rows, pl.DataFrame)]
-        assert not [*in_memory, *self._pending], "rows in memory can't be pickled: call spill first"
+        self.finish()
+        self._runs = [run if isinstance(run.rows, Path) else self._stored(run.rows) for run in self._runs]
         return {**self.__dict__, "_is_borrowed": True}
 
     @property
@@ -129,16 +139,12 @@ class ExternalSort:
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""
-        return ExternalSort(self._by, self._folder, self._until, self._wide)
+        return ExternalSort(self._by, self._folder, self._until)
 
     def spill(self) -> None:
         """Write what is still in memory."""
         if self._pending:
-            # The narrowest integers take less time than compression, and hardly more space.
-            columns = pl.concat(self._pending).get_columns()
-            narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
-            # Windows are sorted by all columns; a run need only be in the order of the first.
-            self._runs.append(self._written([rows_in_order(narrow, self.column)], narrow.schema))
+            self._runs.append(self._stored(pl.concat(self._pending)))
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -174,9 +180,9 @@ class ExternalSort:
             self.drop_before(window.end)
             yield in_content_order(rows, self._by)
 
-    def finish(self, *, on_disk: bool = False) -> None:
-        """End adding. With `on_disk`, no rows stay in memory."""
-        if on_disk or self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
+    def finish(self) -> None:
+        """End adding: hardly any rows stay in memory."""
+        if self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
@@ -186,9 +192,6 @@ class ExternalSort:
             # Neighbours, so that equal rows keep their order.
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
             self._runs = [self._joined(group) if len(group) > 1 else group[0] for group in groups]
-        if self._runs and self._wide is not None:
-            wide = {name: dtype for name, dtype in self._schema.items() if name in self._wide}
-            self._schema = pl.Schema({**_narrowest(self._runs), **wide})
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
@@ -213,33 +216,35 @@ class ExternalSort:
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
-        self._drop(lambda run: True)
+        self.drop_before(None)
 
     def drop_before(self, value: int | None) -> None:
-        """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
-        self._drop(lambda run: value is None or run.batches[-1].last < value)
-
-    def drop_ended(self, value: int) -> None:
-        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
-        this object in other processes may be used on for what comes then; they delete nothing.
+        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs; None: all.
+        Copies of this object in other processes may be used on for what comes then; they delete nothing.
         """
-        self._drop(lambda run: run.batches[-1].last < value and all(batch.until < value for batch in run.batches))
-
-    def _drop(self, is_over: Callable[[_Run], bool]) -> None:
-        if not self._is_borrowed:
-            for run in filter(is_over, self._runs):
-                if isinstance(run.rows, Path):
-                    remove_file(run.rows)
-            self._runs = list(itertools.filterfalse(is_over, self._runs))
+        runs, self._runs = self._runs, []
+        for run in runs:
+            if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run.batches)):
+                self._runs.append(run)
+            elif isinstance(run.rows, Path):
+                remove_file(run.rows)
 
     def _joined(self, runs: list[_Run]) -> _Run:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
         frames = (rows_in_order(pl.concat(several.load(window)), self.column) for window in plan_windows([(several, 1)]))
-        joined = self._written(frames, _narrowest(runs))
+        # In types that hold the columns of all of them.
+        types = pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
+        joined = self._written(frames, types)
         several.delete()
         return joined
+
+    def _stored(self, rows: pl.DataFrame) -> _Run:
+        """Rows as a run in a file."""
+        # Windows are sorted by all columns; a run need only be in the order of the first.
+        narrow = rows_in_order(narrowest(rows), self.column)
+        return self._written([narrow], narrow.schema)
 
     def _written(self, frames: Iterable[pl.DataFrame], types: pl.Schema) -> _Run:
         """Consecutive frames as a run in a file, in types that hold their numbers."""
@@ -253,9 +258,8 @@ class ExternalSort:
             pa.ipc.new_file(file, schema, options=options) as writer,
         ):
             for frame in frames:
-                narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in types.items()])
                 # In one chunk: otherwise batches would end where the pending frames did.
-                table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+                table = in_types(frame, types).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
                 writer.write_table(table, max_chunksize=size)
                 batches += self._batches(frame, size)
         return _Run(path, types, batches)
@@ -266,11 +270,6 @@ class ExternalSort:
         return [
             _Batch(len(values[part]), int(values[part][0]), int(values[part][-1]), int(untils[part].max())) for part in slices
         ]
-
-
-def _narrowest(runs: list[_Run]) -> pl.Schema:
-    """Types that hold the columns of several runs."""
-    return pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:

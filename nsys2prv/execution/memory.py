@@ -26,8 +26,8 @@ USUAL_BYTES = 400_000_000
 """What a process takes at most of a long report, with sizes of pieces as they are declared."""
 LEAST_BYTES = 250_000_000
 """The same with the smallest ones."""
-AMPLE_BYTES = 1_200_000_000
-"""What a process may take at least for pieces of more than the usual sizes, where these save time (`ample`)."""
+AMPLE_BYTES, _LARGEST_SHARE = 1_200_000_000, 1.5
+"""What a process may take at least for pieces of more than the usual sizes, which save some time; and their share of these."""
 FIRST_PROCESS_BYTES = 150_000_000
 """What the first process takes of a few reports while workers read them."""
 _FIXED_BYTES = 200_000_000
@@ -43,19 +43,14 @@ _in_force: list[int] = []
 
 
 def share() -> float:
-    """Share of the usual sizes of pieces, at most 1."""
+    """Share of the usual sizes of pieces."""
     most = min(_in_force, default=USUAL_BYTES)
-    return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), 1.0)
+    return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), _LARGEST_SHARE if most >= AMPLE_BYTES else 1.0)
 
 
 def scaled(size: int) -> int:
     """A size of a piece of work, in rows or bytes, as far as the memory allows it."""
     return max(round(size * share()), 1)
-
-
-def ample(usual: int, large: int) -> int:
-    """A size of a piece of work: the large one where memory is ample."""
-    return large if min(_in_force, default=0) >= AMPLE_BYTES else usual
 
 
 @contextlib.contextmanager

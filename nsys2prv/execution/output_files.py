@@ -23,7 +23,7 @@ from pathlib import Path
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.signals import cleaned_up, leaving, published, signals_held
+from nsys2prv.execution.process import cleaned_up, published, signals_held
 
 PREFIX = ".nsys2prv."
 """How names of temporary folders begin."""
@@ -33,7 +33,6 @@ _FORMER = "former"
 """Folder in a temporary folder for what had the names of an output."""
 _ANOTHER_PLACE = "another place with -o"
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_TRIES = 100
 _SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 60.0, 0.02
 """Of waiting for another program that gives names to files, which takes a moment."""
 
@@ -57,16 +56,16 @@ def make_folder(folder: Path) -> None:
 
     Raises
     ------
-    SystemExit
-        When the process is about to end: a folder that another thread makes now would not be removed.
+    FileNotFoundError
+        When the temporary folder that it is in was removed: the process that made it ends, or has ended.
     """
-    if leaving.is_set():
-        raise SystemExit
-    # Each of them private, not only the first: another process may have removed all of them meanwhile.
-    for missing in missing_folders(folder):
-        missing.mkdir(0o700, exist_ok=True)
+    missing = missing_folders(folder)
+    if any(parent.name.startswith(PREFIX) for parent in missing):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    for parent in missing:
+        parent.mkdir(0o700, exist_ok=True)
         # A umask may take rights from the user too.
-        missing.chmod(0o700)
+        parent.chmod(0o700)
 
 
 @contextlib.contextmanager
@@ -84,13 +83,11 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]}."
     with contextlib.ExitStack() as stack:
         stack.enter_context(cleaned_up(partial(_remove_empty, missing)))
-        stack.callback(_remove_empty, missing)
         if with_parents:
             make_with_parents(parent)
         with signals_held():
             folder, lock = _new_folder(parent, prefix)
-            stack.enter_context(cleaned_up(partial(_remove_at_once, folder)))
-            stack.callback(_remove, folder, lock)
+            stack.enter_context(cleaned_up(partial(_remove, folder, lock)))
         for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
             _remove_abandoned(abandoned)
         yield folder
@@ -143,22 +140,20 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path, lock: int) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    os.close(lock)
+    """Remove a temporary folder, by another name: threads and workers that still write can make nothing in it any more."""
+    renamed = folder.with_name(f"{folder.name}.removed")
+    with contextlib.suppress(OSError):
+        folder.rename(renamed)
+    for path in (renamed, folder):
+        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.close(lock)
 
 
 def remove_file(path: Path) -> None:
     """Remove an intermediate file; where that fails it goes with its folder."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def _remove_at_once(folder: Path) -> None:
-    # Other threads may still write there.
-    for _ in range(_TRIES):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.lexists(folder):
-            return
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -309,11 +304,6 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
                     os.replace(new, current)
             raise OutputError.not_writable(at, error.strerror or str(error), place) from error
         published.set()
-
-
-def is_in_use(folder: Path) -> bool:
-    """Whether a temporary folder was not removed: who still works in it may have made it again."""
-    return (folder / _LOCK).exists()
 
 
 @contextlib.contextmanager

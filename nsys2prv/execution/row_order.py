@@ -11,9 +11,6 @@ import polars as pl
 
 from nsys2prv.execution import memory
 
-_LARGEST_KEY = 2**62
-_FEW_KEYS = 1 << 16
-"""Smaller numbers are sorted by their digits, which takes a tenth of the time."""
 Numbers = npt.NDArray[np.int64]
 
 
@@ -91,9 +88,8 @@ def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFram
 
 
 class Merging:
-    """Merges frames whose rows become fewer, such as distinct rows or sums, from time to time while they are added.
-
-    The merged rows are merged again when as many new rows are waiting, so each row is merged only a few times.
+    """Merges frames whose rows become fewer, such as distinct rows or sums, whenever as many rows wait as were merged before:
+    each row is merged only a few times.
 
     Parameters
     ----------
@@ -127,26 +123,6 @@ class Merging:
         return self._frames[0]
 
 
-# -- keys ---------------------------------------------------------------------------------------------------------------
-
-
-def one_key(columns: Sequence[Numbers]) -> Numbers:
-    """One number for each row, equal where some columns are; it is sorted and compared faster."""
-    key = columns[0]
-    if not len(key):
-        return key
-    size = 1
-    for place, column in enumerate(columns):
-        lowest = int(column.min())
-        span = int(column.max()) - lowest + 1
-        size *= span
-        if size > _LARGEST_KEY:
-            frame = pl.DataFrame({str(number): values for number, values in enumerate(columns)})
-            return frame.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-        key = key * span + (column - lowest) if place else column - lowest
-    return key
-
-
 class Distinct(NamedTuple):
     """The different numbers of a column, in their order; the place among them of each row; and how many `rows` have each."""
 
@@ -162,8 +138,3 @@ class Distinct(NamedTuple):
 def distinct(column: Numbers) -> Distinct:
     """The different numbers of a column."""
     return Distinct(*np.unique(column, return_inverse=True, return_counts=True))
-
-
-def order_of_keys(key: Numbers) -> Numbers:
-    """A stable order of rows by a key that counts from 0."""
-    return np.argsort(key.astype(np.uint16) if key.max(initial=0) < _FEW_KEYS else key, kind="stable")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import errno
 import functools
 import json
 import logging
@@ -17,7 +16,6 @@ import math
 import os
 import pickle
 import re
-import shutil
 import socket
 import stat
 import threading
@@ -28,9 +26,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import is_in_use, make_folder
-from nsys2prv.execution.progress import say
-from nsys2prv.execution.signals import (
+from nsys2prv.execution.output_files import make_folder
+from nsys2prv.execution.process import (
     ENDING_SIGNALS,
     TO_ALL_PROCESSES,
     clean_up,
@@ -38,6 +35,7 @@ from nsys2prv.execution.signals import (
     leave_by_signals,
     signals_held,
 )
+from nsys2prv.execution.progress import say
 from nsys2prv.vocabulary.version import __version__
 
 if TYPE_CHECKING:
@@ -89,9 +87,6 @@ class Workers:
 
     def close(self) -> None:
         """End the workers, or leave them, also during work."""
-
-    def leave(self) -> None:
-        """The same for a process that ends at once."""
 
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
         """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
@@ -172,7 +167,7 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
     most = memory.bytes_of_process(cap, count)
     with memory.limited(most):
         pool = _cluster(scheduler, folders) if scheduler else LocalWorkers(count, most) if count else Workers()
-        with cleaned_up(pool.leave), contextlib.closing(pool):
+        with cleaned_up(pool.close):
             yield pool
 
 
@@ -185,7 +180,7 @@ class LocalWorkers(Workers):
     is_here = False
 
     def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
-        import multiprocessing.resource_tracker
+        import multiprocessing
 
         self.count = count
         self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
@@ -194,13 +189,11 @@ class LocalWorkers(Workers):
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
         threads = max((os.cpu_count() or 1) // count, 1)
-        # What counts semaphores ends when all others have ended. If it were started by what needs it, it would let signals
-        # through that are held here.
-        with signals_held(ENDING_SIGNALS):
-            multiprocessing.resource_tracker.ensure_running()
         # Polars threads do not survive a fork.
         context, arguments = multiprocessing.get_context("spawn"), (threads, most_bytes, self._leave)
-        self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
+        # It starts what counts semaphores, which ends when all others have ended.
+        with signals_held(ENDING_SIGNALS):
+            self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
@@ -237,14 +230,8 @@ class LocalWorkers(Workers):
             self._excepthook(arguments)
 
     def close(self) -> None:
-        # First the processes: one that still starts would miss what the pool removes.
-        self.leave()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        threading.excepthook = self._excepthook
-
-    def leave(self) -> None:
-        """End the processes, also during work: afterwards their files can be removed."""
-        # Threads of the executor need not report that their workers ended.
+        # First the processes: one that still starts would miss what the pool removes. When they have ended, their files can be
+        # removed; threads of the executor need not report it.
         threading.excepthook = lambda _: None
         self._until_leave.close()
         self._leave.close()
@@ -253,6 +240,10 @@ class LocalWorkers(Workers):
             process.join(max(until - time.monotonic(), 0.0))
             if process.is_alive():
                 process.kill()
+        # A signal that came meanwhile would wait for its lock.
+        with signals_held():
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        threading.excepthook = self._excepthook
 
 
 def _is_stopped(process: int | None) -> bool:
@@ -292,7 +283,6 @@ class DaskCluster(Workers):
 
     def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
         self._client = client
-        self._folders = tuple(folders)
         self.count = max(sum(_within(_SECONDS_TO_ANSWER, client.nthreads).values()), 1)
         for folder in folders:
             for worker, (is_there, host) in _within(_SECONDS_TO_ANSWER, client.run, _look_for, folder).items():
@@ -306,8 +296,7 @@ class DaskCluster(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         # Not pure: the result depends on files, so it must not be looked up by its arguments.
         # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
-        with _silence_named():
-            return self._client.submit(_inside, self._folders, function, argument, pure=False)
+        return self._asked(self._client.submit, function, argument, pure=False)
 
     def gather(self, future: Any) -> Any:
         import distributed
@@ -323,28 +312,25 @@ class DaskCluster(Workers):
                 # Of the work itself.
                 if future.status == "error":
                     raise
-            with _silence_named():
-                if not _within(_SECONDS_TO_ANSWER, self._client.run, _version, on_error="ignore"):
-                    # What started them may start others.
-                    say("no worker of the Dask cluster is there; waiting for another")
-                    _within(_SECONDS_TO_ANSWER, self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
+            if not self._asked(self._client.run, _version, on_error="ignore"):
+                # What started them may start others.
+                say("no worker of the Dask cluster is there; waiting for another")
+                self._asked(self._client.wait_for_workers, 1, timeout=_SECONDS_TO_ANSWER)
+
+    def _asked(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        try:
+            return _within(_SECONDS_TO_ANSWER, function, *arguments, **named)
+        except Exception as error:
+            # Each transport of Dask has its own errors.
+            raise WorkerDied(_NO_SCHEDULER) from error
 
     def close(self) -> None:
-        """Disconnect from the cluster, which keeps running: pieces that it works on still finish, and leave no files."""
-        with contextlib.suppress(concurrent.futures.TimeoutError):
+        """Disconnect from the cluster, which keeps running: what it still works on finds no folders any more."""
+        with contextlib.suppress(Exception):
             _within(2 * _SECONDS_TO_LEAVE, self._client.close, timeout=_SECONDS_TO_LEAVE)
 
 
 _NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
-
-
-@contextlib.contextmanager
-def _silence_named() -> Iterator[None]:
-    """Raise WorkerDied for errors of Dask, of which each transport has its own."""
-    try:
-        yield
-    except Exception as error:
-        raise WorkerDied(_NO_SCHEDULER) from error
 
 
 def _within(seconds: float, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -412,19 +398,6 @@ def _address_in(file: str) -> str:
         f"--scheduler {file}: {why}; give the address of a Dask scheduler (tcp://HOST:PORT), or the file that it writes "
         f"(dask scheduler --scheduler-file)"
     )
-
-
-def _inside(folders: tuple[Path, ...], function: Callable[[S], T], argument: S) -> T:
-    """Do a piece of work for a process that may have ended: the worker keeps running, and may create removed folders again."""
-    for folder in folders:
-        if not is_in_use(folder):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    try:
-        return function(argument)
-    finally:
-        for folder in folders:
-            if not is_in_use(folder):
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _look_for(folder: Path) -> tuple[bool, str]:

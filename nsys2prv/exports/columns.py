@@ -7,7 +7,7 @@ Whoever reads a table names its columns: a plain name is a column of whole numbe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import polars as pl
 
@@ -83,17 +83,13 @@ _LOW_BITS = 0xFFFFFF
 GlobalId = TypeVar("GlobalId", int, pl.Expr, pl.Series)
 
 
-@overload
-def process_of(global_id: GlobalId) -> GlobalId: ...
-@overload
-def process_of(global_id: str) -> pl.Expr: ...
-def process_of(global_id: GlobalId | str) -> GlobalId | pl.Expr:
-    """The globalPid of a thread's process, from its globalTid (or globalPid), or from the name of a column of these.
+def process_of(global_id: GlobalId) -> GlobalId:
+    """The globalPid of a thread's process, from its globalTid (or globalPid).
 
     >>> process_of(0x1_000010_000011) == 0x1_000010_000000
     True
     """
-    return (pl.col(global_id) if isinstance(global_id, str) else global_id) & _OF_PROCESS
+    return global_id & _OF_PROCESS
 
 
 def pid_of(global_id: GlobalId) -> GlobalId:

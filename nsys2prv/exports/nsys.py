@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsys2prv.errors import ExportError
 from nsys2prv.execution.output_files import temporary_folder
-from nsys2prv.execution.signals import run_program
+from nsys2prv.execution.process import run_program
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""

@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -182,14 +181,12 @@ def check_kept(outputs: Iterable[Path], inputs: Iterable[str | Path] = ()) -> No
 
 
 def _check_file(path: Path, read: set[tuple[int, int]]) -> None:
-    try:
-        status = path.stat()
-    except OSError:
+    if not os.path.exists(path):
         # Whether it can be written there is found out by who writes.
         return
-    if not stat.S_ISREG(status.st_mode):
+    if not os.path.isfile(path):
         raise KeptFile(path, "this is no ordinary file")
-    if (status.st_dev, status.st_ino) in read:
+    if _identity(path) in read:
         raise KeptFile(path, "this command reads it")
     if _is_report(path):
         raise KeptFile(path, "this is a report, or a table of one")
@@ -217,11 +214,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_report(path: Path) -> bool:
-    if path.suffix in _REPORT_SUFFIXES:
-        return True
     # Not of a pipe, which would not answer.
     with contextlib.suppress(OSError):
-        if os.path.isfile(path):
+        if path.suffix not in _REPORT_SUFFIXES and os.path.isfile(path):
             with path.open("rb") as file:
                 return file.read(16).startswith(_REPORT_STARTS)
-    return False
+    return path.suffix in _REPORT_SUFFIXES

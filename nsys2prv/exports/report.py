@@ -62,8 +62,6 @@ class Report:
         Its tables, whatever the form of the export.
     session_time
         What was added to the times in its tables.
-    is_distinct
-        Whether equal rows may be missing (`distinct`).
     is_folded
         Whether all streams of a process on a device are one (`folded`).
     """
@@ -71,7 +69,6 @@ class Report:
     path: Path
     tables: Tables
     session_time: SessionTime = AS_RECORDED
-    is_distinct: bool = False
     is_folded: bool = False
 
     def __repr__(self) -> str:
@@ -107,9 +104,8 @@ class Report:
         requested, present = self._columns(table, required, optional)
         if table not in self.tables.names():
             return pl.LazyFrame(schema=requested)
-        scanned = self.tables.scan(table, present, only or {}, distinct=self.is_distinct)
-        replaced = self._replaced(table, requested, present)
-        return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
+        scanned = self.tables.scan(table, present, only or {})
+        return scanned.with_columns(self._replaced(table, requested, present)).select(list(requested))
 
     def read(self, table: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> pl.DataFrame:
         """All rows of a table that is short, such as one of names: what a `scan` of it gives.
@@ -124,8 +120,7 @@ class Report:
             return pl.DataFrame(schema=requested)
         with self._read_errors():
             rows = self.tables.read(table, present)
-        replaced = self._replaced(table, requested, present)
-        return rows.with_columns(replaced).select(list(requested)) if replaced else rows
+        return rows.with_columns(self._replaced(table, requested, present)).select(list(requested))
 
     def scan_events(self, table: str, required: Sequence[str], optional: Sequence[str], only: Selection | None) -> pl.LazyFrame:
         """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""
@@ -214,13 +209,6 @@ class Report:
             raise self.tables.failure or read_error(self.path, error) from error
 
     @property
-    def distinct(self) -> Report:
-        """The same report, for one pipeline that only asks which values there are: equal rows may be missing, which are found
-        out faster than read.
-        """
-        return Report(self.path, self.tables, self.session_time, is_distinct=True, is_folded=self.is_folded)
-
-    @property
     def all_rows(self) -> Report:
         """The same report with all rows of its tables, unchanged."""
         return Report(self.path, self.tables, self.session_time)
@@ -228,7 +216,7 @@ class Report:
     @cached_property
     def folded(self) -> Report:
         """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
-        return Report(self.path, self.tables, self.session_time, self.is_distinct, is_folded=True)
+        return Report(self.path, self.tables, self.session_time, is_folded=True)
 
     @property
     def export_metadata(self) -> dict[str, str | None]:

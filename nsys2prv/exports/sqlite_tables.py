@@ -32,7 +32,6 @@ from nsys2prv.exports.tables import (
     Selection,
     Stretch,
     Tables,
-    read_error,
     read_errors,
 )
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
@@ -55,11 +54,8 @@ bytes."""
 _STEPS_BETWEEN_CHECKS = 1_000_000
 _LEAST_BYTES_OF_ROW = 5
 """A row takes at least so much of a database: its place in a page, its length, its number, the length of its head."""
-_DRIVER_ERRORS = {
-    "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
-    "Type mismatch": "a value in a column of whole numbers is no whole number",
-}
-"""What is reported for errors of the driver, by what they say."""
+_DRIVER_ERRORS = (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError)
+"""What the driver raises, and what reads its batches."""
 _PERMITTED = {
     sqlite3.SQLITE_SELECT: None,
     sqlite3.SQLITE_READ: None,
@@ -230,7 +226,7 @@ class SqliteTables(Tables):
         query = f"select {', '.join(expressions)} from {quoted(table)} not indexed{_where(only, stretch)}"
         rows_read = 0
         with (
-            self._driver_errors(table),
+            read_errors(self.path, *_DRIVER_ERRORS, table=table),
             self._connection() as connection,
             adbc_driver_manager.AdbcStatement(connection.driver) as statement,
         ):
@@ -244,16 +240,6 @@ class SqliteTables(Tables):
                 self._check_count(table, rows_read)
                 read = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
                 yield read.with_columns(in_type(read[name], dtype) for name, dtype in schema.items())
-
-    @contextlib.contextmanager
-    def _driver_errors(self, table: str) -> Iterator[None]:
-        """Errors of the driver, and of what reads its batches, as ReportError."""
-        try:
-            yield
-        except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
-            why = next((text for sign, text in _DRIVER_ERRORS.items() if sign in str(error)), None)
-            damaged = DamagedReport(self.path, f"table {table}: {why}") if why else read_error(self.path, error, table)
-            raise damaged from error
 
 
 class _Connection:
@@ -327,11 +313,9 @@ def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
     if dtype in (pl.String, pl.Binary):
         # As bytes: texts of a program can be in any encoding, and Arrow takes UTF-8 on trust.
         content = f"ifnull(cast({column} as blob), x'')"
-        if _can_tell_lengths():
-            # A few bytes of a damaged file can be a text of a gigabyte: one that is too long is an overflow, and not read.
-            length = f"octet_length({column})"
-            content = f"iif({length} > {LONGEST_TEXT}, abs(-9223372036854775807 - ({length} > 0)), {content})"
-        return f"{content} as {column}"
+        # A few bytes of a damaged file can be a text of a gigabyte: one that is too long is an overflow, and not read.
+        length = f"octet_length({column})"
+        return f"iif({length} > {LONGEST_TEXT}, abs(-9223372036854775807 - ({length} > 0)), {content}) as {column}"
     if dtype == pl.Float64:
         return f"ifnull(cast({column} as real), 9e999) as {column}"
     # The driver would cut off what is behind the point, and does not take a text among numbers.
@@ -339,22 +323,6 @@ def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
     return (
         f"case when typeof({column}) <> 'real' then {column} when {column} = {integer} then {integer} else '' end as {column}"
     )
-
-
-@functools.cache
-def _can_tell_lengths() -> bool:
-    """Whether the SQLite of the driver knows how long a text is without reading it (from 3.43 on)."""
-    try:
-        with (
-            adbc_driver_sqlite.connect(":memory:") as database,
-            adbc_driver_manager.AdbcConnection(database) as connection,
-            adbc_driver_manager.AdbcStatement(connection) as statement,
-        ):
-            statement.set_sql_query("select octet_length('')")
-            statement.execute_query()
-    except adbc_driver_manager.Error:
-        return False
-    return True
 
 
 def _check_whole_numbers(read: pa.Schema, requested: Schema) -> None:

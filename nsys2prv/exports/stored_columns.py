@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +21,11 @@ import pyarrow as pa
 
 from nsys2prv.errors import NoResources, ReportError
 from nsys2prv.execution import memory
+from nsys2prv.execution.external_sort import in_types, narrowest
 from nsys2prv.execution.memory import ROWS_OF_PART
 from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
 from nsys2prv.exports.sqlite_tables import SqliteTables, quoted
 from nsys2prv.exports.tables import Schema, Selection, Stretch, selected_rows
@@ -58,7 +59,7 @@ class StoredBatch(NamedTuple):
                 return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Part:
     """A table, or a part of its rows (None: all), that one thread stores, and its batches when it is stored."""
 
@@ -67,15 +68,13 @@ class _Part:
     stretch: Stretch | None
     leaves: Leaves | None = None  # with the rows, where they can be read
     is_last: bool = False  # of its table
-    batches: tuple[StoredBatch, ...] = ()
+    batches: list[StoredBatch] | None = None
 
     def frames(self, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
         """Columns (at least one) of the rows with the values of `only`, batch by batch."""
         places = [place for place, name in enumerate(self.schema) if name in schema or name in only]
-        for batch in self.batches:
-            rows = selected_rows(batch.load(places), only)
-            # Column by column: a cast of the frame would wait for threads that are busy.
-            yield pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
+        for batch in self.batches or ():
+            yield in_types(selected_rows(batch.load(places), only), schema)
 
 
 class StoredTables(SqliteTables):
@@ -109,7 +108,7 @@ class StoredTables(SqliteTables):
         return itertools.chain.from_iterable(part.frames(schema, only) for part in inside)
 
     def delete_kept(self) -> None:
-        paths = {batch.path for parts in self.stored.values() for part in parts for batch in part.batches}
+        paths = {batch.path for parts in self.stored.values() for part in parts for batch in part.batches or ()}
         self.stored = {}
         for path in paths:
             remove_file(path)
@@ -128,7 +127,7 @@ class StoredTables(SqliteTables):
                 parts = [_Part(table, schema, part.stretch if len(split) > 1 else None, part) for part in split]
             else:
                 parts = [_Part(table, schema, stretch) for stretch in self.stretches(table, count)]
-            parts[-1] = replace(parts[-1], is_last=True)
+            parts[-1].is_last = True
             if len(parts) > 1:
                 long += [[part] for part in parts]
             else:
@@ -151,19 +150,17 @@ class StoredTables(SqliteTables):
                         leaves[table] = find_leaves(pages, roots[table], names, (first, last))
         return leaves
 
-    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
-        """Store parts of tables in a file; None in the place of one that can't be read."""
-        stored: list[_Part | None] = [None] * len(parts)
+    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> None:
+        """Store parts of tables in a file; one that can't be read gets no batches."""
         with pa.OSFile(str(path), "wb") as file:
-            for place, part in enumerate(parts):
-                batches = []
+            for part in parts:
                 # Who needs a table that can't be read finds out why.
                 with suppress(ReportError, NoResources):
+                    batches = []
                     for rows in self._rows(part):
                         stop.check()
-                        batches.append(_append(file, path, _narrowest(rows)))
-                    stored[place] = replace(part, batches=tuple(batches))
-        return stored
+                        batches.append(_append(file, path, narrowest(rows)))
+                    part.batches = batches
 
     def _rows(self, part: _Part) -> Iterator[pl.DataFrame]:
         """Rows of a part: out of pages as far as these are as usual, then by the driver."""
@@ -179,15 +176,16 @@ class StoredTables(SqliteTables):
             batches = self.query(part.table, part.schema, {}, stretch, STORED_ROWS)
             yield from (rows for rows in batches if rows.height)
 
-    def use(self, table: str, parts: Sequence[_Part | None]) -> None:
-        """Read a table from its stored parts from now on, if these are all of it."""
-        stored = [part for part in parts if part is not None]
-        # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
-        with suppress(ReportError):
-            if len(stored) == len(parts) and (
-                table not in self._read_by_number or _rows_of(stored) == super().row_count(table)
-            ):
-                self.stored[table] = stored
+    def use(self, parts: Sequence[_Part]) -> None:
+        """Read tables from their stored parts from now on, where these are all of a table."""
+        for table in {part.table: None for part in parts}:
+            stored = [part for part in parts if part.table == table]
+            # Where it is damaged, SQLite may find fewer rows by their numbers than are there.
+            with suppress(ReportError):
+                if all(part.batches is not None for part in stored) and (
+                    table not in self._read_by_number or _rows_of(stored) == super().row_count(table)
+                ):
+                    self.stored[table] = stored
 
 
 def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: Callable[[int], object] = no_progress) -> None:
@@ -210,24 +208,20 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
         When files can't be written.
     """
 
-    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Part | None]:
-        stored = tables.store(parts, path, stop)
+    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> None:
+        tables.store(parts, path, stop)
         update(sum(part.is_last for part in parts))
-        return stored
 
     work = [(tables, parts) for tables, columns in needed.items() for parts in tables.plan(columns)]
     if work:
         make_folder(folder)
-    results = run_all(partial(store, tables, parts, folder / f"columns{number}") for number, (tables, parts) in enumerate(work))
-    parts_of: dict[tuple[StoredTables, str], list[_Part | None]] = {}
-    for (tables, parts), stored_parts in zip(work, results, strict=True):
-        for part, stored in zip(parts, stored_parts, strict=True):
-            parts_of.setdefault((tables, part.table), []).append(stored)
-    for (tables, table), stored_parts in parts_of.items():
-        tables.use(table, stored_parts)
+    run_all(partial(store, tables, parts, folder / f"columns{number}") for number, (tables, parts) in enumerate(work))
+    for tables in needed:
+        tables.use([part for of_tables, parts in work if of_tables is tables for part in parts])
 
 
-def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBatch:
+def _append(file: pa.NativeFile, path: Path, rows: pl.DataFrame) -> StoredBatch:
+    (batch,) = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()
     # Narrow numbers would take more time compressed, and hardly less space.
     is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in batch.schema)
     options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
@@ -237,20 +231,8 @@ def _append(file: pa.NativeFile, path: Path, batch: pa.RecordBatch) -> StoredBat
     return StoredBatch(path, offset, file.tell() - offset, batch.num_rows)
 
 
-def _narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
-    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls."""
-
-    def narrowest(column: pl.Series) -> pl.Series:
-        if column.dtype == pl.Int64:
-            return column.shrink_dtype()
-        return column.cast(pl.Null) if column.null_count() == len(column) else column
-
-    columns = [narrowest(column) for column in rows.get_columns()]
-    return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
-
-
 def _rows_of(parts: Sequence[_Part]) -> int:
-    return sum(batch.rows for part in parts for batch in part.batches)
+    return sum(batch.rows for part in parts for batch in part.batches or ())
 
 
 def _is_inside(part: Stretch | None, stretch: Stretch | None) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,18 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, OutputError, ReportError, UnfinishedReport
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.row_order import is_constant
-from nsys2prv.vocabulary.limits import EARLIEST_NS
+from nsys2prv.execution.row_order import Merging, is_constant
+from nsys2prv.vocabulary.limits import EARLIEST_NS, LONGEST_TEXT
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
 BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
+_SENTENCES = {
+    "integer overflow": f"a text of more than {LONGEST_TEXT:,} bytes",
+    "Type mismatch": "a value in a column of whole numbers is no whole number",
+}
+"""What is reported for errors of the driver of SQLite, by what they say."""
 _MOST_VALUES = 16_384
 """Distinct rows of some columns, or values of a column, that are held for the sources that share a table."""
 
@@ -106,18 +111,14 @@ class Tables(ABC):
         # A pipeline of polars takes longer to start than a short table to be read.
         return pl.concat([*self.batches(table, schema, {})] or [pl.DataFrame(schema=dict(schema))])
 
-    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
-        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`.
-
-        `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to another.
-        """
+    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`."""
 
         def read(names: list[str]) -> Iterator[pl.DataFrame]:
             # Without a column a frame has no rows.
             columns = {name: schema[name] for name in names or list(schema)[:1]}
             try:
-                batches = self.batches(table, columns, only)
-                yield from map(_distinct, batches) if distinct and columns else batches
+                yield from self.batches(table, columns, only)
             except (ReportError, NoResources, OutputError) as error:
                 self.failure = error
                 raise
@@ -134,10 +135,16 @@ class Tables(ABC):
         def read(selection: Selection) -> Iterator[pl.DataFrame]:
             return (_extents(rows.select(*by, *of_row), by) for rows in self.batches(table, columns, selection))
 
+        def of_each_value() -> pl.DataFrame | None:
+            merging = Merging(partial(_extents, by=by), empty, _MOST_VALUES)
+            for extents in read({}):
+                merging.add(extents)
+                if merging.rows.height > _MOST_VALUES:
+                    return None
+            return merging.rows
+
         # Sources that share a table are of different values of one column: it is read once for all of them.
-        extents = LOOKUPS.get(
-            self, ("extents", table, begin, end, *by), lambda: _merged(read({}), partial(_extents, by=by), empty)
-        )
+        extents = LOOKUPS.get(self, ("extents", table, begin, end, *by), of_each_value)
         if extents is None:
             extents = pl.concat([empty, *read(only)])
         rows, first, last = _extents(selected_rows(extents, only)).row(0)
@@ -185,7 +192,8 @@ def read_errors(path: Path, *errors: type[BaseException], table: str = "") -> It
 
 def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
     """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
-    return resource_error_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
+    why = next((sentence for sign, sentence in _SENTENCES.items() if sign in str(error)), str(error))
+    return resource_error_in(error) or DamagedReport(path, f"table {table}: {why}" if table else why)
 
 
 def selected_rows(rows: pl.DataFrame, only: Selection) -> pl.DataFrame:
@@ -203,28 +211,6 @@ def _extents(rows: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Columns `rows`, `first`, `last` of all rows together, or of those with each value of some columns."""
     together = [pl.col("rows").sum(), pl.col("first").min(), pl.col("last").max()]
     return rows.group_by(by).agg(together) if by else rows.select(together)
-
-
-def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows without those that are equal to another."""
-    # What is the same in all rows, as nearly all columns are, need not be compared.
-    differing = [column.name for column in rows.get_columns() if rows.height > 1 and not is_constant(column)]
-    if differing:
-        return rows.unique(differing)
-    # Not a slice: it would hold the whole batch until those of all other batches are there.
-    return rows[[0]] if rows.height else rows.clear()
-
-
-def _merged(
-    frames: Iterable[pl.DataFrame], merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame
-) -> pl.DataFrame | None:
-    """Frames, each of them merged, merged with each other; None where that has many rows."""
-    merged = None
-    for frame in frames:
-        merged = frame if merged is None else merge(pl.concat([merged, frame]))
-        if merged.height > _MOST_VALUES:
-            return None
-    return empty if merged is None else merged
 
 
 @dataclass
@@ -252,11 +238,6 @@ class Lookups:
         # In the order of use.
         self._held: weakref.WeakKeyDictionary[Tables, _OfExport] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
-
-    @property
-    def exports(self) -> int:
-        """Number of exports of which something is held."""
-        return len(self._held)
 
     def get(self, tables: Tables, name: Hashable, read: Callable[[], T]) -> T:
         """What has this name in an export; `read` reads it when it is not held."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.row_order import differ_from_before, distinct, one_key, order_of_keys
+from nsys2prv.execution.row_order import Numbers, differ_from_before, distinct
 from nsys2prv.paraver.blocks import Block, Indices
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
@@ -27,6 +27,9 @@ LARGEST_TYPE = 2**32 - 1
 NO_STATE = -1
 """End of the state before the first one of a row, ns."""
 _NOT_OPEN = (0, 0)
+_LARGEST_KEY = 2**62
+_FEW_KEYS = 1 << 16
+"""Smaller numbers are sorted by their digits, which takes a tenth of the time."""
 MOST_OPEN = 2_000_000
 """Intervals that may be open at once: more are not kept."""
 
@@ -419,3 +422,25 @@ class _Labelled(RecordCheck):
 RECORD_CHECKS: tuple[type[RecordCheck], ...] = (_Order, _Places, _Intervals, _Numbers)
 LABEL_CHECKS: tuple[type[RecordCheck], ...] = (_Labelled,)
 """Checks of each trace, besides `StateOrder`, and those of a trace with a .pcf."""
+
+
+def one_key(columns: Sequence[Numbers]) -> Numbers:
+    """One number for each row, equal where some columns are; it is sorted and compared faster."""
+    key = columns[0]
+    if not len(key):
+        return key
+    size = 1
+    for place, column in enumerate(columns):
+        lowest = int(column.min())
+        span = int(column.max()) - lowest + 1
+        size *= span
+        if size > _LARGEST_KEY:
+            frame = pl.DataFrame({str(number): values for number, values in enumerate(columns)})
+            return frame.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+        key = key * span + (column - lowest) if place else column - lowest
+    return key
+
+
+def order_of_keys(key: Numbers) -> Numbers:
+    """A stable order of rows by a key that counts from 0."""
+    return np.argsort(key.astype(np.uint16) if key.max(initial=0) < _FEW_KEYS else key, kind="stable")

@@ -18,7 +18,7 @@ import numpy as np
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
-from nsys2prv.execution.threads import map_ahead
+from nsys2prv.execution.process import map_ahead
 from nsys2prv.paraver.blocks import LINE_END, Block
 from nsys2prv.paraver.label_files import PcfLabels, read_pcf, read_row
 from nsys2prv.paraver.trace_files import (
@@ -42,9 +42,8 @@ T = TypeVar("T")
 LONGEST_LINE = 16 << 20
 """Bytes of a line of a .prv. Of the lines of real traces the header is the longest, with 1 MiB for all objects that Paraver
 takes."""
-BLOCK_BYTES = 4 << 20, 8 << 20
-"""Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some
-blocks are read ahead, and each takes some ten times that in memory."""
+BLOCK_BYTES = 4 << 20
+"""Bytes of text of a block. Some are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
@@ -116,7 +115,7 @@ def _texts(path: Path, at_end: list[int | TraceError]) -> Iterator[tuple[int, By
     What ends the reading is put into `at_end`, to be handled after all blocks: the error, or the number of a line that is cut
     off.
     """
-    block_bytes = memory.scaled(memory.ample(*BLOCK_BYTES))
+    block_bytes = memory.scaled(BLOCK_BYTES)
     first_line = 2
     begun: Bytes = np.zeros(0, np.uint8)  # of a line whose end is not read yet
     try:

@@ -18,8 +18,8 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import no_progress
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.exports.columns import process_of
 from nsys2prv.run.open import OpenedReport
@@ -57,7 +57,6 @@ class ReportGroup:
     timeline: Shared[TimelinePlan]
     reports: tuple[ReportPart, ...]
     folder: Path  # for what is collected
-    on_disk: bool  # whether all of it is written there: another process goes on with it
     keep_going: bool  # whether the rest is read after a report that breaks off
 
 
@@ -85,10 +84,11 @@ class Unfinished:
         for index, launches in shares.launches.items():
             self.add(index, launches, shares.coverage[index])
 
-    @property
-    def stored(self) -> list[ExternalSort | Launches]:
-        """What is in memory and on the disk."""
-        return [*self.edges.values(), *self.launches.values()]
+    def delete(self) -> None:
+        """Take all off the disk."""
+        everything: list[ExternalSort | Launches] = [*self.edges.values(), *self.launches.values()]
+        for rows in everything:
+            rows.delete()
 
 
 class Collected(Generic[S]):
@@ -135,23 +135,17 @@ class Collected(Generic[S]):
         """What is left to do for a report that is read in shares, by its number."""
         return self.unfinished.setdefault(index, Unfinished(self.folder / f"report{index}"))
 
-    def spill(self) -> None:
-        """Write what is still in memory: then the rest can be pickled."""
-        of_reports = itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values())
-        for stored in (*self.sorts.values(), self.messages, *of_reports):
-            stored.spill()
-
     def finish(
         self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
     ) -> dict[int, ReportError]:
         """Do what needs all shares of a report, for those that were read in several; the result is those that broke off, by
         number."""
         work = [piece for unfinished in self.unfinished.values() for piece in self.further(timeline, unfinished)]
-        pieces = [partial(_on_disk, self.sorts[name].part(), rows) for name, rows in work]
+        pieces = [partial(_added, self.sorts[name].part(), rows) for name, rows in work]
         for (name, _), rows in zip(work, workers.map(call, pieces), strict=True):
             self.sorts[name].absorb(rows)
-        for stored in itertools.chain.from_iterable(unfinished.stored for unfinished in self.unfinished.values()):
-            stored.delete()
+        for unfinished in self.unfinished.values():
+            unfinished.delete()
         return {}
 
 
@@ -194,8 +188,6 @@ def collect(
         work = [partial(_added, collected.sorts[name].part(), rows) for name, rows in pieces]
         for (name, _), rows in zip(pieces, run_all(work), strict=True):
             collected.sorts[name].absorb(rows)
-    if group.on_disk:
-        collected.spill()
     return collected
 
 
@@ -227,16 +219,9 @@ def call(piece: Callable[[], R]) -> R:
     return piece()
 
 
-def _added(rows: ExternalSort, make: MakeRows, stop: Stop) -> ExternalSort:
+def _added(rows: ExternalSort, make: MakeRows, stop: Stop | None = None) -> ExternalSort:
     for frame in make():
-        stop.check()
+        if stop is not None:
+            stop.check()
         rows.add(frame)
-    return rows
-
-
-def _on_disk(empty: ExternalSort, make: MakeRows) -> ExternalSort:
-    """Rows of a collection that a piece of work makes in another process."""
-    # For this attempt alone: another worker may have died over the same piece.
-    rows = _added(empty.part(), make, Stop())
-    rows.spill()
     return rows

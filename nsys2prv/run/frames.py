@@ -179,10 +179,9 @@ class _WrittenEvents(Collected["_EventFiles"]):
         self.files += group.files
         self.attributes |= group.attributes
 
-    def spill(self) -> None:
-        super().spill()
-        # Those who go on with the files need no names.
-        self._new_files = None
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes that go on with the files need no names.
+        return {**self.__dict__, "_new_files": None}
 
 
 @dataclass

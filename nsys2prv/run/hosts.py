@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsys2prv.exports.columns import pid_of
-from nsys2prv.exports.identity import SLICE_OF_GPU, Identity, jobs, node_number, step
+from nsys2prv.exports.identity import SLICE_OF_GPU, Identity
+from nsys2prv.vocabulary.launchers import jobs, node_number, step
 
 BOOTS_APART_NS = 5_000_000_000
 """UTC less the monotonic clock is the time of boot. On one host it changes only when UTC is set."""

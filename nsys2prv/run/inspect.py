@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,7 +177,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         "rank_source": identity.known_ranks_source,
         "processes": {str(pid_of(pid)): name for pid, name in with_events_only(identity, surveys).processes.items()},
         "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
-        "nics": [nic.as_json() for nic in identity.nics],
+        "nics": [asdict(nic) for nic in identity.nics],
         "tables": tables,
         "warnings": list(identity.warnings),
     }

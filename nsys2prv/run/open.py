@@ -19,8 +19,8 @@ import polars as pl
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportError, SameReportTwice
 from nsys2prv.execution.memory import REPORTS_AT_ONCE
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import Bar, no_progress
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import process_of

@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from nsys2prv.errors import UnrelatedReports, UsageError, counted
 from nsys2prv.exports.columns import pid_of
-from nsys2prv.exports.identity import CHOSEN_BY_USERS, Identity, Launched, host_name, jobs, whole_number
+from nsys2prv.exports.identity import Identity, host_name
 from nsys2prv.run.hosts import SharedName, shared_names
-from nsys2prv.vocabulary.limits import MOST_RANKS
+from nsys2prv.vocabulary.launchers import CHOSEN_BY_USERS, Launched, jobs
+from nsys2prv.vocabulary.limits import MOST_RANKS, whole_number
 from nsys2prv.vocabulary.name_rules import count_groups, first_group
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.wording import ranges

@@ -233,7 +233,7 @@ class RunSession:
         sizes = [of_reports[part.index] // part.share.of for part in parts]
         places = self.workers.groups(sizes, REPORTS_AT_ONCE, _ROWS_OF_GROUP)
         groups = [
-            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self.options.keep_going)
+            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, self.options.keep_going)
             for of_group in places
         ]
         broken: dict[int, ReportError] = {}

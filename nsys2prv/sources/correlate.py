@@ -57,7 +57,7 @@ def with_calls(
         When a table breaks off while it is read.
     """
     # Ids repeat between processes.
-    columns_of_event = process_of("globalPid").alias(_PROCESS), pl.col(_ID).fill_null(0)
+    columns_of_event = process_of(pl.col("globalPid")).alias(_PROCESS), pl.col(_ID).fill_null(0)
     tables = frames_of if isinstance(frames_of, Sequence) else [frames_of]
     pieces = (piece.with_columns(columns_of_event) for frame_of in tables for piece in report.pieces(frame_of, PIECE_ROWS))
     first: list[pl.DataFrame] = []
@@ -151,4 +151,4 @@ def side_by_side(first: ExternalSort, second: ExternalSort) -> Iterator[tuple[pl
 
 def _calls(columns: Mapping[str, str], report: Report) -> pl.LazyFrame:
     calls = report.scan_events(CALLS_TABLE, tuple(dict.fromkeys(("globalTid", *columns))), (_ID,), None)
-    return calls.select(process_of("globalTid").alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in columns.items()))
+    return calls.select(process_of(pl.col("globalTid")).alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in columns.items()))

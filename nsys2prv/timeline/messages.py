@@ -44,11 +44,6 @@ class Launches(NamedTuple):
         for ends, of_part in zip(self, part, strict=True):
             ends.absorb(of_part)
 
-    def spill(self) -> None:
-        """Write what is still in memory: the rest can be pickled then."""
-        for ends in self:
-            ends.spill()
-
     def delete(self) -> None:
         """Take all off the disk."""
         for ends in self:
@@ -68,7 +63,7 @@ class Launches(NamedTuple):
             # A call outside still counts as the outer one of another call with its id.
             outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
             events = events.with_columns(row=outside) if is_call else events.filter(held)
-        process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
+        process = process_of(pl.col("globalTid" if source.row is RowKind.THREAD else "globalPid"))
         correlated = events.lazy().filter(pl.col("correlationId") > 0)
         if is_call:
             self.calls.add(correlated.select("correlationId", "row", time="start", process=process).collect())
@@ -225,11 +220,6 @@ class Messages:
         part = Messages(self._folder)
         part._ends, part._of_network = self._ends.part(), self._of_network.part()
         return part
-
-    def spill(self) -> None:
-        """Write the ends that are still in memory: the rest can be pickled then."""
-        self._ends.finish(on_disk=True)
-        self._of_network.finish(on_disk=True)
 
     def in_folder(self, folder: Path) -> Messages:
         """The same ends, for an attempt to pair them that writes to another folder."""

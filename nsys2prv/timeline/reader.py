@@ -17,11 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import ROWS_OF_PART
+from nsys2prv.execution.process import Stop, prefetch, run_all
 from nsys2prv.execution.row_order import in_turns
-from nsys2prv.execution.threads import Stop, prefetch, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.sources.lanes import LANE_OF_TYPE
@@ -37,9 +36,8 @@ from nsys2prv.timeline.time_axis import Placement, TimeSelection
 from nsys2prv.vocabulary.event_types import Role
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
-_PIECE_ROWS, _LARGE_PIECE_ROWS = 50_000, 75_000
-"""Events that one thread places on the timeline at once; more where memory is ample, as threads hand over the interpreter for
-each step of a piece."""
+_PIECE_ROWS = 50_000
+"""Events that one thread places on the timeline at once."""
 _MOST_PARTS = 4
 """Threads that read one table at most."""
 
@@ -310,7 +308,6 @@ class EventReader:
         self._folder = folder
         self._numbers = itertools.count()
         self._ordered = ExternalSort(["start"], folder / "ordered")
-        self._rows_of_piece = memory.ample(_PIECE_ROWS, _LARGE_PIECE_ROWS)
 
     def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]], share: Share = WHOLE) -> ReadEvents[S]:
         """Read what is requested of the events of a report, or a share of it; `index` is the report's number in the plan.
@@ -373,7 +370,7 @@ class EventReader:
         elif request.by_lane and request.survey.lanes is not None and request.survey.overlaps:
             step = StreamLanes(request.survey.lanes.drop("lanes"))
         if step is None:
-            for piece in source.events(report, partial(_needed, request), self._rows_of_piece, stretch, folder):
+            for piece in source.events(report, partial(_needed, request), _PIECE_ROWS, stretch, folder):
                 yield _counted(piece, entry)
             return
         for window in self._in_order(report, source, stretch, folder, entry):
@@ -387,13 +384,13 @@ class EventReader:
         """
 
         def timed() -> Iterator[pl.DataFrame]:
-            for piece in source.events(report, complete, self._rows_of_piece, stretch, folder):
+            for piece in source.events(report, complete, _PIECE_ROWS, stretch, folder):
                 events = _counted(piece, entry)
                 yield entry.keep(events, events.drop_nulls("start"), coverage.NO_TIME)
 
         if source.stream is None and stretch is None:
             starts = source.frame(report).select("start").drop_nulls()
-            if _is_in_order(report.batches(starts, self._rows_of_piece)):
+            if _is_in_order(report.batches(starts, _PIECE_ROWS)):
                 # As rows of most tables are.
                 yield from in_turns(timed(), "start")
                 return

@@ -23,8 +23,8 @@ from nsys2prv.vocabulary.event_types import Role
 
 
 class RecordKind(enum.Enum):
-    """Kinds of records: their weight in a window of records, the column with their time, those with their place in the trace,
-    from the time on, and those that are reckoned with, which are Int64 (others can be narrower integers).
+    """Kinds of records: their weight in a window of records, the column with their time, and those with their place in the
+    trace, from the time on.
 
     Columns of each; times are ns from the origin of the selection:
 
@@ -38,14 +38,13 @@ class RecordKind(enum.Enum):
 
     INTERVALS = ("intervals", 2, "start", ("start", "row", "end"))
     POINTS = ("points", 1, "start", ("start", "row"))
-    STATES = ("states", 1, "start", ("start", "row"), ("end",))
-    MESSAGES = ("messages", 1, "time", ("time", "row"), ("to_row", "to_time", "to_begin", "size", "tag"))
+    STATES = ("states", 1, "start", ("start", "row"))
+    MESSAGES = ("messages", 1, "time", ("time", "row"))
 
-    def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...], reckoned: tuple[str, ...] = ()) -> None:
+    def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...]) -> None:
         self.weight = weight
         self.time = time
         self.place = place
-        self.wide = (*place, *reckoned)
 
 
 @dataclass(frozen=True)

@@ -246,16 +246,15 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
     read or misses a column.
     """
-    values = report.distinct
-    frame = complete(source.frame(values))
+    frame = complete(source.frame(report))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())
-    groups = values.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
+    groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # Sorted: polars gives distinct rows in any order.
     surveyed = Survey(source, groups.sort(groups.columns), 0, None)
     if CPU in frame.collect_schema().names():
-        last_cpu = values.collect(frame.select(pl.col(CPU).max())).item()
+        last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         surveyed = replace(surveyed, cpus=0 if last_cpu is None else int(last_cpu) + 1)
     # Derived events are on the rows of others, and marks have no length.
     marks = all(event_type.role is not Role.INTERVAL for event_type in source.types)

@@ -261,7 +261,7 @@ def _report(opened: OpenedReport, alignment: dict[str, Any], tables: list[dict[s
         "ranks": identity.known_ranks,
         "rank_source": identity.known_ranks_source,
         "gpus": [asdict(gpu) for gpu in identity.gpus],
-        "nics": [nic.as_json() for nic in identity.nics],
+        "nics": [asdict(nic) for nic in identity.nics],
         "alignment": alignment,
         "tables": tables,
         "warnings": list(identity.warnings),

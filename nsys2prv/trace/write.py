@@ -17,10 +17,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
+from nsys2prv.execution.process import map_ahead
 from nsys2prv.execution.row_order import in_content_order
-from nsys2prv.execution.threads import map_ahead, max_threads
 from nsys2prv.execution.workers import Shared, Workers
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.messages import Messages
@@ -30,11 +29,8 @@ from nsys2prv.timeline.time_axis import TimeSelection
 
 T = TypeVar("T")
 
-_LONGER, _LONGER_ON_THREADS = 2, 3
-"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
-Where threads share the interpreter, they hand it over some hundred times for each window: it is still longer where memory is
-ample."""
-
+_LONGER = 2
+"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records."""
 _WINDOWS_OF_PART = 4
 """Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
 memory of the system, and all workers end at about the same time."""
@@ -120,7 +116,7 @@ class TraceFormat(Protocol):
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
     """What sorts records of a kind."""
-    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None, kind.wide)
+    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None)
 
 
 @dataclass(frozen=True)
@@ -162,29 +158,20 @@ class TraceStore:
         """What sorts the records of each collection."""
         return {name: collection.records for name, collection in self._collections.items()}
 
-    def windows(self, *, on_disk: bool = False) -> list[Window]:
-        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory: other
-        processes merge."""
-        for records in self.sorts.values():
-            records.finish(on_disk=on_disk)
+    def windows(self) -> list[Window]:
+        """Windows of the time axis for `merge`; nothing can be added after it."""
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        on_threads = max_threads() > 1 and not on_disk
-        return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
+        return plan_windows(weighted, _LONGER)
 
     @property
     def weight(self) -> int:
         """About how many lines or events the trace gets, for progress."""
         return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
 
-    def drop_ended(self, time: int) -> None:
-        """Take what is over before a time (ns of the trace) off the disk; others may still merge later windows."""
+    def drop_before(self, time: int | None) -> None:
+        """Take what is over before a time (ns of the trace; None: all) off the disk; others may still merge later windows."""
         for records in self.sorts.values():
-            records.drop_ended(time)
-
-    def delete(self) -> None:
-        """Take all off the disk."""
-        for records in self.sorts.values():
-            records.delete()
+            records.drop_before(time)
 
     def merge(self, windows: Sequence[Window], encode: Callable[[Sequence[RecordBatch]], T]) -> Iterator[T]:
         """Records in the order of time, window by window; they are taken off the disk meanwhile.
@@ -248,7 +235,7 @@ def write_trace(
     progress: Callable[[int], object],
 ) -> int:
     """Write the file of records, and return their number; the store is empty afterwards, and the workers get no more work."""
-    windows = store.windows(on_disk=not workers.is_here)
+    windows = store.windows()
     with format.writer(path, head, is_first=True) as writer:
         if workers.is_here:
             for encoded in store.merge(windows, writer.encode):
@@ -267,12 +254,10 @@ def write_trace(
             progress(of_part)
             yield part
             # It was joined: what is written next can have the place of its records.
-            if (end := of_windows[-1].end) is not None:
-                store.drop_ended(end)
+            store.drop_before(of_windows[-1].end)
 
     format.join(path, parts(workers.map(partial(write_part, *shared, folder, format), windows_of_parts)))
     workers.close()
-    store.delete()
     return records
 
 
@@ -292,19 +277,14 @@ def pair_messages(
     messages: Messages, selection: TimeSelection, workers: Workers, folder: Path
 ) -> tuple[Messages, ExternalSort]:
     """Pair the ends of messages between ranks: the pairing with its counts, and the messages inside the selected time."""
-    if not workers.is_here:
-        messages.spill()
-    pair = partial(_pair, selection=selection, folder=folder, on_disk=not workers.is_here)
-    (result,) = workers.map(pair, [messages])
+    (result,) = workers.map(partial(_pair, selection=selection, folder=folder), [messages])
     return result
 
 
-def _pair(messages: Messages, selection: TimeSelection, folder: Path, on_disk: bool) -> tuple[Messages, ExternalSort]:
+def _pair(messages: Messages, selection: TimeSelection, folder: Path) -> tuple[Messages, ExternalSort]:
     attempt = folder / f"pairs-{secrets.token_hex(4)}"
     paired = messages.in_folder(attempt)
     inside = record_sort(RecordKind.MESSAGES, attempt / "inside")
     for lines in paired.messages(selection):
         inside.add(lines)
-    if on_disk:
-        inside.spill()
     return paired, inside

@@ -42,6 +42,16 @@ MOST_DEVICES = 4_096
 """Devices with events in one report, by their CUDA numbers."""
 
 
+def whole_number(text: str | None) -> int | None:
+    """The number that a text of a report is; None for other texts, and for what does not fit into 64 bits.
+
+    >>> whole_number(" 12 "), whole_number("²"), whole_number("9" * 5000)
+    (12, None, None)
+    """
+    digits = (text or "").strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else None
+
+
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",

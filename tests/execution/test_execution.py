@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import pickle
 import random
@@ -16,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.execution import external_sort, output_files, progress, signals, threads
+from nsys2prv.execution import external_sort, output_files, process, progress
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.process import Stop, map_ahead, run_all
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.row_order import Merging, distinct, in_content_order, in_turns, one_key, order_of_keys
-from nsys2prv.execution.threads import Stop, gzip_blocks, map_ahead, run_all
+from nsys2prv.execution.row_order import Merging, distinct, in_content_order, in_turns
 
 
 @pytest.mark.parametrize("cores", ["1", "2"])
@@ -105,14 +104,13 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
 def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "_cleanups", [])
+    monkeypatch.setattr(process, "_cleanups", [])
     with output_files.temporary_folder(tmp_path, "OUT") as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
-        signals.clean_up()
-        with pytest.raises(SystemExit):
+        process.clean_up()
+        with pytest.raises(FileNotFoundError):
             collected.spill()
-        signals.leaving.clear()
     assert not list(tmp_path.iterdir())
 
 
@@ -128,11 +126,23 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
     ]
     for frame in frames:
         collected.add(frame)
-    collected.finish(on_disk=True)
+    collected.finish()
     together = pl.concat(frames)
     again: ExternalSort = pickle.loads(pickle.dumps(collected))
     assert pl.concat(again.windows()).equals(together.sort(together.columns))
     assert pl.concat(collected.windows()).equals(together.sort(together.columns))
+
+
+def test_what_is_pickled_has_its_rows_on_the_disk(tmp_path: Path) -> None:
+    collected = ExternalSort(["time"], tmp_path)
+    collected.add(pl.DataFrame({"time": [3, 1, 2]}))
+
+    again: ExternalSort = pickle.loads(pickle.dumps(collected))
+
+    assert [frame["time"].to_list() for frame in again.windows()] == [[1, 2, 3]]
+    assert list(tmp_path.iterdir())
+    assert [frame["time"].to_list() for frame in collected.windows()] == [[1, 2, 3]]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("value", [0, 130, 131, 250, 10_000])
@@ -146,14 +156,14 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
         # One in four runs has an interval that lasts for long.
         ends = [start + (100 if begin % 40 == 0 and start == begin else 5) for start in range(begin, begin + 10)]
         collected.add(pl.DataFrame({"start": list(range(begin, begin + 10)), "end": ends}))
-    collected.finish(on_disk=True)
+    collected.finish()
     elsewhere: ExternalSort = pickle.loads(pickle.dumps(collected))
     window = external_sort.Window(value, None)
     later, still_open = elsewhere.load(window), elsewhere.load_open(value)
 
-    elsewhere.drop_ended(10_000)
+    elsewhere.drop_before(10_000)
     assert len(list(tmp_path.rglob("*.arrow"))) == 40
-    collected.drop_ended(value)
+    collected.drop_before(value)
 
     for one in (elsewhere, collected):
         assert [frame.to_dict(as_series=False) for frame in one.load(window)] == [
@@ -168,40 +178,7 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
     assert len(list(tmp_path.rglob("*.arrow"))) == needed
 
 
-# -- gzip in blocks: one stream for readers, the same bytes however it is written ------------------------
-
-
-@pytest.mark.parametrize("cores", ["1", "2"])
-def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLARS_MAX_THREADS", cores)
-    monkeypatch.setattr(threads, "_BLOCK_BYTES", 100)
-    content = random.Random(1).randbytes(1_230)
-    files = []
-    for size in (7, 100, 1_000, 2_000):
-        file = io.BytesIO()
-        with gzip_blocks(file) as write:
-            for start in range(0, len(content), size):
-                write(memoryview(content)[start : start + size])
-        files.append(file.getvalue())
-    assert gzip.decompress(files[0]) == content
-    assert set(files) == {files[0]}
-    assert files[0].count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") == 13
-
-
-def test_work_that_breaks_off_writes_no_last_block() -> None:
-    file = io.BytesIO()
-
-    def break_off() -> None:
-        with gzip_blocks(file) as write:
-            write(b"some")
-            raise ValueError("broken off")
-
-    with pytest.raises(ValueError, match="broken off"):
-        break_off()
-    assert file.getvalue() == b""
-
-
-# -- different numbers of a column, and keys of several columns, against the plain way to find them ------
+# -- different numbers of a column, against the plain way to find them -----------------------------------
 
 
 numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
@@ -225,19 +202,6 @@ def test_few_and_many_different_numbers_are_found(different: int) -> None:
     assert found.numbers.tolist() == [number << 16 for number in range(different)]
     assert np.array_equal(found.numbers[found.place], column)
     assert int(found.rows.sum()) == len(column)
-
-
-@given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=20))
-def test_a_key_is_equal_where_all_columns_are(rows: list[tuple[int, int, int]]) -> None:
-    key = one_key([np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)])
-
-    assert len(set(key.tolist())) == len(set(rows))
-    assert len(set(zip(key.tolist(), rows, strict=True))) == len(set(rows))
-
-
-@given(st.lists(st.integers(0, 100_000), max_size=30))
-def test_keys_are_ordered_and_equal_ones_stay_in_their_order(keys: list[int]) -> None:
-    assert order_of_keys(np.array(keys, dtype=np.int64)).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
 
 
 # -- frames that are merged now and then are merged as if all came at once -------------------------------

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import RunTooLarge, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import bytes_of_process, limited
-from nsys2prv.execution.threads import max_threads
+from nsys2prv.execution.process import max_threads
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -28,7 +28,8 @@ MB = 10**6
     [
         (250, 0, 250, 0.25),
         (300, 0, 300, 0.5),
-        (2000, 0, 2000, 1.0),
+        (1100, 0, 1100, 1.0),
+        (2000, 0, 2000, 1.5),
         (650, 2, 250, 0.25),
         (900, 2, 300, 0.5),
         (9000, 8, 1000, 1.0),
@@ -101,7 +102,7 @@ def test_what_is_free_is_the_least_of_machine_and_control_groups(
     assert memory.free(system(tmp_path, groups, files)) == wanted
 
 
-@pytest.mark.parametrize(("free", "share"), [(100, 0.25), (300, 0.5), (400, 1.0), (2_000, 1.0)])
+@pytest.mark.parametrize(("free", "share"), [(100, 0.25), (300, 0.5), (400, 1.0), (2_000, 1.5)])
 def test_without_a_cap_sizes_follow_what_is_free(free: int, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda: free * MB)
     with limited(bytes_of_process(None, 0)):
@@ -118,11 +119,11 @@ def test_the_least_of_several_limits_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
-    assert memory.ample(50, 75) == 50
+    assert memory.scaled(50) == 50
     with limited(1200 * MB):
-        assert memory.ample(50, 75) == 75
+        assert memory.scaled(50) == 75
         with limited(1000 * MB):
-            assert memory.ample(50, 75) == 50
+            assert memory.scaled(50) == 50
 
 
 @pytest.mark.thorough

@@ -15,16 +15,14 @@ from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
-from nsys2prv.execution import signals
-from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, run_program, signals_held
+from nsys2prv.execution import process
+from nsys2prv.execution.process import ENDING_SIGNALS, end_by_signals, run_program, signals_held
 
 
 @pytest.fixture(autouse=True)
-def not_leaving() -> Iterator[None]:
-    """This process goes on, and has written nothing before."""
-    signals.published.clear()
-    yield
-    signals.leaving.clear()
+def nothing_published() -> None:
+    """This process has written nothing before."""
+    process.published.clear()
 
 
 @pytest.mark.parametrize("step", ["nsys2prv.run.collect.EventReader", "nsys2prv.trace.translate.write_trace"])
@@ -69,7 +67,6 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
         patched.setattr("nsys2prv.demo.cluster.truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
-    signals.leaving.clear()
 
     assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
 
@@ -78,7 +75,7 @@ def test_a_signal_while_modules_are_loaded_is_one_sentence(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As long as a module is not loaded to its end it has no functions.
-    for name in ("workers", "signals", "output_files"):
+    for name in ("workers", "process", "output_files"):
         monkeypatch.setitem(sys.modules, f"nsys2prv.execution.{name}", types.ModuleType(name))
     monkeypatch.setattr("nsys2prv.cli.app.app", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -120,7 +117,7 @@ def test_signals_wait_while_an_output_is_published_and_one_of_them_is_enough(han
 def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading, time\n"
-        "from nsys2prv.execution.signals import clean_up, run_program\n"
+        "from nsys2prv.execution.process import clean_up, run_program\n"
         "threading.Timer(0.3, clean_up).start()\n"
         "began = time.monotonic()\n"
         "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"

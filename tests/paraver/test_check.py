@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsys2prv.paraver import trace_reader
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.record_checks import CheckResult, TraceRule
+from nsys2prv.paraver.record_checks import CheckResult, TraceRule, one_key, order_of_keys
 
 PRV = """\
 #Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)
@@ -231,8 +234,27 @@ def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", range(2, 11))
 def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check(tmp_path, changed(".prv", line, None))
-    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", (10, 10))
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", 10)
     in_blocks = check_trace(tmp_path / "trace.prv")
 
     assert set(in_blocks.violations) == set(whole.violations)
     assert (in_blocks.violations_per_rule, in_blocks.counts) == (whole.violations_per_rule, whole.counts)
+
+
+# -- keys of several columns, against the plain way to find them ----------------------------------------
+
+
+numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=20))
+def test_a_key_is_equal_where_all_columns_are(rows: list[tuple[int, int, int]]) -> None:
+    key = one_key([np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)])
+
+    assert len(set(key.tolist())) == len(set(rows))
+    assert len(set(zip(key.tolist(), rows, strict=True))) == len(set(rows))
+
+
+@given(st.lists(st.integers(0, 100_000), max_size=30))
+def test_keys_are_ordered_and_equal_ones_stay_in_their_order(keys: list[int]) -> None:
+    assert order_of_keys(np.array(keys, dtype=np.int64)).tolist() == sorted(range(len(keys)), key=keys.__getitem__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.paraver import blocks
+from nsys2prv.paraver import blocks, trace_format
 from nsys2prv.paraver.blocks import Fields
 from nsys2prv.paraver.record_text import RecordText
+from nsys2prv.paraver.trace_format import gzip_blocks
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 _ROWS = pl.DataFrame({"task": [1, 2, 2], "thread": [1, 1, 2]})
@@ -169,3 +172,36 @@ def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> 
 
     assert found.values.tolist() == [2**63 - 1, -(2**63), 0, 12, 7, 0]
     assert found.too_large.tolist() == [2]
+
+
+# -- gzip in blocks: one stream for readers, the same bytes however it is written ------------------------
+
+
+@pytest.mark.parametrize("cores", ["1", "2"])
+def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", cores)
+    monkeypatch.setattr(trace_format, "_BLOCK_BYTES", 100)
+    content = random.Random(1).randbytes(1_230)
+    files = []
+    for size in (7, 100, 1_000, 2_000):
+        file = io.BytesIO()
+        with gzip_blocks(file) as write:
+            for start in range(0, len(content), size):
+                write(memoryview(content)[start : start + size])
+        files.append(file.getvalue())
+    assert gzip.decompress(files[0]) == content
+    assert set(files) == {files[0]}
+    assert files[0].count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") == 13
+
+
+def test_work_that_breaks_off_writes_no_last_block() -> None:
+    file = io.BytesIO()
+
+    def break_off() -> None:
+        with gzip_blocks(file) as write:
+            write(b"some")
+            raise ValueError("broken off")
+
+    with pytest.raises(ValueError, match="broken off"):
+        break_off()
+    assert file.getvalue() == b""

@@ -105,7 +105,7 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
 
-    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", (block_bytes, block_bytes))
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", block_bytes)
     blocks = list(trace.read(unchanged))
 
     assert [line for block in blocks for line in block.records["line"]] == [2, 3, 5, 6, 7, 8]

@@ -17,7 +17,7 @@ from typing import NoReturn
 from unittest import mock
 
 from nsys2prv.cli.main import main
-from nsys2prv.execution.signals import ENDING_SIGNALS
+from nsys2prv.execution.process import ENDING_SIGNALS
 
 from .checkout import CHECKOUT
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.execution.row_order import differ_from_before, one_key
+from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.paraver.record_checks import one_key
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypat
     ordered = ExternalSort(["start"], tmp_path / "runs", until="end")
     for start, end in ((0, 10), (2, 5), (10, 20), (12, 15)):
         ordered.add(pl.DataFrame({"start": [start], "end": [end]}))
-    ordered.finish(on_disk=True)
+    ordered.finish()
 
     assert pl.concat(ordered.load_open(10)).rows() == [(0, 10)]
 
@@ -202,7 +202,7 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
             for start in range(0, frame.height, 4):
                 part.add(frame.slice(start, 4))
             activity.sorts[name].absorb(part)
-        windows = activity.windows(on_disk=True)
+        windows = activity.windows()
         encode = RecordText(rows).encode
         # As other processes get it: each makes some of the windows by itself.
         elsewhere = pickle.loads(pickle.dumps(activity))

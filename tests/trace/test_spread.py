@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import itertools
 import json
 import os
 import resource
@@ -30,9 +32,9 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
-from nsys2prv.execution.output_files import temporary_folder
-from nsys2prv.execution.threads import gzip_blocks
+from nsys2prv.execution.output_files import make_folder, temporary_folder
 from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_format import gzip_blocks
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -383,16 +385,23 @@ def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path
 
 
 def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:
+    numbers = itertools.count()
+
+    def write(folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            while True:
+                number = next(numbers)
+                make_folder(folder / f"group{number}")
+                (folder / f"group{number}" / "rows.arrow").write_text("rows")
+
     with temporary_folder(tmp_path, "shared") as shared:
+        writing = threading.Thread(target=write, args=(shared,))
+        writing.start()
+        while next(numbers) < 100:
+            time.sleep(0.001)
+    writing.join(30)
 
-        def slow(text: str) -> str:
-            shutil.rmtree(shared)
-            (shared / "again").mkdir(parents=True)
-            return text
-
-        assert execution._inside((shared,), str.upper, "a") == "A"
-        assert execution._inside((shared,), slow, "late") == "late"
-        assert not shared.exists()
-        with pytest.raises(FileNotFoundError):
-            execution._inside((shared,), slow, "later")
-        assert not shared.exists()
+    assert not writing.is_alive()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        make_folder(shared / "later")

@@ -26,8 +26,8 @@ from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.row_order import differ_from_before
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 

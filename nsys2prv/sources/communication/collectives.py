@@ -209,7 +209,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
             optional = ("commHandle", "rootRank", "size", "recvSize")
             scanned = report.scan_events(table, columns, optional, {"textId": rules["id"].to_list()})
             return scanned.join(of_names.lazy(), on="textId", how="left", maintain_order="left").with_columns(
-                process=process_of("globalTid")
+                process=process_of(pl.col("globalTid"))
             )
 
         if rules.is_empty():
@@ -226,7 +226,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
                 "start",
                 "end",
                 name=pl.col("label").hash().reinterpret(signed=True),
-                process=process_of("globalTid"),
+                process=process_of(pl.col("globalTid")),
                 sequence=pl.lit("unknown"),
                 rule=pl.lit(ALL),
             )

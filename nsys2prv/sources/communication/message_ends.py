@@ -142,7 +142,7 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
         calls = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(MessagePart.LATER), pl.Int64))
     else:
         calls = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
-    calls = calls.with_columns(process=process_of("globalTid"), order=pl.lit(0, pl.Int64))
+    calls = calls.with_columns(process=process_of(pl.col("globalTid")), order=pl.lit(0, pl.Int64))
     return of_schema(calls, _CALL_SCHEMA)
 
 

@@ -96,9 +96,8 @@ def _communicators(report: Report) -> pl.DataFrame:
     Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`.
     """
     size, rank, name = (pl.col(field) for field in (nccl_names.RANKS, nccl_names.RANK, nccl_names.COMMUNICATOR))
-    values = report.distinct
-    distinct = values.collect(
-        _with_fields(values, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
+    distinct = report.collect(
+        _with_fields(report, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
     identity, processes = describe(report), distinct["globalPid"].unique().to_list()
     ranks = dict(identity.ranks)

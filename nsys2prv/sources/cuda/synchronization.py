@@ -147,7 +147,7 @@ _WORD, _BIT = pl.col("correlationId") // 32, pl.lit(2, pl.Int64).pow(pl.col("cor
 def _bits_of_calls(report: Report) -> pl.LazyFrame:
     """Columns `process`, `word`, `bits`: which correlation ids the calls have."""
     calls = report.scan_events(CALLS_TABLE, ("globalTid", "correlationId"), (), None).filter(pl.col("correlationId") > 0)
-    return calls.select(process=process_of("globalTid"), word=_WORD, bits=_BIT).pipe(_merged)
+    return calls.select(process=process_of(pl.col("globalTid")), word=_WORD, bits=_BIT).pipe(_merged)
 
 
 def _merged(words: F) -> F:
@@ -159,7 +159,7 @@ def _waits_of_no_call(report: Report) -> pl.LazyFrame:
     words = Merging(_merged, pl.DataFrame(schema=dict.fromkeys(("process", "word", "bits"), pl.Int64)), PIECE_ROWS)
 
     def waits(of_report: Report) -> pl.LazyFrame:
-        scanned = ON_DEVICES.scan(of_report).with_columns(process=process_of("globalPid"), word=_WORD)
+        scanned = ON_DEVICES.scan(of_report).with_columns(process=process_of(pl.col("globalPid")), word=_WORD)
         is_known = (pl.col("bits") // _BIT % 2 == 1).fill_null(False)
         with_bits = scanned.join(words.rows.lazy(), on=["process", "word"], how="left", maintain_order="left")
         return with_bits.filter(~is_known).select(*RowKind.DEVICE.key, "streamId", "eventId").unique()

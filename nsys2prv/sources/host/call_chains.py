@@ -61,7 +61,7 @@ def frames(report: Report, table: str) -> pl.LazyFrame:
 
 def names(report: Report, table: str, types: Types) -> pl.LazyFrame:
     """Every function and module of each depth once, in the columns of their attributes: for the survey."""
-    distinct = frames(report.distinct, table).select(_DEPTH, *types).unique()
+    distinct = frames(report, table).select(_DEPTH, *types).unique()
     return distinct.select(pl.when(is_depth).then(name).alias(number) for number, name, is_depth in _attributes(types))
 
 

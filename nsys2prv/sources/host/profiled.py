@@ -34,7 +34,7 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
     recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that
     was launched; with no such process everything passes but idle threads.
     """
-    process = process_of("globalTid")
+    process = process_of(pl.col("globalTid"))
     is_idle = pid_of(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):
         return pl.lit(True)
@@ -48,9 +48,8 @@ def _is_whole_system(report: Report, table: str) -> bool:
     settings = dict(report.read("META_DATA_CAPTURE", optional=(Text("name"), Text("value"))).iter_rows())
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
         return True
-    values = report.distinct
-    threads = values.scan(table, optional=("globalTid",)).select("globalTid").unique()
-    return values.count(threads.filter(pid_of(pl.col("globalTid")) == 0)) > 0
+    threads = report.scan(table, optional=("globalTid",)).select("globalTid").unique()
+    return report.count(threads.filter(pid_of(pl.col("globalTid")) == 0)) > 0
 
 
 @once
@@ -59,9 +58,8 @@ def _with_other_events(report: Report) -> set[int]:
     for table in report.tables.names():
         for column in ("globalTid", "globalPid"):
             if TRACED_TABLES.fullmatch(table) and report.has(table, column):
-                values = report.distinct
-                processes = values.scan(table, (column,)).select(process_of(column)).unique()
-                with_events |= set(values.collect(processes)[column].drop_nulls())
+                processes = report.scan(table, (column,)).select(process_of(pl.col(column))).unique()
+                with_events |= set(report.collect(processes)[column].drop_nulls())
     return with_events
 
 

@@ -136,7 +136,7 @@ def ranges_in_domains(
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     if not with_default:
         scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
-    table = scanned.with_columns(globalPid=process_of("globalTid"), domainId=pl.col("domainId").fill_null(0))
+    table = scanned.with_columns(globalPid=process_of(pl.col("globalTid")), domainId=pl.col("domainId").fill_null(0))
     return (
         with_text(report, table, "textId", "name")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
@@ -157,9 +157,8 @@ def has_text(report: Report, condition: Callable[[pl.Expr], pl.Expr]) -> bool:
         return False
     if not report.strings.filter(condition(pl.col("value"))).is_empty():
         return True
-    values = report.distinct
-    texts = values.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
-    return values.count(texts.head(1)) > 0
+    texts = report.scan("NVTX_EVENTS", optional=(Text("text"),)).filter(condition(pl.col("text")))
+    return report.count(texts.head(1)) > 0
 
 
 @once
@@ -227,7 +226,9 @@ def _domains(report: Report) -> pl.DataFrame:
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
     domain = pl.coalesce("text", "name").str.strip_chars()
     domains = report.collect(
-        with_text(report, created, "textId", "name").select("domainId", globalPid=process_of("globalTid"), domain=domain)
+        with_text(report, created, "textId", "name").select(
+            "domainId", globalPid=process_of(pl.col("globalTid")), domain=domain
+        )
     )
     return drop_duplicates(domains, ["globalPid", "domainId"])
 
@@ -244,7 +245,7 @@ def _categories(report: Report) -> pl.DataFrame:
     categories = with_text(report, named, "textId", "name").select(
         pl.col("domainId").fill_null(0),
         "category",
-        globalPid=process_of("globalTid"),
+        globalPid=process_of(pl.col("globalTid")),
         category_name=pl.coalesce("text", "name"),
     )
     return drop_duplicates(report.collect(categories), ["globalPid", "domainId", "category"])

@@ -14,7 +14,7 @@ from support.failed_runs import contents
 from support.report_builder import ReportBuilder
 
 from nsys2prv.execution.output_files import PREFIX
-from nsys2prv.execution.signals import ENDING_SIGNALS
+from nsys2prv.execution.process import ENDING_SIGNALS
 
 from .commands import Kill, Run, run_command
 from .oracle import Attempt, Surroundings, fault_of, trace_fault

@@ -1,0 +1,205 @@
+"""This process: work on its threads, what is cleaned up when a signal ends it, and programs that it calls.
+
+The expensive steps of work on threads are those of polars, Arrow and zlib, which release Python's lock.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import itertools
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from types import FrameType
+from typing import Any, TypeVar
+
+from nsys2prv.execution import memory
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_MOST_THREADS = 2
+"""Pieces of work at once, where memory and cores allow it; more would hold more memory than they save time."""
+_SHARE_OF_ALL_THREADS = 0.6
+"""Share of the usual sizes of pieces below which one thread works at a time."""
+
+
+def max_threads() -> int:
+    """Number of pieces of work that run at once; one, where polars may use one core, or memory is short."""
+    # Read, not asked of polars, which takes long to load.
+    cores = os.environ.get("POLARS_MAX_THREADS") or os.cpu_count() or 1
+    return _MOST_THREADS if str(cores) != "1" and memory.share() >= _SHARE_OF_ALL_THREADS else 1
+
+
+class Stopped(BaseException):
+    """Raised in work that is no longer needed, because other work failed or the user interrupted."""
+
+
+class Stop(threading.Event):
+    """Asks work on other threads to end when it is set: long work calls `check` from time to time."""
+
+    def check(self) -> None:
+        """Raises `Stopped` when the end was requested."""
+        if self.is_set():
+            raise Stopped
+
+
+def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
+    """Results of pieces of work, in the order of the pieces; on as many threads as `max_threads` says.
+
+    The first error of a piece ends the others and is raised.
+    """
+    stop, threads = Stop(), max_threads()
+    if threads == 1:
+        return [piece(stop) for piece in work]
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(piece, stop) for piece in work]
+        try:
+            ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in ended and future.exception() is not None]
+            return [future.result() for future in (*failed[:1], *futures)]
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS) -> Iterator[T]:
+    """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
+    as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
+    """
+    if max_threads() == 1:
+        yield from map(function, arguments)
+        return
+    waiting: collections.deque[Future[T]] = collections.deque()
+    threads = min(max_threads(), most)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for argument in arguments:
+                waiting.append(pool.submit(function, argument))
+                # One more than there are threads, so that none waits while a result is in use.
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def prefetch(values: Iterable[T]) -> Iterator[T]:
+    """The same values, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
+    source, end = iter(values), object()
+    coming: Iterator[Any] = map_ahead(lambda _: next(source, end), itertools.repeat(None), most=1)
+    yield from itertools.takewhile(lambda value: value is not end, coming)
+
+
+# -- signals that end the program -----------------------------------------------------------------------------------------
+
+
+_NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
+ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+"""What a terminal, another program, or a batch system sends to a program that is to end."""
+_TO_ONE_PROCESS = {signal.SIGTERM, signal.SIGXCPU}
+"""What workers leave by."""
+TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
+"""What reaches all processes of a terminal: the first one ends its workers."""
+_cleanups: list[Callable[[], object]] = []
+published = threading.Event()
+"""Set when files got their names: what was written before a signal is complete."""
+
+
+@contextlib.contextmanager
+def cleaned_up(function: Callable[[], object]) -> Iterator[None]:
+    """Have a function called at the end of the block, also when a signal ends the process in it; if meanwhile, twice."""
+    with contextlib.ExitStack() as stack:
+        _cleanups.append(function)
+        stack.callback(_cleanups.remove, function)
+        stack.callback(function)
+        yield
+
+
+def clean_up() -> None:
+    """Clean up all blocks of `cleaned_up`, the innermost first; for a process that ends at once."""
+    for function in _cleanups[::-1]:
+        function()
+
+
+def end_by_signals(leave: Callable[[int], object]) -> None:
+    """Call a function with the number of a signal that ends the program."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        # Once: further signals would end the clean-up of the first.
+        for any_number in ENDING_SIGNALS:
+            signal.signal(any_number, signal.SIG_IGN)
+        leave(number)
+
+    for number in ENDING_SIGNALS:
+        # Ignored by who started the program, as nohup does: that stays.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
+
+
+@contextlib.contextmanager
+def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
+    """Signals that come in the block have their effect after it.
+
+    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    # None: set by another language, which can't be set again.
+    handlers = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, by_processes)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def leave_by_signals(leave: Callable[[], object]) -> None:
+    """In a worker: call a function for a signal that is for it alone, and ignore those that reach the first process too."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, (lambda *_: leave()) if number in _TO_ONE_PROCESS else signal.SIG_IGN)
+    # They were held while the worker was started.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+
+
+def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Call a program and wait for its end; OSError when it can't be called."""
+    with contextlib.ExitStack() as stack:
+        # A program that is not known yet would not be ended.
+        with signals_held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                # Signals of a terminal end this process, which ends the program with all that it started.
+                start_new_session=True,
+            )
+            # Its end is waited for last.
+            stack.enter_context(process)
+            stack.enter_context(cleaned_up(functools.partial(_kill, process)))
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
