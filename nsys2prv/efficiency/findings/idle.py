@@ -45,9 +45,13 @@ _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
 
+_LEAST_NAMED = 0.0005
+"""Less of a time is 0.0 % of it."""
+
+
 def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
     """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
-    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent}
+    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent >= _LEAST_NAMED * of_time}
     longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
@@ -131,7 +135,7 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         )
 
 
-_SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
+_SHORTEST_CREATION = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
 _OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
 
 
@@ -199,7 +203,8 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         length = pl.col("length")
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
         by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
-        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
+        named = by_part.filter(pl.col("total") >= _LEAST_NAMED * losses.cost)
+        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in named.iter_rows()]
         listed = ", ".join(
             f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
             for title, total, half in kinds

@@ -129,7 +129,8 @@ def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
-    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
+    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device. What is before the
+    first work of a thread is the start of the program."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     copies = named_values(run, event_types.MEMORY_OPERATION)
@@ -141,8 +142,12 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
-    return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
+    followed = with_last(pauses, "end", launched, "launched", "row", forward=True).join(
+        launched.group_by("row").agg(first=pl.col("launched").min()), on="row", how="left"
+    )
+    return followed.filter(pl.col("is_batch"), pl.col("end") > pl.col("first")).select(
+        pl.col("row", "begin", "end").cast(pl.Int64)
+    )
 
 
 def _add_copy_engines(parts: GraphParts) -> None:

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSC
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between, threads_that_launched
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, first_threads, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -175,7 +175,7 @@ class PiecesOfGaps:
         busy = run.on_devices.mask > 0
         self._first_work = int(run.on_devices.begin.min(where=busy, initial=run.events.length))
         self._last_work = int(run.on_devices.end.max(where=busy, initial=0))
-        self._first_threads = _first_threads(run)
+        self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         # Migrations of unified memory are on the row of a stream, but not in its order.
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
@@ -248,8 +248,11 @@ class PiecesOfGaps:
         # The thread is in no call while its access to memory that is on the device makes that memory move.
         moves = (state >= OFF_CPU) & (pl.col("unified") != NONE)
         of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
+        # After the last kernel nothing is starved; what moves then is all that the device does.
+        moves_at_end = (pl.col("part") == "shut_down") & (pl.col("unified") != NONE)
         part = (
-            pl.when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
+            pl.when(moves_at_end).then(_part("unified_memory"))
+            .when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
             .when(moves).then(_part("starved_unified_memory"))
             .otherwise(of_state)
         )  # fmt: skip
@@ -300,15 +303,6 @@ class PiecesOfGaps:
             _pieces(joined, "decided", "end", _part("transfer"), "operation", "is_waited"),
         )
         return pl.concat(divided, how="diagonal")
-
-
-def _first_threads(run: MeasuredRun) -> Numbers:
-    """Of each device the place of the caller that launched its first work; UNKNOWN: not known."""
-    device = run.events.rows.device[run.operations["row"].to_numpy()]
-    first: Numbers = np.full(len(run.events.rows.devices), NONE, dtype=np.int64)
-    # Operations are in the order of their start, and the last assignment counts.
-    first[device[::-1]] = np.arange(len(device))[::-1]
-    return threads_that_launched(run, first)
 
 
 def _after_computing(run: MeasuredRun) -> Intervals:

@@ -5,6 +5,7 @@ Impossible values are repaired or left out, and the account of rows counts both:
 - nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
 - The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
   where that is not known, is left out.
+- nsys 2024 exports clocks of older recordings in Hz where their names say MHz: they are divided.
 - A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
 """
 
@@ -28,6 +29,8 @@ GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
 _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
 _CLOCK_TOLERANCE = 1.1
+_LEAST_HERTZ = 1e5
+"""From here on a clock can't be in MHz."""
 _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
 
 
@@ -56,6 +59,7 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     is_percentage, is_clock = pl.col("is_percentage").fill_null(False), pl.col("is_clock").fill_null(False)
     wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))
     value = pl.when(wrapped).then(pl.col("value") + _WRAP).otherwise("value")
+    value = pl.when((pl.col("scale") > 1) & (value >= _LEAST_HERTZ)).then((value / 1e6).round().cast(pl.Int64)).otherwise(value)
     return (
         samples.with_columns(value.alias("value"), wrapped.alias(REPAIRED))
         .with_columns(

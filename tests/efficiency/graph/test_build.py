@@ -23,6 +23,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.run.options import ReadOptions
+from nsys2prv.sources.correlate import BACK_TRACE
 
 
 @pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
@@ -147,6 +148,31 @@ def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Pa
         report.kernel("work", begin + 9500 * US, begin + 9900 * US, launch=(begin + 9450 * US, begin + 9460 * US))
     row = replayed(report, tmp_path, scale="CUDA memcpy Host-to-Device=0")
     assert row["least_ns"] <= row["measured_ns"] - 5 * 8800 * US <= row["most_ns"] * 1.01
+
+
+def test_a_call_that_is_there_again_with_its_call_chain_waits_once(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for step in range(5):
+        begin = step * 10 * MS
+        launch = report.api_call("cudaMemcpy_v3020", begin + US, begin + 9 * MS)
+        report.copy(begin + 100 * US, begin + 8990 * US, 1 << 28, kind=2, correlation=launch)
+        report.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=begin, end=begin + 9 * MS + US, eventClass=BACK_TRACE,
+            globalTid=report.global_tid(), correlationId=launch, nameId=report.string("cudaMemcpy"), callchainId=step,
+        )  # fmt: skip
+    row = replayed(report, tmp_path, scale="CUDA memcpy Device-to-Host=0")
+    assert row["most_ns"] <= row["measured_ns"] - 5 * 8800 * US
+    assert measure([tmp_path / "run.sqlite"]).cuda_calls.select("call", "count").rows() == [("cudaMemcpy", 5)]
+
+
+def test_a_thread_loads_no_data_before_its_first_work(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cuModuleGetLoadingMode", 0, US, driver=True)
+    for begin in (100 * MS, 150 * MS):
+        report.copy(begin + 10 * US, begin + MS, 1 << 20, launch=(begin, begin + 5 * US))
+    # What the thread does until then is the start of the program; the second copy waits for data.
+    row = replayed(report, tmp_path, data_loading=0)
+    assert row["replayed_ns"] == 101_990 * US
 
 
 def test_what_makes_nothing_longer_makes_no_run_longer(tmp_path: Path) -> None:
