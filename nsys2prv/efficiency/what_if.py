@@ -103,6 +103,7 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
+PAGES = "pages of unified memory move within the time of the kernels and hosts that wait for them: no change is about them alone"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -215,7 +216,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         "title": events.title,
         "changes": options.changes,
         "iterations": window.iterations.how,
-        "warnings": [*events.warnings, *window.warnings, *built.warnings],
+        "warnings": [*events.warnings, *window.warnings, *built.warnings, *([PAGES] if built.context.moves_pages.any() else [])],
     }
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 

@@ -78,7 +78,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     waits for CUDA events, and for places in launch queues."""
     by_thread, is_outside = _calls_by_thread(run)
     counted = run.events.rows.of_kind(STREAM)
-    on_streams = counted[run.operations["row"].to_numpy()]
+    # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
+    on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
     calls, loading = run.calls.filter(pl.Series(is_outside)), _loading(run, by_thread)
     del by_thread, is_outside

@@ -177,15 +177,14 @@ class PiecesOfGaps:
         self._last_work = int(run.on_devices.end.max(where=busy, initial=0))
         self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
-        # Migrations of unified memory are on the row of a stream, but not in its order.
-        is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
-        self._on_devices, self._awaited = activity_of_devices(run, is_unified), awaited_operations(run, ~is_unified, events)
+        self._on_devices = activity_of_devices(run, run.moves_pages)
+        self._awaited = awaited_operations(run, ~run.moves_pages, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
         self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
         self._arrivals = _arrivals(nccl)
-        waits = run.calls.filter(_is_named(run, run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
+        waits = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
         self._unrecorded: Numbers = tasks if RECORDS.name not in run.events.collections else tasks[:0]
         """Tasks in which streams wait for events that were not recorded."""
@@ -323,12 +322,6 @@ def _pieces(rows: pl.DataFrame, begin: str, end: str, part: pl.Expr, *columns: s
     """Pieces of gaps from `begin` to `end` where they have some length, with further columns."""
     long = rows.filter(pl.col(end) > pl.col(begin))
     return long.select("gap", "device", *columns, part=part, begin=begin, end=end, **named)
-
-
-def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
-    """Which events are of a type, with a name that has a text in it."""
-    values = [value for value, name in run.events.names(number).items() if part_of_name in name]
-    return (events["number"] == number) & events["value"].is_in(values)
 
 
 def _arrivals(nccl: Nccl) -> pl.DataFrame:

@@ -165,6 +165,20 @@ def test_a_call_that_is_there_again_with_its_call_chain_waits_once(tmp_path: Pat
     assert measure([tmp_path / "run.sqlite"]).cuda_calls.select("call", "count").rows() == [("cudaMemcpy", 5)]
 
 
+def test_pages_move_with_the_kernel_that_needs_them_and_hold_nothing(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("work", 2 * MS, 102 * MS, launch=(MS, MS + 10 * US))
+    report.api_call("cudaDeviceSynchronize_v3020", MS + 20 * US, 102 * MS + 10 * US)
+    for page in range(100):
+        report.copy((3 + page // 2) * MS, (3 + page // 2) * MS + 40 * US, 65_536, kind=11, stream=13)
+        report.copy((103 + page) * MS, (103 + page) * MS + 40 * US, 65_536, kind=12, stream=13)
+    report.api_call("cudaFree_v3020", 203 * MS, 204 * MS)
+    for time, on in ((0, True), (205 * MS, False)):
+        report.switch(time, 0, on=on)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["least_ns"] == row["most_ns"] == row["measured_ns"] - 50 * MS
+
+
 def test_a_thread_loads_no_data_before_its_first_work(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.api_call("cuModuleGetLoadingMode", 0, US, driver=True)
