@@ -30,10 +30,7 @@ _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
 _TELLING = 0.01
 """Least part of the length by which clocks must leave it open to be named."""
-_SAMPLED = (
-    ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"),
-    ("sm_active", "SM activity", r"(?i)^sms? active"),
-)
+_SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
     ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),

@@ -20,10 +20,8 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
 """Columns of the table of calls, and what they are called beside an event."""
 
-BACK_TRACE = 67
-"""`eventClass` of a row that repeats a call, around it, with its call chain (--cudabacktrace of older versions)."""
-IS_CALL = pl.col("eventClass").fill_null(0) != BACK_TRACE
-"""A row of CALLS_TABLE is a call."""
+IS_CALL = pl.col("eventClass").fill_null(0) != 67
+"""A row of CALLS_TABLE is a call. 67 repeats one, around it, with its call chain (--cudabacktrace of older versions)."""
 
 _PROCESS, _ID = "process", "correlationId"
 _HELD_ROWS = 30_000

@@ -45,13 +45,9 @@ _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
 
-_LEAST_NAMED = 0.0005
-"""Less of a time is 0.0 % of it."""
-
-
 def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
     """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
-    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent >= _LEAST_NAMED * of_time}
+    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent and percent(spent / of_time) != percent(0)}
     longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
@@ -203,11 +199,11 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         length = pl.col("length")
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
         by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
-        named = by_part.filter(pl.col("total") >= _LEAST_NAMED * losses.cost)
-        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in named.iter_rows()]
+        kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
         listed = ", ".join(
             f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
             for title, total, half in kinds
+            if percent(total / losses.cost) != percent(0)
         )
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
         also = [Number(title, total, "ns") for title, total, _ in kinds]

@@ -143,12 +143,10 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = with_last(pauses, "end", launched, "launched", "row", forward=True).join(
-        launched.group_by("row").agg(first=pl.col("launched").min()), on="row", how="left"
-    )
-    return followed.filter(pl.col("is_batch"), pl.col("end") > pl.col("first")).select(
-        pl.col("row", "begin", "end").cast(pl.Int64)
-    )
+    first = launched.group_by("row").agg(first=pl.col("launched").min())
+    later = pauses.join(first, on="row").filter(pl.col("end") > pl.col("first"))
+    followed = with_last(later, "end", launched, "launched", "row", forward=True)
+    return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
 
 def _add_copy_engines(parts: GraphParts) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
-from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, Segments, innermost, segments
+from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import UNKNOWN, first_threads, gaps_between
@@ -90,7 +90,7 @@ def _innermost(
     return np.append(event, NONE)[innermost(intervals.only(event), group, time, depth)].astype(np.int32)
 
 
-def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
+def activity_of_devices(run: MeasuredRun) -> Timeline:
     """What runs on devices: `nccl`, `copy` and `unified`, places in `run.operations` of an NCCL kernel, of a copy or memset,
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
     kind, edges, last = run.kind(run.operations["number"].to_numpy()), run.on_devices, pl.col("end").cum_max().over("device")
@@ -98,8 +98,8 @@ def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
     columns = {}
     for name, kind_of_name, is_such in (
         ("nccl", NCCL, kind == NCCL),
-        ("copy", MEMORY, ~is_unified),
-        ("unified", MEMORY, is_unified),
+        ("copy", MEMORY, ~run.moves_pages),
+        ("unified", MEMORY, run.moves_pages),
     ):
         # Operations are in the order of their start.
         started = operations.filter(pl.Series(is_such & (kind == kind_of_name))).select(
@@ -117,15 +117,15 @@ def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
 # -- what an operation waited for --------------------------------------------------------------------
 
 
-def awaited_operations(run: MeasuredRun, is_in_order: Mask, events: EventEdges) -> npt.NDArray[np.int32]:
+def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.int32]:
     """For each of `run.operations` the place there of the one that it waited for; NONE: of none is that known.
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
     event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait, nor of
-    those that do not run in the order of their stream (`is_in_order`).
+    pages that move: these are not in the order of a stream.
     """
     row, start, end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
-    place = np.flatnonzero(is_in_order & (end > start))
+    place = np.flatnonzero(~run.moves_pages & (end > start))
     place = place[np.lexsort((start[place], end[place], row[place]))]
     ends = Moments.of(row[place], end[place])
     # Of several operations whose events an operation awaited, the last one counts.
@@ -177,8 +177,7 @@ class PiecesOfGaps:
         self._last_work = int(run.on_devices.end.max(where=busy, initial=0))
         self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
-        self._on_devices = activity_of_devices(run, run.moves_pages)
-        self._awaited = awaited_operations(run, ~run.moves_pages, events)
+        self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
@@ -247,10 +246,9 @@ class PiecesOfGaps:
         # The thread is in no call while its access to memory that is on the device makes that memory move.
         moves = (state >= OFF_CPU) & (pl.col("unified") != NONE)
         of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
-        # After the last kernel nothing is starved; what moves then is all that the device does.
-        moves_at_end = (pl.col("part") == "shut_down") & (pl.col("unified") != NONE)
         part = (
-            pl.when(moves_at_end).then(_part("unified_memory"))
+            # After the last kernel nothing is starved; what moves then is all that the device does.
+            pl.when((pl.col("part") == "shut_down") & (pl.col("unified") != NONE)).then(_part("unified_memory"))
             .when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
             .when(moves).then(_part("starved_unified_memory"))
             .otherwise(of_state)

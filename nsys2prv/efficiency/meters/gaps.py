@@ -227,9 +227,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
             gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
             following.select("number", "value", next_row="row", next_length=duration, next_size=size),
             former.select(
-                former_number=pl.col("number").fill_null(0),
-                former_value=pl.col("value").fill_null(0),
-                former_size=size,
+                former_number=pl.col("number").fill_null(0), former_value=pl.col("value").fill_null(0), former_size=size
             ),
             pl.DataFrame(by_cause, schema=CAUSE_COLUMNS, orient="row"),
         ],

@@ -23,7 +23,6 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.run.options import ReadOptions
-from nsys2prv.sources.correlate import BACK_TRACE
 
 
 @pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
@@ -157,7 +156,7 @@ def test_a_call_that_is_there_again_with_its_call_chain_waits_once(tmp_path: Pat
         launch = report.api_call("cudaMemcpy_v3020", begin + US, begin + 9 * MS)
         report.copy(begin + 100 * US, begin + 8990 * US, 1 << 28, kind=2, correlation=launch)
         report.row(
-            "CUPTI_ACTIVITY_KIND_RUNTIME", start=begin, end=begin + 9 * MS + US, eventClass=BACK_TRACE,
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=begin, end=begin + 9 * MS + US, eventClass=67,
             globalTid=report.global_tid(), correlationId=launch, nameId=report.string("cudaMemcpy"), callchainId=step,
         )  # fmt: skip
     row = replayed(report, tmp_path, scale="CUDA memcpy Device-to-Host=0")
