@@ -130,8 +130,7 @@ def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
-    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device. What is before the
-    first work of a thread is the start of the program."""
+    """Times in which threads load data, after their first work: the rule of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     copies = named_values(run, event_types.MEMORY_OPERATION)

@@ -181,7 +181,9 @@ class PiecesOfGaps:
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
-        self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
+        idle = gaps_between(run, _after_computing(run))
+        moves = pl.Series("moves", np.append(run.moves_pages, False)[idle["next"].to_numpy()])
+        self._idle = idle.select("device", "begin", "end", "thread", "launched", moves)
         self._arrivals = _arrivals(nccl)
         waits = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
@@ -213,6 +215,7 @@ class PiecesOfGaps:
         part = (
             pl.when(pl.col("thread") != UNKNOWN).then(_part("starved_host"))
             .when(is_launched).then(_part("starved_unknown"))
+            .when(pl.col("moves")).then(_part("starved_unified_memory"))
             .when(is_last).then(_part("starved_ended"))
             .otherwise(_part("undecided"))
         )  # fmt: skip

@@ -56,7 +56,7 @@ def _part_of_state(name: str, title: str, meaning: str) -> Part:
 
 
 _BESIDE_STATES = (
-    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device"),
+    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device, or until then"),
     ("unknown", "thread not known", "of which nothing is known"),
     ("ended", "no work follows", "to launch no more work while others work, or its launch is not known"),
 )

@@ -120,13 +120,11 @@ def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
 
 
 def first_threads(run: MeasuredRun) -> Numbers:
-    """Of each device the place of the caller that launched its first work of which that is known; UNKNOWN: of none. A page of
-    unified memory that migrates has no launch."""
+    """Of each device the place of the caller of its first launch: pages that migrate have none. UNKNOWN: none is known."""
     thread = threads_that_launched(run, np.arange(run.operations.height))
-    launched = np.flatnonzero(thread != UNKNOWN)[::-1]
+    backward = np.flatnonzero(thread != UNKNOWN)[::-1]
     first: Numbers = np.full(len(run.events.rows.devices), UNKNOWN, dtype=np.int64)
-    # Operations are in the order of their start, and the last assignment counts.
-    first[run.events.rows.device[run.operations["row"].to_numpy()[launched]]] = thread[launched]
+    first[run.events.rows.device[run.operations["row"].to_numpy()[backward]]] = thread[backward]  # the last assignment counts
     return first
 
 
