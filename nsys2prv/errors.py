@@ -298,7 +298,7 @@ class NothingToMeasure(Nsys2prvError):
 
 
 class NoDevices(NothingToMeasure):
-    why = "no process uses a GPU, so there are no device efficiencies"
+    why = "no work of a GPU was recorded, so there is nothing to replay"
 
 
 class NotEfficiency(_OfPath, Nsys2prvError):

@@ -51,13 +51,13 @@ _OS_STATES = (
 _COMMUNICATOR = r"^p?ncclComm(Init|Split|Shrink|Grow)|^p?ncclGetUniqueId$|(?i)^(nccl)?bootstrap(init|split)"
 _GROUP = r"^p?ncclGroup(Start|End)"
 
-LONG_CREATION = 50_000_000
-"""ns: the creation of a context takes 100 to 500 ms; other first calls some µs."""
+LONG_CREATION = 20_000_000
+"""ns: the creation of a context takes 30 to 1,500 ms; other first calls some µs."""
 LONGER = 10
 """The same against later calls of the name in the process."""
 _LIGHT = (
-    r"^cuda(Free|Malloc|MallocPitch|MallocAsync|StreamCreate\w*|EventCreate\w*|SetDevice|InitDevice|MemGetInfo|DeviceSetLimit"
-    r"|DeviceGetStreamPriorityRange)$|^cu(CtxCreate|DevicePrimaryCtxRetain)"
+    r"^cuda(Free|Malloc|MallocPitch|MallocAsync|StreamCreate\w*|EventCreate\w*|StreamIsCapturing|SetDevice|InitDevice|MemGetInfo"
+    r"|DeviceSetLimit|DeviceGetStreamPriorityRange)$|^cu(CtxCreate|DevicePrimaryCtxRetain)"
 )
 """Calls that take long only where they create a context. Work of devices that they could wait for has not begun."""
 _HEAVY = r"^cuda(MallocManaged|MallocHost|Host(Alloc|Register)|Memcpy|Memset|LaunchKernel|DeviceSynchronize)"

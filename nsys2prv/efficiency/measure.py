@@ -184,7 +184,9 @@ def _warnings(events: RunEvents) -> list[str]:
     warnings = []
     if not events.rows.devices:
         absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
-        warnings.append(f"{NO_DEVICES} that was recorded: {absent} (to record GPUs: nsys profile --trace=cuda)")
+        lost = "CUDA calls were recorded: they launch nothing, or nsys lost what the GPU did"
+        why = lost if event_types.CUDA_CALL in events.types else "to record GPUs: nsys profile --trace=cuda"
+        warnings.append(f"{NO_DEVICES} that was recorded: {absent} ({why})")
     if events.rows.sampled_only:
         names = ", ".join(device.name for device in events.rows.sampled_only)
         warnings.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")

@@ -217,6 +217,16 @@ class MeasuredRun:
 
     # -- what runs when -----------------------------------------------------------------------------
 
+    def is_named(self, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
+        """Which events are of a type, with a name that has a text in it."""
+        values = [value for value, name in self.events.names(number).items() if part_of_name in name]
+        return (events["number"] == number) & events["value"].is_in(values)
+
+    @cached_property
+    def moves_pages(self) -> npt.NDArray[np.bool_]:
+        """Which operations move unified memory: they are on the row of a stream, but not in its order."""
+        return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
+
     @cached_property
     def on_devices(self) -> Segments:
         """Activity of each device: one count per kind."""

@@ -30,10 +30,7 @@ _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
 _TELLING = 0.01
 """Least part of the length by which clocks must leave it open to be named."""
-_SAMPLED = (
-    ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"),
-    ("sm_active", "SM activity", r"(?i)^sms? active"),
-)
+_SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
     ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),
@@ -194,8 +191,8 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     threads = counted(run["threads"], "host thread")
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
         of_os = sum(part.share for part in bar if part.name == "os")
-        return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
-    who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
+        return f"neither work of GPUs nor MPI was recorded; OS calls take {percent(of_os)} of {length} of {threads}"
+    who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
     # NCCL kernels that count as useful work are part of what was computed, and no loss.
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
@@ -241,7 +238,7 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
         Tile("load_balance", "Load balance", balance, level(balance), of_balance),
         _sampled(tables["sampled_bins"]),
     )
-    return tiles if devices.height else tuple(replace(tile, note="no GPU was used") for tile in tiles)
+    return tiles if devices.height else tuple(replace(tile, note="no work of GPUs was recorded") for tile in tiles)
 
 
 def _largest_call(calls: pl.DataFrame) -> Tile:

@@ -78,11 +78,7 @@ PATH_TOTALS = Table(
     "what_if_path_totals",
     "What the critical path consists of",
     "one name of one of several divisions",
-    (
-        *path.CRITICAL_PATH_TOTALS.columns[:2],
-        _MEASURED,
-        Column.ns("replayed_ns", "with the changes, host time as measured"),
-    ),
+    (*path.CRITICAL_PATH_TOTALS.columns[:2], _MEASURED, Column.ns("replayed_ns", "with the changes, host time as measured")),
 )
 SCENARIOS = Table(
     "what_if_scenarios",
@@ -103,6 +99,7 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
+PAGES = "pages of unified memory move within the time of kernels and hosts that wait for them: no change is about them alone"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -206,7 +203,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
             tables = {**of_parts, **_path_tables(built, replayed)}
         else:
             tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
-    frames = frames_by_name(tables, TABLES)
+    frames, pages = frames_by_name(tables, TABLES), [PAGES] if built.context.moves_pages.any() else []
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -215,7 +212,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         "title": events.title,
         "changes": options.changes,
         "iterations": window.iterations.how,
-        "warnings": [*events.warnings, *window.warnings, *built.warnings],
+        "warnings": [*events.warnings, *window.warnings, *built.warnings, *pages],
     }
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 

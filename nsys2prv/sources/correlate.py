@@ -20,6 +20,9 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
 """Columns of the table of calls, and what they are called beside an event."""
 
+IS_CALL = pl.col("eventClass").fill_null(0) != 67
+"""A row of CALLS_TABLE is a call. 67 repeats one, around it, with its call chain (--cudabacktrace of older versions)."""
+
 _PROCESS, _ID = "process", "correlationId"
 _HELD_ROWS = 30_000
 """Rows few enough to stay in memory while a table is read a second time."""
@@ -150,5 +153,7 @@ def side_by_side(first: ExternalSort, second: ExternalSort) -> Iterator[tuple[pl
 
 
 def _calls(columns: Mapping[str, str], report: Report) -> pl.LazyFrame:
-    calls = report.scan_events(CALLS_TABLE, tuple(dict.fromkeys(("globalTid", *columns))), (_ID,), None)
-    return calls.select(process_of(pl.col("globalTid")).alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in columns.items()))
+    calls = report.scan_events(CALLS_TABLE, tuple(dict.fromkeys(("globalTid", *columns))), (_ID, "eventClass"), None)
+    return calls.filter(IS_CALL).select(
+        process_of(pl.col("globalTid")).alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in columns.items())
+    )

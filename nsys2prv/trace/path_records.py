@@ -67,7 +67,7 @@ class CriticalPathRecords:
     @property
     def warnings(self) -> list[str]:
         """A warning where a path was asked for and there is none."""
-        return [] if self.total_ns else ["no critical path: no GPU and no MPI was used"]
+        return [] if self.total_ns else ["no critical path: neither work of GPUs nor MPI was recorded"]
 
     def as_json(self) -> dict[str, Any]:
         """What OUT.json has of it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import NCCL, measured
+from support.measured import MS, NCCL, measured
 from support.report_builder import ReportBuilder
 from support.simulated_run.absent import absent_parts
 from support.simulated_run.causes import CAUSES, with_and_without
@@ -62,6 +62,29 @@ def test_a_stretch_is_launch_starved_until_the_launch_and_queued_from_then_on(tm
     }
     calls = dict(found["absent_calls"].select("call", "total_ns").iter_rows())
     assert calls == {None: 120, "cudaMalloc": 50, "cudaDeviceSynchronize": 30}
+
+
+def test_pages_move_before_the_first_kernel_and_after_the_last_one_and_nothing_computes_meanwhile(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.api_call("cudaMallocManaged_v6000", 0, 200 * MS)
+    report.copy(300 * MS, 310 * MS, 65_536, kind=12, stream=13)
+    report.kernel("k(int)", 400 * MS, 500 * MS, launch=(390 * MS, 395 * MS))
+    report.copy(600 * MS, 640 * MS, 65_536, kind=12, stream=13)
+    report.api_call("cudaFree_v3020", 650 * MS, 700 * MS)
+    result = measured(tmp_path, report)
+
+    assert result.absent_time["compute_ns"].to_list() == result.run["useful_ns"].to_list() == [100 * MS]
+    # No call launches that a page moves: who waits for the first one is known from what is launched later.
+    assert parts_of(result.tables) == {
+        "start_up_ns": 100 * MS,
+        "starved_context_ns": 200 * MS,
+        "starved_unified_memory_ns": 10 * MS + 100 * MS,
+        "starved_host_ns": 80 * MS,
+        "queued_ns": 10 * MS,
+        "unified_memory_ns": 40 * MS,
+        "shut_down_ns": 60 * MS,
+    }
+    assert result.longest_gaps.sort("begin_ns")["context_ns"][0] == 200 * MS
 
 
 def test_the_innermost_call_of_the_activity_and_the_innermost_range_have_the_time(tmp_path: Path) -> None:

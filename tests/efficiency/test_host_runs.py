@@ -117,14 +117,22 @@ def test_a_call_of_mpi_that_is_open_at_the_end_is_mpi_until_then(tmp_path: Path)
     assert [(part.name, part.value) for part in bar] == [("compute", 4 * MS), ("mpi", 6 * MS)]
 
 
+def test_a_gpu_whose_work_was_lost_is_not_unused(tmp_path: Path) -> None:
+    report = ReportBuilder().nvtx_range("work", 0, 10 * MS)
+    report.api_call("cudaLaunchKernel_v7000", MS, 2 * MS)
+    result = measured([report.write(tmp_path / "host.sqlite")])
+    assert "CUDA calls were recorded: they launch nothing, or nsys lost what the GPU did" in result.head["warnings"][0]
+    assert "used" not in verdict(result.head, result.tables).sentence
+
+
 def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("efficiency", *of_mpi, "--align", "utc", "--json-file", "out.json", "--talp", "talp.json")
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1] == (
-        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms (10.0 %) "
-        "shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
+        "no work of GPUs was recorded; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms "
+        "(10.0 %) shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
     )
     assert "MPI Load Balance" in done.stdout
     assert "GPU" not in "".join(lines[2:]).replace("no process uses a GPU", "")
@@ -146,9 +154,11 @@ def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path
     root = result.tables["tree"].row(0, named=True)
     assert (root["metric"], root["value"], root["reason"]) == ("host_parallel_efficiency", None, "without MPI and GPUs")
     found = verdict(result.head, result.tables)
-    assert found.sentence == ("no GPU and no MPI was used; OS calls take 20.0 % of 10.000 ms (the whole run) of 1 host thread")
+    assert found.sentence == (
+        "neither work of GPUs nor MPI was recorded; OS calls take 20.0 % of 10.000 ms (the whole run) of 1 host thread"
+    )
     assert {part.name: part.share for part in found.bar} == pytest.approx({"compute": 0.8, "os": 0.2})
-    assert {tile.note for tile in found.tiles} == {"no GPU was used"}
+    assert {tile.note for tile in found.tiles} == {"no work of GPUs was recorded"}
 
 
 def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:

@@ -58,6 +58,10 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
         ([("cudaMalloc", 0, 1), ("cudaMallocHost", 10, 200)], []),
         # Later calls of the name take as long.
         ([("cudaMalloc", 0, 100), ("cudaMalloc", 600, 690)], []),
+        # PyTorch asks this first of all.
+        ([("cudaStreamIsCapturing", 0, 1_446), ("cudaMalloc", 1_447, 1_448)], [0]),
+        # A small GPU with a driver that is loaded.
+        ([("cudaMalloc", 0, 30), ("cudaMalloc", 31, 32)], [0]),
         # Another thread waits for the same context; a third call begins when it is there.
         ([("cudaFree", 0, 200), ("cudaMalloc", 100, 210), ("cudaMalloc", 250, 350)], [0, 100]),
         ([("cudaGetDeviceCount", 0, 200)], []),
@@ -130,7 +134,7 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
 
     assert bar_of(found) == {"compute": 350, "waiting": 500, "os": 150}
     sentence = verdict(found.head, found.tables).sentence
-    assert sentence.startswith("no GPU was used; 1 host thread computed 35.0 % of 1.000 s (the whole run)")
+    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 35.0 % of 1.000 s (the whole run)")
     assert sentence.endswith("largest loss: off the CPU, 50.0 %")
 
 

@@ -132,6 +132,11 @@ def test_functions_and_ranges_of_late_hosts_are_named(tmp_path: Path) -> None:
     assert text.endswith("; 100.0 % of the time is in the NVTX range steps")
 
 
+def test_code_without_a_name_is_named_by_its_module_once(tmp_path: Path) -> None:
+    result = measured(tmp_path, late_host(("parse", "a.so"), ("0x7f01", "/lib/b.so")))
+    assert "most are in parse of a.so 50.0 %, unresolved code of /lib/b.so 50.0 %;" in finding(result, "host-bound")["seen"]
+
+
 def test_samples_in_mpi_that_was_not_recorded_are_a_warning(tmp_path: Path) -> None:
     warnings = measured(tmp_path, late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0"))).head["warnings"]
     assert any("50.0 % of the CPU samples are in /usr/lib/libucp.so.0, and MPI was not recorded" in text for text in warnings)

@@ -98,7 +98,7 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
     report.mpi_collective("MPI_Barrier", 300, 400).nvtx_range("step", 0, 1_000)
     run = run_of(measure([report.write(tmp_path / "rank0.sqlite")]))
 
-    assert run.read.one("p", id="verdict").text.startswith("no GPU was used; ")
+    assert run.read.one("p", id="verdict").text.startswith("no work of GPUs was recorded; ")
     assert not run.read.all("svg")
     tiles = {one.attributes["data-tile"]: one for one in run.read.all("li") if "data-tile" in one.attributes}
     assert " ".join(tiles["host_parallel_efficiency"].text.split()).startswith("Computing 90.0 % outside of MPI")

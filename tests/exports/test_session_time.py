@@ -213,6 +213,12 @@ def test_times_long_before_the_session_are_told(tmp_path: Path) -> None:
     assert "but they begin at -40,000,000,500 ns" in open_report(tmp_path / "a.sqlite").session_time.warning
 
 
+def test_domains_that_were_made_before_the_session_contradict_nothing(tmp_path: Path) -> None:
+    made = ReportBuilder()
+    made.row("NVTX_EVENTS", start=-40 * SECOND, eventType=75, text="TensorRT", globalTid=made.global_tid(), domainId=1)
+    assert open_report(made.nvtx_range("work", 100, 200).write(tmp_path / "a.sqlite")).session_time.warning == ""
+
+
 def test_a_recording_that_starts_late_contradicts_nothing(tmp_path: Path) -> None:
     late = 2 * 24 * 3600 * SECOND
     made = ReportBuilder(utc_ns=START)

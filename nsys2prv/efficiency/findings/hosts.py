@@ -288,7 +288,8 @@ def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     if inside.height < _FEWEST_SAMPLES:
         return []
     top = _functions(run, inside).head(_MOST_FUNCTIONS).iter_rows()
-    return [Number(f"{short(function)} of {short(module)}", count / inside.height, "0 to 1") for function, module, count in top]
+    named = ((function.replace(f"unresolved in {module}", "unresolved code"), module, count) for function, module, count in top)
+    return [Number(f"{short(name)} of {short(module)}", count / inside.height, "0 to 1") for name, module, count in named]
 
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

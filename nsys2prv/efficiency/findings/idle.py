@@ -47,7 +47,7 @@ _UNKNOWN_PART = 0.1
 
 def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
     """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
-    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent}
+    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent and percent(spent / of_time) != percent(0)}
     longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
 
@@ -131,7 +131,7 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         )
 
 
-_SHORTEST_CREATION = Threshold("shortest time of a device", 50_000_000, "less is the start of any program", "ns")
+_SHORTEST_CREATION = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
 _OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
 
 
@@ -203,6 +203,7 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         listed = ", ".join(
             f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
             for title, total, half in kinds
+            if percent(total / losses.cost) != percent(0)
         )
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
         also = [Number(title, total, "ns") for title, total, _ in kinds]

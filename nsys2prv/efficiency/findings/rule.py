@@ -254,8 +254,7 @@ UNIFIED_MEMORY = Need("copies of unified memory", _unified)
 SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
 ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
 CLOCKS = Need(
-    "sampled clocks (GPC Clock Frequency)",
-    partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)"),
+    "sampled clocks (GPC Clock Frequency)", partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)")
 )
 TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
 NO_EVENT_WAITS = Need(

@@ -17,10 +17,10 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
-from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Mask, Moments, Numbers, Segments, innermost, segments
+from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between, threads_that_launched
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, first_threads, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -90,7 +90,7 @@ def _innermost(
     return np.append(event, NONE)[innermost(intervals.only(event), group, time, depth)].astype(np.int32)
 
 
-def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
+def activity_of_devices(run: MeasuredRun) -> Timeline:
     """What runs on devices: `nccl`, `copy` and `unified`, places in `run.operations` of an NCCL kernel, of a copy or memset,
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
     kind, edges, last = run.kind(run.operations["number"].to_numpy()), run.on_devices, pl.col("end").cum_max().over("device")
@@ -98,8 +98,8 @@ def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
     columns = {}
     for name, kind_of_name, is_such in (
         ("nccl", NCCL, kind == NCCL),
-        ("copy", MEMORY, ~is_unified),
-        ("unified", MEMORY, is_unified),
+        ("copy", MEMORY, ~run.moves_pages),
+        ("unified", MEMORY, run.moves_pages),
     ):
         # Operations are in the order of their start.
         started = operations.filter(pl.Series(is_such & (kind == kind_of_name))).select(
@@ -117,15 +117,15 @@ def activity_of_devices(run: MeasuredRun, is_unified: Mask) -> Timeline:
 # -- what an operation waited for --------------------------------------------------------------------
 
 
-def awaited_operations(run: MeasuredRun, is_in_order: Mask, events: EventEdges) -> npt.NDArray[np.int32]:
+def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.int32]:
     """For each of `run.operations` the place there of the one that it waited for; NONE: of none is that known.
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
     event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait, nor of
-    those that do not run in the order of their stream (`is_in_order`).
+    pages that move: these are not in the order of a stream.
     """
     row, start, end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
-    place = np.flatnonzero(is_in_order & (end > start))
+    place = np.flatnonzero(~run.moves_pages & (end > start))
     place = place[np.lexsort((start[place], end[place], row[place]))]
     ends = Moments.of(row[place], end[place])
     # Of several operations whose events an operation awaited, the last one counts.
@@ -175,17 +175,17 @@ class PiecesOfGaps:
         busy = run.on_devices.mask > 0
         self._first_work = int(run.on_devices.begin.min(where=busy, initial=run.events.length))
         self._last_work = int(run.on_devices.end.max(where=busy, initial=0))
-        self._first_threads = _first_threads(run)
+        self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
-        # Migrations of unified memory are on the row of a stream, but not in its order.
-        is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
-        self._on_devices, self._awaited = activity_of_devices(run, is_unified), awaited_operations(run, ~is_unified, events)
+        self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
-        self._idle = gaps_between(run, _after_computing(run)).select("device", "begin", "end", "thread", "launched")
+        idle = gaps_between(run, _after_computing(run))
+        moves = pl.Series("moves", np.append(run.moves_pages, False)[idle["next"].to_numpy()])
+        self._idle = idle.select("device", "begin", "end", "thread", "launched", moves)
         self._arrivals = _arrivals(nccl)
-        waits = run.calls.filter(_is_named(run, run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
+        waits = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
         self._unrecorded: Numbers = tasks if RECORDS.name not in run.events.collections else tasks[:0]
         """Tasks in which streams wait for events that were not recorded."""
@@ -215,6 +215,7 @@ class PiecesOfGaps:
         part = (
             pl.when(pl.col("thread") != UNKNOWN).then(_part("starved_host"))
             .when(is_launched).then(_part("starved_unknown"))
+            .when(pl.col("moves")).then(_part("starved_unified_memory"))
             .when(is_last).then(_part("starved_ended"))
             .otherwise(_part("undecided"))
         )  # fmt: skip
@@ -249,7 +250,9 @@ class PiecesOfGaps:
         moves = (state >= OFF_CPU) & (pl.col("unified") != NONE)
         of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
         part = (
-            pl.when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
+            # After the last kernel nothing is starved; what moves then is all that the device does.
+            pl.when((pl.col("part") == "shut_down") & (pl.col("unified") != NONE)).then(_part("unified_memory"))
+            .when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
             .when(moves).then(_part("starved_unified_memory"))
             .otherwise(of_state)
         )  # fmt: skip
@@ -302,15 +305,6 @@ class PiecesOfGaps:
         return pl.concat(divided, how="diagonal")
 
 
-def _first_threads(run: MeasuredRun) -> Numbers:
-    """Of each device the place of the caller that launched its first work; UNKNOWN: not known."""
-    device = run.events.rows.device[run.operations["row"].to_numpy()]
-    first: Numbers = np.full(len(run.events.rows.devices), NONE, dtype=np.int64)
-    # Operations are in the order of their start, and the last assignment counts.
-    first[device[::-1]] = np.arange(len(device))[::-1]
-    return threads_that_launched(run, first)
-
-
 def _after_computing(run: MeasuredRun) -> Intervals:
     """When devices are busy from the end of their last compute kernel on: only gaps after it are asked for."""
     on_devices = run.on_devices
@@ -329,12 +323,6 @@ def _pieces(rows: pl.DataFrame, begin: str, end: str, part: pl.Expr, *columns: s
     """Pieces of gaps from `begin` to `end` where they have some length, with further columns."""
     long = rows.filter(pl.col(end) > pl.col(begin))
     return long.select("gap", "device", *columns, part=part, begin=begin, end=end, **named)
-
-
-def _is_named(run: MeasuredRun, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
-    """Which events are of a type, with a name that has a text in it."""
-    values = [value for value, name in run.events.names(number).items() if part_of_name in name]
-    return (events["number"] == number) & events["value"].is_in(values)
 
 
 def _arrivals(nccl: Nccl) -> pl.DataFrame:

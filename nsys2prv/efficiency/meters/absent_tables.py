@@ -56,7 +56,7 @@ def _part_of_state(name: str, title: str, meaning: str) -> Part:
 
 
 _BESIDE_STATES = (
-    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device"),
+    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device, or until then"),
     ("unknown", "thread not known", "of which nothing is known"),
     ("ended", "no work follows", "to launch no more work while others work, or its launch is not known"),
 )
@@ -69,8 +69,8 @@ PARTS: tuple[Part, ...] = (
     Part("communication", "communication, not divided", COMMUNICATION, "likewise, and whether a late rank or the transfer was "
          "waited for is not decidable: `absent_parts` has the reason"),
     Part("copy", "copies and memsets", COPIES, "likewise a copy or a memset: it ran, or was waited for"),
-    Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, while unified "
-         "memory moved between host and this device: page faults and prefetches"),
+    Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, or there was "
+         "none to come, while unified memory moved between host and this device: page faults and prefetches"),
     Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
     Part("queued", "queued", QUEUED, "it was launched, and nothing is known that it waited for: latency, or resources of the "
          "device"),

@@ -37,11 +37,7 @@ MEMORY_OPERATIONS = Table(
     console=OnConsole(("operation", ("source", "from"), ("destination", "to"), ("from_bytes", "sizes from"), "count",
         ("bytes", "sum"), "total_ns", "bandwidth"), spare=("destination", "count", "bytes")),
 )  # fmt: skip
-_DURATIONS = (
-    Column.mean_ns("mean_ns", "mean duration"),
-    Column.ns("min_ns", "shortest"),
-    Column.ns("max_ns", "longest"),
-)
+_DURATIONS = (Column.mean_ns("mean_ns", "mean duration"), Column.ns("min_ns", "shortest"), Column.ns("max_ns", "longest"))
 _LARGEST = (Column.ns("maximum_task_ns", "largest sum of a task"), Column.text("maximum_task", "that task"))
 CUDA_CALLS = Table(
     "cuda_calls",

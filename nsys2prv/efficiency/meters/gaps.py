@@ -119,6 +119,15 @@ def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
     return callers[launch]
 
 
+def first_threads(run: MeasuredRun) -> Numbers:
+    """Of each device the place of the caller of its first launch: pages that migrate have none. UNKNOWN: none is known."""
+    thread = threads_that_launched(run, np.arange(run.operations.height))
+    backward = np.flatnonzero(thread != UNKNOWN)[::-1]
+    first: Numbers = np.full(len(run.events.rows.devices), UNKNOWN, dtype=np.int64)
+    first[run.events.rows.device[run.operations["row"].to_numpy()[backward]]] = thread[backward]  # the last assignment counts
+    return first
+
+
 def _operation_at(
     run: MeasuredRun,
     edge: str,
@@ -173,7 +182,11 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     # What ended last where a gap begins; nothing where the window does.
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
-    gaps = gaps.with_columns(former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32))
+    is_first = (begin == 0) & (gaps["thread"].to_numpy() == UNKNOWN)
+    gaps = gaps.with_columns(
+        former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
+        thread=pl.Series(np.where(is_first, first_threads(run)[device], gaps["thread"]), dtype=pl.Int32),
+    )
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
@@ -212,9 +225,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
             gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
             following.select("number", "value", next_row="row", next_length=duration, next_size=size),
             former.select(
-                former_number=pl.col("number").fill_null(0),
-                former_value=pl.col("value").fill_null(0),
-                former_size=size,
+                former_number=pl.col("number").fill_null(0), former_value=pl.col("value").fill_null(0), former_size=size
             ),
             pl.DataFrame(by_cause, schema=CAUSE_COLUMNS, orient="row"),
         ],

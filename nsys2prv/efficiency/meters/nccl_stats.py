@@ -299,8 +299,7 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     # Where ranks are not in the run, all may have waited for them.
     may_be_last = pl.col("waited") == 0
     frame = frame.with_columns(
-        waiting=pl.col("residence") - pl.col("transfer"),
-        is_decided=(may_be_last.sum().over(_ID) == 1) & pl.col("complete"),
+        waiting=pl.col("residence") - pl.col("transfer"), is_decided=(may_be_last.sum().over(_ID) == 1) & pl.col("complete")
     ).with_columns(is_last=may_be_last & pl.col("is_decided"))
     # A rank can't have waited for longer than it was in the collective.
     longest = pl.min_horizontal("waiting", pl.col("arrived") - pl.col("start") + pl.col("margin")).round().cast(pl.Int64)

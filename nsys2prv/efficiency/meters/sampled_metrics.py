@@ -127,8 +127,7 @@ def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:
     """With names of metrics and devices."""
     labels = {number: names.label for number, names in run.events.types.items()}
     return frame.with_columns(
-        pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String),
-        device=run.device_names(pl.col("device")),
+        pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String), device=run.device_names(pl.col("device"))
     )
 
 

@@ -54,7 +54,8 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
         # Ids can be texts with hexadecimal digits.
         digits = text.str.extract("^0x([0-9a-fA-F]{1,16})$").str.to_integer(base=16, dtype=pl.UInt64, strict=False)
         integer = pl.coalesce("integer", digits.reinterpret(signed=True))
-        operation = pl.coalesce(text.replace(_OPERATIONS), _operation(pl.col("integer")))
+        of_nccl = pl.col("integer").replace_strict(dict(enumerate(nccl_names.REDUCTIONS)), default=None, return_dtype=pl.String)
+        operation = pl.coalesce(text.replace(_OPERATIONS), of_nccl, pl.format("operation {}", "integer"))
         values = {
             name: operation if name == nccl_names.REDUCTION else integer for name in (*_FIELDS.to_schema(), nccl_names.COUNT)
         }
@@ -81,12 +82,6 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
         return with_absent(regions, _FIELDS.to_schema())
     decoded = pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True)
     return nvtx_ranges.with_payloads(report, regions).with_columns(decoded).unnest("payload")
-
-
-def _operation(number: pl.Expr) -> pl.Expr:
-    """Name of a reduction operation by NCCL's number; those of the program have none."""
-    names = dict(enumerate(nccl_names.REDUCTIONS))
-    return pl.coalesce(number.replace_strict(names, default=None, return_dtype=pl.String), pl.format("operation {}", number))
 
 
 @once

@@ -5,6 +5,7 @@ Impossible values are repaired or left out, and the account of rows counts both:
 - nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
 - The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
   where that is not known, is left out.
+- nsys 2024 exports clocks of older recordings in Hz where their names say MHz: they are divided.
 - A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
 """
 
@@ -56,6 +57,7 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     is_percentage, is_clock = pl.col("is_percentage").fill_null(False), pl.col("is_clock").fill_null(False)
     wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))
     value = pl.when(wrapped).then(pl.col("value") + _WRAP).otherwise("value")
+    value = pl.when((pl.col("scale") > 1) & (value >= 1e5)).then((value / 1e6).round().cast(pl.Int64)).otherwise(value)
     return (
         samples.with_columns(value.alias("value"), wrapped.alias(REPAIRED))
         .with_columns(
@@ -106,10 +108,6 @@ def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:
         .filter(pl.col("typeId").is_in(types))
         .select("data", gpu=pl.col("typeId") & INSTANCE_OF_TYPE, start=start, end=start)
     )
-
-
-def _json_time_bounds(report: Report) -> pl.LazyFrame:
-    return _json_rows(report, _fields_of_types(report)).select("start", "end")
 
 
 def _json_frame(report: Report) -> pl.LazyFrame:
@@ -170,7 +168,7 @@ METRICS_IN_JSON = Source(
     row=RowKind.GPU,
     types=(event_types.GPU_METRIC,),
     frame=_json_frame,
-    times=_json_time_bounds,
+    times=lambda report: _json_rows(report, _fields_of_types(report)).select("start", "end"),
     since="3.7",
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "

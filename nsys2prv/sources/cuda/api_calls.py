@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.sources.correlate import IS_CALL
 from nsys2prv.sources.source import CALL, RowKind, Source, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
@@ -38,6 +39,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         "correlationId",
         pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
         type=pl.lit(event_types.CUDA_CALL, pl.Int64),
+        left_out=pl.when(~IS_CALL).then(pl.lit("the same call again, with its call chain")),
     )
 
 
@@ -46,7 +48,7 @@ CALLS = Source(
     title="CUDA API calls",
     table="CUPTI_ACTIVITY_KIND_RUNTIME",
     required=("start", "end", "globalTid", "nameId"),
-    optional=("correlationId",),
+    optional=("correlationId", "eventClass"),
     row=RowKind.THREAD,
     types=(event_types.CUDA_CALL, event_types.CORRELATION_ID),
     frame=_frame,

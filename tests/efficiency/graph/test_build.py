@@ -149,6 +149,45 @@ def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Pa
     assert row["least_ns"] <= row["measured_ns"] - 5 * 8800 * US <= row["most_ns"] * 1.01
 
 
+def test_a_call_that_is_there_again_with_its_call_chain_waits_once(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for step in range(5):
+        begin = step * 10 * MS
+        launch = report.api_call("cudaMemcpy_v3020", begin + US, begin + 9 * MS)
+        report.copy(begin + 100 * US, begin + 8990 * US, 1 << 28, kind=2, correlation=launch)
+        report.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=begin, end=begin + 9 * MS + US, eventClass=67,
+            globalTid=report.global_tid(), correlationId=launch, nameId=report.string("cudaMemcpy"), callchainId=step,
+        )  # fmt: skip
+    row = replayed(report, tmp_path, scale="CUDA memcpy Device-to-Host=0")
+    assert row["most_ns"] <= row["measured_ns"] - 5 * 8800 * US
+    assert measure([tmp_path / "run.sqlite"]).cuda_calls.select("call", "count").rows() == [("cudaMemcpy", 5)]
+
+
+def test_pages_move_with_the_kernel_that_needs_them_and_hold_nothing(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("work", 2 * MS, 102 * MS, launch=(MS, MS + 10 * US))
+    report.api_call("cudaDeviceSynchronize_v3020", MS + 20 * US, 102 * MS + 10 * US)
+    for page in range(100):
+        report.copy((3 + page // 2) * MS, (3 + page // 2) * MS + 40 * US, 65_536, kind=11, stream=13)
+        report.copy((103 + page) * MS, (103 + page) * MS + 40 * US, 65_536, kind=12, stream=13)
+    report.api_call("cudaFree_v3020", 203 * MS, 204 * MS)
+    for time, on in ((0, True), (205 * MS, False)):
+        report.switch(time, 0, on=on)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["least_ns"] == row["most_ns"] == row["measured_ns"] - 50 * MS
+
+
+def test_a_thread_loads_no_data_before_its_first_work(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cuModuleGetLoadingMode", 0, US, driver=True)
+    for begin in (100 * MS, 150 * MS):
+        report.copy(begin + 10 * US, begin + MS, 1 << 20, launch=(begin, begin + 5 * US))
+    # What the thread does until then is the start of the program; the second copy waits for data.
+    row = replayed(report, tmp_path, data_loading=0)
+    assert row["replayed_ns"] == 101_990 * US
+
+
 def test_what_makes_nothing_longer_makes_no_run_longer(tmp_path: Path) -> None:
     row = replayed(steps_and_their_loader(), tmp_path, scale="train_step=0.99")
     assert row["least_ns"] <= row["most_ns"] < row["measured_ns"]
