@@ -299,6 +299,8 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     "views --list --only gap": (USAGE, ("no such view or group of views", "gaps")),
     "views --list --only comunication": (USAGE, ("did you mean communication",)),
     "demo --gpus 0": (USAGE, ("--gpus",)),
+    "whatif good.sqlite --scale compute": (USAGE, ("--scale compute: write",)),
+    "compare good.sqlite good.sqlite --fail-if speedup": (USAGE, ("--fail-if speedup: ",)),
     # Files.
     "inspect missing.sqlite": (BAD_REPORT, ("missing.sqlite: there is no such file",)),
     "inspect rank*.sqlite": (BAD_REPORT, ("no file matches",)),
