@@ -196,7 +196,7 @@ class NothingToTranslate(Nsys2prvError):
     exit_code = 7
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"no event is left to write: {why}")
+        super().__init__(f"no event is left: {why}")
 
 
 class TraceError(_OfPath, Nsys2prvError):

@@ -85,8 +85,8 @@ def main() -> None:
                 print(error.format_message(), file=sys.stderr)
             end(UsageError.exit_code)
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
-        sentence = error.format_message().rstrip(".")
-        end_with(f"{sentence[:1].lower()}{sentence[1:]}; `{program} -h` shows what it takes", UsageError.exit_code)
+        sentence = f"{error.format_message().rstrip('.')};".replace(": Value error, ", ": ").replace("?;", "?")
+        end_with(f"{sentence[:1].lower()}{sentence[1:]} `{program} -h` shows what it takes", UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)

@@ -90,14 +90,14 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
     flag = f"--{declared.name.replace('_', '-')}"
     default = declared.default
     is_list = isinstance(default, tuple)
-    # Typer reads enumerations and paths itself; elements of lists are read together.
-    has_parser = text.read not in (None, Path) and not is_list and not isinstance(default, enum.Enum)
+    # Typer reads enumerations and paths itself.
+    has_parser = text.read not in (None, Path) and not isinstance(default, enum.Enum)
     info = typer.Option(
         flag,
         *([text.short] if text.short else []),
         help=text.help,
         metavar=text.metavar,
-        parser=_parser(flag, text.read) if text.read is not None and has_parser else None,
+        parser=_parser(flag, text.read, is_list=is_list) if text.read is not None and has_parser else None,
         autocompletion=completion(text.names) if text.names is not None else None,
         show_default=bool(default),
         rich_help_panel=text.group,
@@ -110,11 +110,12 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
     )
 
 
-def _parser(flag: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _parser(flag: str, read: Callable[[Any], Any], *, is_list: bool) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         try:
             check_utf8(value)
-            return read(value)
+            # Elements of a list are tried here, so that a message names one, and are read together.
+            return value if is_list and read((value,)) is not None else read(value)
         except ValueError as error:
             raise UsageError(f"{flag} {short(str(value), 200)}: {error}") from error
 

@@ -168,7 +168,7 @@ DEVICE_TREE: EfficiencyTree = EfficiencyTree(
                    product_of=("communication_efficiency", "orchestration_efficiency"),
                    formula="max U / E", parts=("max_useful_ns", "elapsed_ns"),
                    reads_as="all devices move data, wait or are idle",
-                   loss="lost to communication and idle devices, divided by cause", needs=(HAS_GPUS,), of_whole_run=True),
+                   loss="lost to the two above together, by cause below", needs=(HAS_GPUS,), of_whole_run=True),
         Efficiency("transfer_efficiency", "Transfer Efficiency", "TE", parent="progress_efficiency",
                    formula="E_ideal / E", parts=("ideal_network_ns", "elapsed_ns"),
                    reads_as="the network takes time that an ideal one would not", loss="lost to transfers between ranks",

@@ -6,6 +6,7 @@ from the start of the trace.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
@@ -202,11 +203,12 @@ def _of_types(*numbers: int) -> list[pl.Expr]:
     return [pl.col(str(number)).cast(pl.Float32) for number in numbers]
 
 
+# Not `polars.reduce`: workers without Dask can't be sent a function inside an expression.
 LAUNCH_SIZES = {
-    "blocks": pl.reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
-    "threads": pl.reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
+    "blocks": functools.reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
+    "threads": functools.reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
     "registers": _of_types(kernels.REGISTERS)[0],
-    "shared_memory": pl.reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
+    "shared_memory": functools.reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
 }
 """How a kernel is launched: blocks of the grid, threads of a block, registers of a thread, bytes of a block; null: unknown."""
 ON_DEVICES = Collection(

@@ -85,7 +85,7 @@ SCENARIOS = Table(
     "The run in standard scenarios, one change at a time",
     "a scenario",
     (Column.text("scenario", "the change, as an option of the command"), *LENGTHS.columns[3:]),
-    when="no change is requested",
+    when="no change requested",
 )
 TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, path.CRITICAL_PATH, SCENARIOS)
 """All tables of a what-if; `critical_path` is that with the changes."""
@@ -139,23 +139,23 @@ class WhatIfResult(Results):
             *grid([heading, "measured", "replayed", "speedup"], cells, frozenset({0}), width),
             *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique(maintain_order=True)),
         ]
-        iterations = self.tables[ITERATIONS.name].head(max(rows, 0))
-        lines += [""] if iterations.height else []
-        lines += [
-            f"  iteration {row['iteration']}: {time(row['measured_ns'])} -> {_interval(row)}"
-            for row in iterations.iter_rows(named=True)
-        ]
+        parts = {"Iterations": self.tables[ITERATIONS.name].rename({"iteration": "name"})}
         for division in ("kind", "task", "kernel", "host cause"):
-            part = totals.filter(pl.col("by") == division).head(rows).select("name", "measured_ns", "replayed_ns")
-            if part.height:
-                cells = [[short(name), time(measured), time(replayed)] for name, measured, replayed in part.iter_rows()]
-                lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}), width)]
+            parts[f"Critical path by {division} (replay: host time as measured)"] = totals.filter(pl.col("by") == division)
+        for title, part in parts.items():
+            more = f" ({part.height - rows} more)" if part.height > rows else ""
+            cells = [
+                [short(str(row["name"])), time(row["measured_ns"]), _interval(row)]
+                for row in part.head(max(rows, 0)).iter_rows(named=True)
+            ]
+            if cells:
+                lines += ["", f"{title}{more}", *grid(["", "measured", "replayed"], cells, frozenset({0}), width)]
         return printable_lines(lines)
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    """A replayed time, and between what it is."""
-    least, most = row["least_ns"], row["most_ns"]
+    """A replayed time, and between what it is, where that is known."""
+    least, most = (row.get(name, row["replayed_ns"]) for name in ("least_ns", "most_ns"))
     if least is None:
         return "not known"
     if least == most:

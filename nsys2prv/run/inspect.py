@@ -202,8 +202,9 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
         details.append(f"this report may be off it by up to {time(clock['of_report_ns'])}")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
-    anchors = clock["anchors_by_kind"].items()
-    details += [f"{count['used']:,} anchors by {kind} ({count['outliers']:,} more do not fit)" for kind, count in anchors]
+    for kind, count in clock["anchors_by_kind"].items():
+        unfit = f" ({count['outliers']:,} more do not fit)" if count["outliers"] else ""
+        details.append(f"{counted(count['used'], 'anchor')} by {kind}{unfit}")
     if clock["contradiction_ns"] is not None:
         details.append(f"largest contradiction {time(clock['contradiction_ns'])}")
     return [start, "; ".join([*details, *(f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ()))])]

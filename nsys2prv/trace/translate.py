@@ -42,6 +42,7 @@ FORMAT = 1
 SUMMARY = ".json"
 """Suffix of OUT.json."""
 _MOST_WINDOWS = 1000
+_NO_EVENTS = "no event is in the selected time, ranks and sources: the trace has states only"
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
                 *map(disagreement_text, plan.axis.disagreements),
                 *(path.warnings if path is not None else []),
                 *trace_format.warnings(trace_bytes),
+                *([] if collected.types else [_NO_EVENTS]),
             ],
             **beside,
         }

@@ -207,6 +207,14 @@ def test_events_do_not_depend_on_workers(tmp_path: Path) -> None:
             assert_frame_equal(spread.events(source).sort(order).collect(), alone.events(source).sort(order).collect())
 
 
+def test_workers_need_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = small_run(tmp_path)
+    # Dask brings it, and Polars takes it for functions in expressions.
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with np.open_run(folder) as alone, np.open_run(folder, workers=2) as spread:
+        assert_frame_equal(spread.efficiency().devices, alone.efficiency().devices)
+
+
 def test_a_broken_report_is_left_out_of_events(tmp_path: Path) -> None:
     folder = small_run(tmp_path)
     (folder / "rank2.sqlite").write_text("These are notes, and no database at all.\n" * 100)

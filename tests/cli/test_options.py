@@ -259,7 +259,7 @@ USAGE, BAD_REPORT, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, NO_EFFICIENCY = 2, 3
 
 WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     # Commands and options.
-    "translat good.sqlite": (USAGE, ("no such command 'translat'. Did you mean 'translate'?",)),
+    "translat good.sqlite": (USAGE, ("no such command 'translat'. Did you mean 'translate'? `nsys2prv -h`",)),
     "effiency good.sqlite": (USAGE, ("Did you mean 'efficiency'?",)),
     "explain": (USAGE, ("no such command 'explain'; `nsys2prv -h`",)),
     "translate": (USAGE, ("missing argument 'REPORT...'", "`nsys2prv translate -h`")),
@@ -278,7 +278,7 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     # Values.
     "efficiency good.sqlite --bins many": (USAGE, ("--bins", "valid integer")),
     "efficiency good.sqlite --bins 0": (USAGE, ("bins=0", "1 to 10000")),
-    "translate good.sqlite -o OUT --align magic": (USAGE, ("--align", "'monotonic'")),
+    "translate good.sqlite -o OUT --align magic": (USAGE, ("'--align': 'magic' is not one of", "'monotonic'")),
     "translate good.sqlite -o OUT --only kernel": (USAGE, ("there is no source kernel", "did you mean kernels")),
     "translate good.sqlite -o OUT --skip osrt": (USAGE, ("there is no source osrt", "did you mean os-runtime?")),
     "translate good.sqlite -o OUT --skip cuda": (USAGE, ("kernels, copies, memsets or cuda-api?",)),
@@ -299,6 +299,8 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     "views --list --only gap": (USAGE, ("no such view or group of views", "gaps")),
     "views --list --only comunication": (USAGE, ("did you mean communication",)),
     "demo --gpus 0": (USAGE, ("--gpus",)),
+    "whatif good.sqlite --scale compute": (USAGE, ("--scale compute: write",)),
+    "compare good.sqlite good.sqlite --fail-if speedup": (USAGE, ("--fail-if speedup: ",)),
     # Files.
     "inspect missing.sqlite": (BAD_REPORT, ("missing.sqlite: there is no such file",)),
     "inspect rank*.sqlite": (BAD_REPORT, ("no file matches",)),

@@ -128,6 +128,10 @@ def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None
     by_name = {(by, name): new for by, name, _, new in result.what_if_path_totals.iter_rows()}
     assert by_name["kernel", "compute"] == 100 * US
     assert "compute=0.5" in result.as_text()
+    # What a table leaves out is counted.
+    kinds = of_kinds.height
+    assert f"\nCritical path by kind (replay: host time as measured) ({kinds - 1} more)\n" in result.as_text(rows=1)
+    assert "\nCritical path by kind (replay: host time as measured)\n" in result.as_text(rows=kinds)
 
 
 def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
+from nsys2prv.run import inspect
+
 
 def write_run(folder: Path, ranks: tuple[int, ...], **options: int) -> list[Path]:
     """Reports of a run of four ranks, two on a host; each with a process that recorded nothing."""
@@ -90,3 +92,13 @@ def test_the_clock_of_a_single_host_is_the_only_one_and_reports_may_be_off_it(co
 
     assert lines[-1].endswith("by utc: the only one of the run; this report may be off it by up to 100.000 µs")
     assert not any("0 ns" in line for line in lines)
+
+
+def test_anchors_of_a_clock_are_counted_with_those_that_do_not_fit() -> None:
+    interval = {"best": 1000, "worst": 2000}
+    anchors = {"messages": {"used": 256, "outliers": 0}, "nccl": {"used": 1, "outliers": 2}}
+    clock = {"start": "utc", "method": "utc", "host": "a", "interval_ns": interval, "of_report_ns": 0, "contradiction_ns": None}
+
+    _, line = inspect._clock_lines({**clock, "anchors_by_kind": anchors})
+
+    assert line.endswith("; 256 anchors by messages; 1 anchor by nccl (2 more do not fit)")

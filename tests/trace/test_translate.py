@@ -267,6 +267,20 @@ def test_nothing_to_translate_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
 
 
+def test_a_trace_without_events_is_said(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.kernel("k", 10, 20)
+    report.kernel("k", 900, 950)
+
+    quiet = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(100, 200)))
+    busy = translate_reports(tmp_path, report, name="busy", options=TranslateOptions(time=TimeRange(0, 200)))
+
+    assert [warning for warning in quiet.content["warnings"] if warning not in busy.content["warnings"]] == [
+        "no event is in the selected time, ranks and sources: the trace has states only"
+    ]
+
+
 HOSTILE = (
     'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
     "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",

@@ -49,7 +49,8 @@ def efficiency_as_text(
     shown = [table for table in table_registry.TABLES if _is_shown(table, tables)]
     if shown and not verbose:
         names = ", ".join(table.name for table in shown)
-        lines += ["", *wrapped(f"With -v also {counted(len(shown), 'table')}: {names}", width)]
+        advice = "what to do about each finding, and " if tables["findings"].height else ""
+        lines += ["", *wrapped(f"With -v also {advice}{counted(len(shown), 'table')}: {names}", width)]
     for table in shown if verbose else ():
         lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
