@@ -127,7 +127,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     of_row = row[points.start[calls]]
     waiting = pl.DataFrame({"row": of_row, "task": rows.task[of_row], "begin": begin, "until": until}).with_row_index("place")
     streams = LogicalStreams(rows)
-    ends = np.sort(points.end[: points.devices])
+    ends = np.sort(points.end[: points.devices], kind="stable")
     columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
     ended = pl.concat([pl.DataFrame(columns), parts.launches[points.interval(ends)]], how="horizontal")
     synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)

@@ -274,6 +274,8 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("len", "stream").unique("thread", keep="last")
     shared = most.filter(pl.len().over("stream") > 1)
+    if shared.is_empty():
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
