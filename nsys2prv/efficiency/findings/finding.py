@@ -16,6 +16,7 @@ from polars import selectors
 from nsys2prv.efficiency.intervals import Intervals, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
+from nsys2prv.execution.row_order import rows_in_order
 from nsys2prv.vocabulary.wording import quantity
 
 PARTS = 100
@@ -283,7 +284,7 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
     blocks += [block.select(pl.col(columns).cast(pl.Int64)) for block in occurrences]
     # Of several with the same cost the first counts.
     top = pl.col(_TOP).get(pl.col("top_cost").arg_max())
-    ordered = pl.concat(blocks).sort("top_begin", maintain_order=True)
+    ordered = rows_in_order(pl.concat(blocks), "top_begin")
     return ordered.group_by(key).agg(pl.col(sums).sum(), pl.col("begin").min(), pl.col("end").max(), top).sort(key)
 
 

@@ -155,11 +155,11 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         after_start = placed.filter(pl.col("cause") != AT_START)
         row = pl.lit(pl.Series(run.callers)).gather(pl.when(pl.col("thread") >= 0).then("thread")).fill_null(NONE)
         gaps.append(after_start.with_columns(row=row).select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
-        explained = placed.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(causes.items()):
-            matches = explained.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches.fill_null(False))
-            occurrences = matches.select(*_OCCURRENCE, cost=cause.cost, **cause.sums)
-            sums[kind].append(summed([over_parts(occurrences, sums_of[kind], length)], by_part, sums_of[kind]))
+            is_explained = pl.col("cause") == place if cause.is_exclusive else cause.matches & (pl.col("cause") >= NO_CAUSE)
+            matches = placed.lazy().filter(is_explained).select(*_OCCURRENCE, cost=cause.cost, **cause.sums).collect()
+            if matches.height:
+                sums[kind].append(summed([over_parts(matches, sums_of[kind], length)], by_part, sums_of[kind]))
     return GapCauses(
         run,
         pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class"),

@@ -26,7 +26,8 @@ import polars as pl
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import HOST_CALLS, RECORDS, STREAM, WAITS, RunRows
+from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
+from nsys2prv.execution.row_order import rows_in_order
 from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT
 from nsys2prv.vocabulary import event_types, row_names
 
@@ -125,8 +126,8 @@ def with_last(
 ) -> pl.DataFrame:
     """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later (or not
     at the same time: `exact`); or with the first one that is not earlier (`forward`)."""
-    return rows.sort(on, maintain_order=True).join_asof(
-        events.sort(key, maintain_order=True), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
+    return rows_in_order(rows, on).join_asof(
+        rows_in_order(events, key), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
         strategy="forward" if forward else "backward", check_sortedness=False,
     )  # fmt: skip
 
@@ -275,9 +276,8 @@ class BlockedCalls(Measurement):
 
 def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     """Those of a run."""
-    calls = run.calls.filter(pl.col("number").is_in(HOST_CALLS))
-    is_launch = run.category(calls["number"].to_numpy(), calls["value"].to_numpy()) == LAUNCH
-    launching = calls.filter(pl.Series(is_launch)).select("row", begin="start", until="end")
+    is_launch = run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH
+    launching = run.calls.select("row", begin="start", until="end").filter(pl.Series(is_launch))
     if launching.is_empty() or run.operations.is_empty():
         return BlockedCalls(pl.DataFrame(schema=BLOCKED))
     # The usual length is the upper edge of the bar of a histogram.

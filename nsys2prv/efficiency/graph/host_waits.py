@@ -22,7 +22,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
@@ -124,15 +124,11 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     points, rows = parts.points, parts.run.events.rows
     time, row = points.moments.time, points.moments.row
     begin, until = points.times(calls)
-    of_row = row[points.start[calls]]
-    waiting = pl.DataFrame({"row": of_row, "task": rows.task[of_row], "begin": begin, "until": until}).with_row_index("place")
-    streams = LogicalStreams(rows)
-    ends = np.sort(points.end[: points.devices])
-    columns = {"end": ends, "time": time[ends], "task": rows.task[row[ends]], "stream": streams.of_row[row[ends]]}
-    ended = pl.concat([pl.DataFrame(columns), parts.launches[points.interval(ends)]], how="horizontal")
+    of_row, streams = row[points.start[calls]], LogicalStreams(rows)
+    waiting = pl.DataFrame({"row": of_row, "begin": begin, "until": until}).with_row_index("place")
     synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
     stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
-    waiting = waiting.with_columns(stream.set(pl.Series(kinds != CallWait.STREAM), None))
+    stream = stream.set(pl.Series(kinds != CallWait.STREAM), None)
     end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
     by_record = by_events.select("row", "start", end).filter(pl.col("end") != NO_MOMENT).sort("end")
 
@@ -141,26 +137,37 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         moment = end.fill_null(NO_MOMENT).to_numpy()
         return end.set(pl.Series((moment < 0) | (time[moment] <= begin) | (time[moment] > until)), None)
 
-    def last_of(group: str, until: str, key: str) -> pl.Series:
-        """The last end in the group of each call until it begins or ends."""
-        joined = with_last(waiting, until, ended.select("end", group, key), key, group)
-        return in_time(joined.sort("place")["end"])
+    ends = np.sort(points.end[: points.devices], kind="stable")
 
-    # The end of what each call launched last, if it ended before the call did.
-    launched = waiting.join(ended, left_on=["row", "begin"], right_on=["row", "launched"], how="left", maintain_order="left")
-    is_before = (pl.col("time") > pl.col("begin")) & (pl.col("time") <= pl.col("until"))
-    candidates = waiting.select("stream", kind=kinds).with_columns(
-        copy=launched.group_by("place", maintain_order=True).agg(pl.col("end").filter(is_before).max())["end"],
-        of_stream=last_of("stream", "until", "time"),
+    def last_of(ended: Numbers, at: Numbers, group: Integers, until: Numbers) -> pl.Series:
+        """The last of the ends, each in a group at a time, in the group of each call until a time."""
+        order = np.lexsort((at, ended))
+        place = Moments.of(ended[order], at[order]).place(group, until)
+        return in_time(pl.Series("end", np.append(ends[order], NO_MOMENT)[place]))
+
+    launching, launched = columns_of(parts.launches[points.interval(ends)], "row", "launched")
+    candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
+        copy=_last_launched(parts, waiting.filter(pl.Series(kinds == CallWait.COPY)), len(calls)),
+        of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
         recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
-        of_thread=last_of("row", "begin", "launched"),
-        of_task=last_of("task", "until", "time"),
+        of_thread=last_of(launching, launched, of_row, begin),
+        of_task=last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until),
     )
     kind, is_named = pl.col("kind"), pl.col("stream").is_not_null()
     # What the thread launched last, else what ended last in its task, is only what is likely.
     of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
     awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
     return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
+
+
+def _last_launched(parts: GraphParts, calls: pl.DataFrame, count: int) -> pl.Series:
+    """The end of what each of some calls, of so many, launched last, if it ended before the call did; else null."""
+    end = parts.points.end[: parts.points.devices]
+    operations = parts.launches.with_columns(end=end, time=parts.points.moments.time[end])
+    launched = calls.rename({"begin": "launched"}).join(operations, on=["row", "launched"])
+    is_before = (pl.col("time") > pl.col("launched")) & (pl.col("time") <= pl.col("until"))
+    last = launched.filter(is_before).group_by("place").agg(pl.col("end").max())
+    return pl.repeat(None, count, dtype=pl.Int32, eager=True).scatter(last["place"], last["end"])
 
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:

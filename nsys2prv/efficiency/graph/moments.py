@@ -231,9 +231,11 @@ class EdgeCollector:
         self.left_out[kind] += len(backward)
         if kind in (EdgeKind.MESSAGE, EdgeKind.COLLECTIVE):
             self.backward.append(backward)
-        edges = {"target": target, "source": source, "kind": np.int8(kind), "weight": weight}
+        edges, count = {"target": target, "source": source, "kind": kind, "weight": weight}, int(is_forward.sum())
         for name, dtype in _EDGE_TYPES.items():
-            self._columns[name].append(np.broadcast_to(edges[name], len(source))[is_forward].astype(dtype, copy=False))
+            column = np.asarray(edges[name]).astype(dtype, copy=False)
+            # What is the same for all takes no memory until it is concatenated.
+            self._columns[name].append(column[is_forward] if column.ndim else np.broadcast_to(column, count))
 
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""

@@ -147,7 +147,8 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
         segments = _joined(pl.concat([parts[-1][-1:], _segments_of(built, replayed, edges)]))
         parts[-1] = parts[-1][:-1]
         parts.append(segments)
-    return pl.concat([*parts, last_segment]).filter(pl.col("end") > pl.col("begin"))
+    parts[-1] = pl.concat([parts[-1], last_segment]).filter(pl.col("end") > pl.col("begin"))
+    return pl.concat(parts)
 
 
 def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.errors import UsageError
@@ -153,9 +152,17 @@ def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
 
 def latest_before(group: npt.NDArray[Any], counts: Mask) -> Places:
     """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
-    frame = pl.DataFrame({"group": group, "place": np.where(counts, np.arange(len(group), dtype=np.int32), -1)})
-    latest = frame.select(pl.col("place").cum_max().shift(fill_value=-1).over("group")).to_series().to_numpy()
-    return np.where(group >= 0, latest, np.int32(-1))
+    latest, last = (np.full(size, -1, dtype=np.int32) for size in (len(group), int(group.max(initial=0)) + 1))
+    run_loop(_latest_before, (group, counts), (last, latest))
+    return latest
+
+
+def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
+    for place in range(len(group)):
+        if group[place] >= 0:
+            latest[place] = last[group[place]]
+            if counts[place]:
+                last[group[place]] = place
 
 
 @dataclass(frozen=True)

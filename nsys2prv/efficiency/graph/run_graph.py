@@ -81,7 +81,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
     on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls, loading = run.calls.filter(pl.Series(is_outside)), _loading(run, by_thread)
+    calls = run.calls.select("row", "start", "end", "number", "value").filter(pl.Series(is_outside))
+    loading = _loading(run, by_thread)
     del by_thread, is_outside
     labels = GraphLabels(run.events, (operations, calls))
     row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
@@ -255,8 +256,9 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     woken, waker = _wakers(parts, before)
     is_woken = np.zeros(len(points.moments), dtype=bool)
     is_woken[woken] = True
-    moments = np.flatnonzero(points.is_host & ~is_replaced)
-    edges.add(EdgeKind.HOST, before[moments], moments, np.where(is_woken[moments], 0, WHOLE))
+    for weight, which in ((0, is_woken), (WHOLE, ~is_woken)):
+        moments = np.flatnonzero(points.is_host & ~is_replaced & which).astype(np.int32)
+        edges.add(EdgeKind.HOST, before[moments], moments, weight)
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
     # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
@@ -277,6 +279,8 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("len", "stream").unique("thread", keep="last")
     shared = most.filter(pl.len().over("stream") > 1)
+    if shared.is_empty():
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]

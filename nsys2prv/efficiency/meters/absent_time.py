@@ -77,7 +77,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     blocks: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
-        ordered = pieces.sort("device", "begin")
+        ordered = pieces[np.lexsort((pieces["begin"].to_numpy(), pieces["device"].to_numpy()))]
         longest = longest_of(block.with_columns(length=_LENGTH), parts.MOST_STRETCHES)
         of_longest = ordered.join(longest.select("gap"), on="gap", how="semi").with_columns(total=_LENGTH)
         blocks.append(

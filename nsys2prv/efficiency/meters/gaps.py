@@ -20,7 +20,7 @@ from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage,
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
-BLOCK_GAPS = 100_000
+BLOCK_GAPS = 250_000
 """Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
 UNKNOWN = -1
 """Place of a thread, or size, that is not known."""
@@ -212,13 +212,16 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     """Columns of `idle_gaps`, from those of `gaps_between` and `former`, and the times of threads by state."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
-    by_cause: Numbers = np.zeros((len(thread), len(CAUSE_COLUMNS)), dtype=np.int64)
-    by_cause[is_launched, :COMPUTING] = states.between(thread[is_launched], begin[is_launched], end[is_launched])
+    by_cause: Numbers = np.zeros((len(CAUSE_COLUMNS), len(thread)), dtype=np.int64)
+    in_states = states.in_windows(*(column[is_launched] for column in (thread, begin, end)))
+    for of_cause, in_state in zip(by_cause[:COMPUTING], in_states, strict=True):
+        of_cause[is_launched] = in_state
     in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
     in_no_state[~is_launched] = UNSCHEDULED + 1
-    by_cause[np.arange(len(thread)), in_no_state] = end - begin - by_cause.sum(axis=1)
-    places = (gaps[name].replace(NONE, None) for name in ("next", "former"))
-    following, former = (run.operations.select(pl.all().gather(place)) for place in places)
+    by_cause[in_no_state, np.arange(len(thread))] = end - begin - by_cause.sum(axis=0)
+    columns = pl.col("row", "number", "value", "start", "end", "size")
+    places = (gaps.select(pl.when(pl.col(name) != NONE).then(name)).to_series() for name in ("next", "former"))
+    following, former = (run.operations.select(columns.gather(place)) for place in places)
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     return pl.concat(
         [
@@ -227,7 +230,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
             former.select(
                 former_number=pl.col("number").fill_null(0), former_value=pl.col("value").fill_null(0), former_size=size
             ),
-            pl.DataFrame(by_cause, schema=CAUSE_COLUMNS, orient="row"),
+            pl.DataFrame(list(by_cause), schema=CAUSE_COLUMNS),
         ],
         how="horizontal",
     )

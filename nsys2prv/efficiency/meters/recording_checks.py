@@ -20,6 +20,7 @@ from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -150,10 +151,15 @@ def lost_work(run: MeasuredRun) -> LostWork:
     number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
     is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
-    work = run.operations.lazy().filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start").collect()
-    launches = run.launches.filter(pl.col("time") >= 0)
-    latency = int((launches["to_time"] - launches["time"]).max() or 0)
-    launches = launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi")
+    is_known = (run.launches["time"] >= 0).to_numpy()
+    latency = int((run.launches["to_time"] - run.launches["time"]).filter(pl.Series(is_known)).max() or 0)
+    is_of_work = np.zeros(len(is_known) + 1, dtype=bool)
+    # What has no launch has the last place.
+    is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
+    # All lines to what starts on a row at a time: `launch_of` has the first.
+    is_first = differ_from_before(*(run.launches[name].to_numpy() for name in ("to_time", "to_row")))
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
+    launches = run.launches.select("row", "time").filter(pl.Series(is_of_work[first] & is_known))
     launched = _by_task_and_part(run, launches)
     length, part = max(run.events.length, 1), np.arange(_PARTS)
     # Without recorded work all parts of a task are between.
