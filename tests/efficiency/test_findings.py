@@ -588,9 +588,9 @@ def thorough(*runs: tuple[dict[str, Any], list[str]]) -> list[Any]:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"allocations_in_loop": True}, ["allocations"]),
         ({"gpus_per_node": 1}, []),
         *thorough(
+            ({"allocations_in_loop": True}, ["allocations"]),
             ({"iterations": 2, "layers": 2}, []),
             ({"nodes": 2, "with_mpi": False}, []),
             # What the others reduce while they wait for the slow one is not covered, and costs the run nothing.
