@@ -37,7 +37,7 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-QUICK = {"synchronous copies"}
+QUICK = {"full queue"}
 
 
 @pytest.mark.parametrize(
