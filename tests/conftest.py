@@ -21,7 +21,6 @@ from support.reports import repeated  # noqa: E402
 
 from nsys2prv.demo import write_report  # noqa: E402
 
-
 DRAWN = {"test_page.py", "test_page_first_screen.py", "test_comparison_page.py", "test_narrow_terminals.py"}
 """Files whose tests look at the run `slow_gpu`."""
 
