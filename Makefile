@@ -27,6 +27,8 @@ demo: .venv/.with-nothing
 # A test that hangs ends its worker, and with it the run: a new worker would begin with that test again.
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
+# Workers share the cores: one thread of Polars each. `make test-all` leaves their number to Polars.
+test: export POLARS_MAX_THREADS = 1
 # A worker runs thousands of tests: the allocator of the C library gives back what it would keep for the next ones.
 test: export MALLOC_ARENA_MAX = 2
 test: export MALLOC_MMAP_THRESHOLD_ = 1000000

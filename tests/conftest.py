@@ -21,6 +21,9 @@ from support.reports import repeated  # noqa: E402
 
 from nsys2prv.demo import write_report  # noqa: E402
 
+DRAWN = {"test_page.py", "test_page_first_screen.py", "test_comparison_page.py", "test_narrow_terminals.py"}
+"""Files whose tests look at the run `slow_gpu`."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -29,7 +32,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByReportOrFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return report_of_test(nodeid) or nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return report_of_test(nodeid) or ("slow_gpu" if Path(file).name in DRAWN else file)
 
     return ByReportOrFile(config, log)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -56,7 +57,10 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-TREES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """All modules, parsed: a test does it, and not each process that collects tests."""
+    return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def package_of(module: str) -> str:
@@ -66,21 +70,28 @@ def package_of(module: str) -> str:
 
 def imports_of(module: str) -> Iterator[str]:
     """Modules of nsys2prv that a module imports, wherever in its text."""
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             members = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (member if member in TREES else node.module for member in members)
+            yield from (member if member in trees() else node.module for member in members)
 
 
-IMPORTS = {
-    (module, imported) for module in TREES for imported in imports_of(module) if imported in TREES and imported != module
-}
+@cache
+def imports() -> set[tuple[str, str]]:
+    """Modules of nsys2prv with others that they import."""
+    modules = trees()
+    return {
+        (module, imported)
+        for module in modules
+        for imported in imports_of(module)
+        if imported in modules and imported != module
+    }
 
 
 def test_every_package_has_its_place_in_the_data_flow() -> None:
-    assert {package_of(module) for module in TREES} <= set(LEVEL)
+    assert {package_of(module) for module in trees()} <= set(LEVEL)
 
 
 def test_only_the_errors_lie_beside_the_packages() -> None:
@@ -90,7 +101,7 @@ def test_only_the_errors_lie_beside_the_packages() -> None:
 def test_imports_point_one_way() -> None:
     upward = {
         (module, imported)
-        for module, imported in IMPORTS
+        for module, imported in imports()
         if package_of(module) != package_of(imported)
         and LEVEL[package_of(module)] <= LEVEL[package_of(imported)]
         and (module, package_of(imported)) not in BRIDGES
@@ -101,7 +112,7 @@ def test_imports_point_one_way() -> None:
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """A package's `__init__` gathers its modules, so a module that imports its own package closes a circle."""
-    graph = {module: {imported for importer, imported in IMPORTS if importer == module} for module in TREES}
+    graph = {module: {imported for importer, imported in imports() if importer == module} for module in trees()}
     circle = None
     try:
         TopologicalSorter(graph).prepare()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,56 +81,55 @@ def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResul
     assert second["global_efficiency_per_device"] == pytest.approx(1025 / 1250 * 1600 / 1025)
 
 
-def trained(folder: Path, ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0) -> Path:
-    """Iterations of 1 ms with three kernels of 200 us each, the first ones with 9 ms more without work, after a start-up of
-    3 ms, with so many kernels of 1 us."""
-    folder.mkdir()
-    for rank in range(ranks):
-        report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
-        report.api_call("cudaFree_v3020", 0, 10)
-        for place in range(start_up):
-            report.kernel("fill", 100_000 + 2_000 * place, 101_000 + 2_000 * place, launch=(50_000 + place, 50_001 + place))
-        for number in range(iterations):
-            begin = 3_000_000 + 1_000_000 * number + 9_000_000 * min(number, warm_up)
-            for place, name in enumerate(("forward", "backward", "step")):
-                at = begin + 300_000 * place
-                report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
-        report.write(folder / f"rank{rank}.sqlite")
-    return folder
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., EfficiencyResult]:
+    """Gives the numbers of iterations of 1 ms with three kernels of 200 us each, the first ones with 9 ms more without work,
+    after a start-up of 3 ms, with so many kernels of 1 us. Each run is measured once."""
+
+    @cache
+    def of(ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0) -> EfficiencyResult:
+        folder = tmp_path_factory.mktemp("trained")
+        for rank in range(ranks):
+            report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
+            report.api_call("cudaFree_v3020", 0, 10)
+            for place in range(start_up):
+                report.kernel("fill", 100_000 + 2_000 * place, 101_000 + 2_000 * place, launch=(50_000 + place, 50_001 + place))
+            for number in range(iterations):
+                begin = 3_000_000 + 1_000_000 * number + 9_000_000 * min(number, warm_up)
+                for place, name in enumerate(("forward", "backward", "step")):
+                    at = begin + 300_000 * place
+                    report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
+            report.write(folder / f"rank{rank}.sqlite")
+        return measure([folder], EfficiencyOptions(align="utc"))
+
+    return of
 
 
-def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / "one", 1, 8), trained(tmp_path / "four", 4, 8)]
-    weak = compared(*runs)
+Trained = Callable[..., EfficiencyResult]
+
+
+def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(trained: Trained) -> None:
+    runs = [trained(1, 8), trained(4, 8)]
+    weak = compare(runs)
     found = weak.tables["runs"]
     assert picked(found, "scaling", "basis", "speedup", "scalability") == [("weak", "run", 1.0, 1.0)] * 2
     assert found["useful_scalability"].to_list() == [1.0, 0.25]
     kernels = weak.tables["matched"].filter(pl.col("level") == "kernel")
     assert kernels["scalability"].to_list() == [1.0] * 6
-    strong = compare(list(runs), CompareOptions(align="utc", scaling="strong"))
+    strong = compare(runs, CompareOptions(scaling="strong"))
     assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.25]
     assert re.search(r"scaling +weak +weak\n", weak.as_text())
 
 
-def test_runs_of_different_numbers_of_iterations_are_compared_by_iteration(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / "short", 2, 20), trained(tmp_path / "long", 2, 40)]
-    found = compared(*runs)
-    rows = found.tables["runs"].rows(named=True)
-    assert [(row["basis"], row["iterations"]) for row in rows] == [("iteration", 20), ("iteration", 40)]
-    assert [row["speedup"] for row in rows] == pytest.approx([1.0, 1.0], abs=0.01)
-    assert [row["scalability"] for row in rows] == pytest.approx([1.0, 1.0])
-    kernels = found.tables["matched"].filter(pl.col("level") == "kernel")
-    assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
-
-
-@pytest.mark.parametrize(("iterations", "basis"), [(20, "run"), (40, "iteration")])
-def test_the_same_iterations_take_the_same_time_whatever_is_taken_for_their_warm_up(
-    tmp_path: Path, iterations: int, basis: str
+@pytest.mark.parametrize(("warm_up", "iterations", "basis"), [(0, 40, "iteration"), (2, 20, "run"), (2, 40, "iteration")])
+def test_the_same_iterations_take_the_same_time_whatever_their_number_and_warm_up(
+    trained: Trained, warm_up: int, iterations: int, basis: str
 ) -> None:
-    compared_runs = compared(trained(tmp_path / "warm", 1, 20, warm_up=2), trained(tmp_path / "usual", 1, iterations))
+    compared_runs = compare([trained(1, 20, warm_up=warm_up), trained(1, iterations)])
     rows = compared_runs.tables["runs"].rows(named=True)
-    assert [(row["basis"], row["iterations"]) for row in rows] == [(basis, 18), (basis, iterations)]
+    assert [(row["basis"], row["iterations"]) for row in rows] == [(basis, 20 - warm_up), (basis, iterations)]
     assert [row["scalability"] for row in rows] == pytest.approx([1.0, 1.0])
+    assert warm_up or [row["speedup"] for row in rows] == pytest.approx([1.0, 1.0], abs=0.01)
     kernels = compared_runs.tables["matched"].filter(pl.col("level") == "kernel")
     assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
     differences = compared_runs.tables["changes"].filter(pl.col("what").is_in(["family", "kernel"]))["difference_ns"]
@@ -137,8 +137,8 @@ def test_the_same_iterations_take_the_same_time_whatever_is_taken_for_their_warm
     assert compared_runs.head["warnings"] == []
 
 
-def test_work_outside_of_iterations_is_told_where_iterations_are_compared(tmp_path: Path) -> None:
-    runs = compared(trained(tmp_path / "short", 1, 20, start_up=500), trained(tmp_path / "long", 1, 40))
+def test_work_outside_of_iterations_is_told_where_iterations_are_compared(trained: Trained) -> None:
+    runs = compare([trained(1, 20, start_up=500), trained(1, 40)])
     assert [warning[:48] for warning in runs.head["warnings"]] == ["A: 4.0 % of the useful time is outside of the it"]
     useful = runs.tables["changes"].filter(pl.col("what") == "devices", pl.col("name") == "useful")["difference_ns"]
     assert max(useful.abs(), default=0) < 1
@@ -257,13 +257,10 @@ def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path],
     measured, path = measure([runs[0]], steady), tmp_path / "before.json"
     measured.to_json(path)
 
+    assert compare([path, runs[1]], CompareOptions(window=steady.window)).tables["runs"]["elapsed_ns"].to_list() == [490, 490]
+    mixed = compare([path, runs[1]]).head["warnings"][-1]
+    assert mixed == "different parts of runs are compared: of A the chosen window, of B the whole run (--window)"
     for run in (path, measured):
-        assert compare([run, runs[1]], CompareOptions(window=steady.window)).tables["runs"]["elapsed_ns"].to_list() == [
-            490,
-            490,
-        ]
-        mixed = compare([run, runs[1]]).head["warnings"][-1]
-        assert mixed == "different parts of runs are compared: of A the chosen window, of B the whole run (--window)"
         compare([run, run])
         with pytest.raises(UsageError, match="--align applies to reports"):
             compare([run, run], CompareOptions(align="none"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -23,7 +23,7 @@ from support.command_line import CommandLine
 from support.measured import NCCL, picked, row
 from support.report_builder import ReportBuilder
 
-from nsys2prv import open_run
+from nsys2prv import NsysRun, open_run
 from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
@@ -82,9 +82,28 @@ def two_gpus(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def of_two_gpus(two_gpus: list[Path]) -> EfficiencyResult:
+def read_once(two_gpus: list[Path]) -> Iterator[NsysRun]:
+    """Their run."""
+    with open_run(two_gpus, align="utc") as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def of_two_gpus(read_once: NsysRun) -> EfficiencyResult:
     """Their numbers."""
-    return measured(two_gpus)
+    return read_once.efficiency()
+
+
+@pytest.fixture(scope="module")
+def nccl_is_useful(read_once: NsysRun) -> EfficiencyResult:
+    """The same where kernels of NCCL count as useful."""
+    return read_once.efficiency(nccl="useful")
+
+
+@pytest.fixture(scope="module")
+def in_parts(read_once: NsysRun) -> EfficiencyResult:
+    """Their numbers in regions, iterations and halves of the time."""
+    return read_once.efficiency(regions=["step", "other@mine"], per_iteration="step", bins=2)
 
 
 def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> EfficiencyResult:
@@ -105,8 +124,8 @@ def test_the_tree_of_the_devices(of_two_gpus: EfficiencyResult) -> None:
     assert run["orchestration_efficiency"] == pytest.approx(600 / 1000)
 
 
-def test_nccl_kernels_count_as_useful_when_they_shall(two_gpus: list[Path]) -> None:
-    found = measured(two_gpus, nccl="useful")
+def test_nccl_kernels_count_as_useful_when_they_shall(nccl_is_useful: EfficiencyResult) -> None:
+    found = nccl_is_useful
     run = found.tables["run"].row(0, named=True)
 
     assert picked(found.tables["devices"], "nccl", "useful_ns", "communication_ns") == [("useful", 450, 50), ("useful", 600, 0)]
@@ -375,8 +394,8 @@ def test_gaps_tell_what_the_launching_thread_did(of_two_gpus: EfficiencyResult) 
     assert (last["before"], last["after"], last["task"], last["unknown_ns"]) == ("k2(int)", None, None, 400)
 
 
-def test_regions_and_iterations(two_gpus: list[Path]) -> None:
-    tables = measured(two_gpus, regions=("step", "other@mine"), per_iteration="step").tables
+def test_regions_and_iterations(in_parts: EfficiencyResult) -> None:
+    tables = in_parts.tables
 
     assert picked(tables["regions"], "region", "domain", "count", "tasks", "total_ns", "max_ns") == [
         ("step", "default", 4, 2, 2000, 700), ("other", "mine", 1, 1, 10, 10),
@@ -409,8 +428,8 @@ def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
     assert tables["sampled_bins"]["samples"].sum() == 1
 
 
-def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(two_gpus: list[Path]) -> None:
-    tables = measured(two_gpus, bins=2).tables
+def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(in_parts: EfficiencyResult) -> None:
+    tables = in_parts.tables
     found = tables["sampled_kernels"].filter(pl.col("level") == "kernel")
 
     assert picked(found, "name", "samples", "mean", "time_ns") == [
@@ -593,13 +612,14 @@ def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_
     assert sorted(path.name for path in (folder / "tables").iterdir()) == ["run.csv"]
 
 
-def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(two_gpus: list[Path], command_line: CommandLine) -> None:
-    folder = command_line.folder
-    command_line.run("efficiency", *two_gpus, "--csv", "tables", "--regions", "step")
-    assert (folder / "tables" / "regions.csv").exists()
-    command_line.run("efficiency", *two_gpus, "--csv", "tables")
+def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
+    in_parts: EfficiencyResult, of_two_gpus: EfficiencyResult, tmp_path: Path
+) -> None:
+    in_parts.to_csv(tmp_path)
+    assert (tmp_path / "regions.csv").exists()
+    of_two_gpus.to_csv(tmp_path)
 
-    assert not (folder / "tables" / "regions.csv").exists()
+    assert not (tmp_path / "regions.csv").exists()
 
 
 def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> None:
@@ -632,9 +652,8 @@ def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) 
     assert [one.value for one in found] == wanted
 
 
-def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> None:
-    found = measured(two_gpus, nccl="useful")
-    talp = as_talp(found.head, found.tables)
+def test_the_talp_file_has_the_numbers_of_the_trees(nccl_is_useful: EfficiencyResult) -> None:
+    talp = as_talp(nccl_is_useful.head, nccl_is_useful.tables)
     whole = talp["Application"]["Global"]
 
     assert talp["resources"] == {"numCpus": 2, "numNodes": 1, "numMpiRanks": 2, "numGpus": 2}

@@ -598,9 +598,9 @@ def thorough(*runs: tuple[dict[str, Any], list[str]]) -> list[Any]:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"allocations_in_loop": True}, ["allocations"]),
         ({"gpus_per_node": 1}, []),
         *thorough(
+            ({"allocations_in_loop": True}, ["allocations"]),
             ({"iterations": 2, "layers": 2}, []),
             ({"nodes": 2, "with_mpi": False}, []),
             # What the others reduce while they wait for the slow one is not covered, and costs the run nothing.
@@ -619,8 +619,11 @@ def test_each_problem_of_the_demo_is_found_alone_and_clean_runs_have_none(
     assert kinds(dict(measure([tmp_path]).tables)) == expected
 
 
-def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_shown(tmp_path: Path) -> None:
-    cluster = cluster_of_demo()
+@pytest.mark.parametrize("gpus_per_node", [2, pytest.param(4, marks=pytest.mark.thorough)])
+def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_shown(
+    tmp_path: Path, gpus_per_node: int
+) -> None:
+    cluster = cluster_of_demo(gpus_per_node=gpus_per_node)
     write_reports(tmp_path, cluster)
     result = measure([tmp_path])
     findings, lines = result.findings, result.as_text().splitlines()
@@ -634,7 +637,9 @@ def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_s
     assert findings["consequence_of"].to_list() == [None] * 4 + ["slow-device"]
     planted = {problem["kind"] for problem in truth(cluster)["problems"]}
     assert planted == {"slow GPU", "exposed communication", "data loading gap", "pageable copies"}
-    assert findings["share"].to_list() == pytest.approx((findings["cost_ns"] / (8 * result.run["elapsed_ns"][0])).to_list())
+    assert findings["share"].to_list() == pytest.approx(
+        (findings["cost_ns"] / (cluster.ranks * result.run["elapsed_ns"][0])).to_list()
+    )
     slow = findings.row(0, named=True)
     saved = f"{slow['saved_share'] * 100:.1f} %  {slow['saved_ns'] / 1e6:.3f} ms"
     place = lines.index("Findings in the whole run: it would be shorter by this time")

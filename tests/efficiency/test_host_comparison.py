@@ -52,14 +52,21 @@ def values(table: pl.DataFrame, key: str, value: str, run: str) -> dict[str, flo
     return dict(table.filter(pl.col("run") == run).select(key, value).iter_rows())
 
 
-@pytest.fixture
-def mpi_runs(tmp_path: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def mpi_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two ranks, and four with the same work in all: M is 4, 2 of 10 ms, and 5, 5, 5, 1 of 8 ms."""
-    return [of_mpi(tmp_path / "two", 6, 8), of_mpi(tmp_path / "four", 3, 3, 3, 7, length=8)]
+    folder = tmp_path_factory.mktemp("mpi")
+    return [of_mpi(folder / "two", 6, 8), of_mpi(folder / "four", 3, 3, 3, 7, length=8)]
 
 
-def test_runs_with_mpi_alone_are_compared_by_their_processes(mpi_runs: list[Path]) -> None:
-    result = compared(*mpi_runs)
+@pytest.fixture(scope="module")
+def compared_mpi(mpi_runs: list[Path]) -> ComparisonResult:
+    """How they compare."""
+    return compared(*mpi_runs, fail_if=("mpi_load_balance < 0.9*A", "host_parallel_efficiency < 0.1", "useful_ns < A"))
+
+
+def test_runs_with_mpi_alone_are_compared_by_their_processes(compared_mpi: ComparisonResult) -> None:
+    result = compared_mpi
 
     first, second = result.tables["runs"].rows(named=True)
     assert [(run["per"], run["size"], run["processes"], run["devices"]) for run in (first, second)] == [
@@ -77,18 +84,18 @@ def test_runs_with_mpi_alone_are_compared_by_their_processes(mpi_runs: list[Path
     assert result.head["not_compared"] is None
 
 
-def test_their_wall_time_and_calls_are_compared(mpi_runs: list[Path]) -> None:
-    result = compared(*mpi_runs)
-
-    wall = result.tables["wall_time"].filter(pl.col("run") == "B").select("title", "value_ns", "difference_ns").rows()
+def test_their_wall_time_and_calls_are_compared(compared_mpi: ComparisonResult) -> None:
+    wall = compared_mpi.tables["wall_time"].filter(pl.col("run") == "B").select("title", "value_ns", "difference_ns").rows()
     assert wall == [("computing", 4 * MS, -3 * MS), ("MPI calls", 4 * MS, 1 * MS)]
-    changes = result.tables["changes"].select("what", "name", "before_ns", "after_ns").rows()
+    changes = compared_mpi.tables["changes"].select("what", "name", "before_ns", "after_ns").rows()
     # Polling goes on inside of MPI and in its helper threads.
     assert changes == [("MPI call", "MPI_Allreduce", 3 * MS, 4 * MS)]
 
 
-def test_the_gate_works_on_numbers_of_hosts_and_not_on_those_of_gpus(mpi_runs: list[Path], command_line: CommandLine) -> None:
-    gate = compared(*mpi_runs, fail_if=("mpi_load_balance < 0.9*A", "host_parallel_efficiency < 0.1", "useful_ns < A")).gate
+def test_the_gate_works_on_numbers_of_hosts_and_not_on_those_of_gpus(
+    compared_mpi: ComparisonResult, mpi_runs: list[Path], command_line: CommandLine
+) -> None:
+    gate = compared_mpi.gate
     assert gate["result"].to_list() == ["fails", "passes", "not decidable"]
     assert gate["value"].to_list() == [pytest.approx(4 / 7), pytest.approx(0.5), None]
     assert gate["reason"][2] == "B has no useful_ns (no process uses a GPU)"
@@ -127,8 +134,8 @@ def test_a_run_with_a_gpu_and_one_without_say_what_can_not_be_compared(tmp_path:
     assert set(result.tables["changes"]["what"]) == {"CUDA call", "MPI call", "OS call"}
 
 
-def test_text_and_markdown_have_the_wall_time_by_cause_of_the_page(mpi_runs: list[Path]) -> None:
-    result = compared(*mpi_runs)
+def test_text_and_markdown_have_the_wall_time_by_cause_of_the_page(compared_mpi: ComparisonResult) -> None:
+    result = compared_mpi
 
     page = comparison_page(result.head, result.tables)
     title = "of the measured window, mean over host threads"

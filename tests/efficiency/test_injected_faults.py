@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-QUICK = {"synchronous copies", "full queue"}
+QUICK = {"full queue"}
 
 
 @pytest.mark.parametrize(
@@ -57,5 +58,7 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
     assert all(one["saved_ns"] < found[0]["saved_ns"] for one in found[1:] if one["consequence_of"] is None)
 
 
-def test_a_run_without_a_fault_has_no_finding(tmp_path: Path) -> None:
-    assert measure(write_reports(simulate(CLUSTER), tmp_path)).findings.is_empty()
+@pytest.mark.parametrize("iterations", [6, pytest.param(CLUSTER.iterations, marks=pytest.mark.thorough)])
+def test_a_run_without_a_fault_has_no_finding(tmp_path: Path, iterations: int) -> None:
+    run = simulate(replace(CLUSTER, iterations=iterations))
+    assert measure(write_reports(run, tmp_path)).findings.is_empty()

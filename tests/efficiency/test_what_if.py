@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,6 @@ from support.measured import NCCL, US
 from support.report_builder import ReportBuilder
 
 import nsys2prv as np
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import UsageError
@@ -41,10 +40,17 @@ def rank(folder: Path, number: int, host: str = "node01") -> Path:
 MEASURED = 2010 + 14 + 200 + 2 + 50 + 3
 
 
-def replayed(folder: Path, **changes: Any) -> int:
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[np.NsysRun]:
+    """Both ranks, which are read once."""
+    folder = tmp_path_factory.mktemp("both")
+    with np.open_run([rank(folder, number) for number in range(2)]) as run:
+        yield run
+
+
+def replayed(both: np.NsysRun, **changes: Any) -> int:
     """Length of the run with changes, us."""
-    reports = [rank(folder, number) for number in range(2)]
-    lengths = what_if(reports, WhatIfOptions(**changes)).what_if.row(0, named=True)
+    lengths = both.whatif(**changes).what_if.row(0, named=True)
     assert lengths["measured_ns"] == MEASURED * US
     return int(lengths["replayed_ns"]) // US
 
@@ -64,8 +70,8 @@ def replayed(folder: Path, **changes: Any) -> int:
         ({"scale": ["CUDA memcpy Host-to-Device=0"]}, 10),
     ],
 )
-def test_the_length_with_a_change_is_known(tmp_path: Path, changes: dict[str, Any], less: int) -> None:
-    assert replayed(tmp_path, **changes) == MEASURED - less
+def test_the_length_with_a_change_is_known(both: np.NsysRun, changes: dict[str, Any], less: int) -> None:
+    assert replayed(both, **changes) == MEASURED - less
 
 
 @pytest.mark.parametrize(
@@ -92,9 +98,8 @@ def test_without_all_ranks_none_is_typical(changes: dict[str, Any], tmp_path: Pa
     assert row["reason"] == "ranks of the run are missing: how long the typical rank takes is not known"
 
 
-def test_an_exact_length_has_no_interval_and_no_reason(tmp_path: Path) -> None:
-    result = what_if([rank(tmp_path, number) for number in range(2)], WhatIfOptions(ideal_network=True))
-    row = result.what_if.row(0, named=True)
+def test_an_exact_length_has_no_interval_and_no_reason(both: np.NsysRun) -> None:
+    row = both.whatif(ideal_network=True).what_if.row(0, named=True)
     assert (row["least_ns"], row["most_ns"], row["reason"]) == (row["replayed_ns"], row["replayed_ns"], None)
 
 
@@ -107,20 +112,19 @@ def test_where_nothing_ties_the_clocks_of_ranks_that_wait_the_length_is_null(tmp
     assert "not known" in result.as_text()
 
 
-def test_without_loading_the_next_batch_is_copied_at_once(tmp_path: Path) -> None:
+def test_without_loading_the_next_batch_is_copied_at_once(both: np.NsysRun) -> None:
     # The pause of the host lasts from 5 to 2005 us.
-    assert replayed(tmp_path, data_loading=0) == MEASURED - 2000
-    assert replayed(tmp_path, data_loading=0.5) == MEASURED - 1000
-    assert replayed(tmp_path, data_loading=2) == MEASURED + 2000
+    assert replayed(both, data_loading=0) == MEASURED - 2000
+    assert replayed(both, data_loading=0.5) == MEASURED - 1000
+    assert replayed(both, data_loading=2) == MEASURED + 2000
 
 
-def test_without_the_cost_of_launches_work_starts_earlier(tmp_path: Path) -> None:
-    assert replayed(tmp_path, no_launch_cost=True) < MEASURED
+def test_without_the_cost_of_launches_work_starts_earlier(both: np.NsysRun) -> None:
+    assert replayed(both, no_launch_cost=True) < MEASURED
 
 
-def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None:
-    reports = [rank(tmp_path, number) for number in range(2)]
-    result = what_if(reports, WhatIfOptions(scale=("compute=0.5",)))  # type: ignore[arg-type]
+def test_the_path_with_changes_adds_up_to_the_new_length(both: np.NsysRun) -> None:
+    result = both.whatif(scale=["compute=0.5"])
     of_kinds = result.what_if_path_totals.filter(by="kind")
     assert of_kinds["measured_ns"].sum() == MEASURED * US
     assert of_kinds["replayed_ns"].sum() == (MEASURED - 100) * US
@@ -134,8 +138,8 @@ def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None
     assert "\nCritical path by kind (replay: host time as measured)\n" in result.as_text(rows=kinds)
 
 
-def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(tmp_path: Path) -> None:
-    result = measure([rank(tmp_path, number) for number in range(2)], EfficiencyOptions())
+def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(both: np.NsysRun) -> None:
+    result = both.efficiency()
     run = result.run.row(0, named=True)
     assert run["ideal_network_ns"] == (MEASURED - 50) * US
     assert run["transfer_efficiency"] == pytest.approx((MEASURED - 50) / MEASURED)
@@ -156,10 +160,9 @@ def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(tmp_p
 
 @pytest.mark.parametrize("without", [{"no_critical_path": True}, {"nccl": "useful"}])
 def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_replayed(
-    tmp_path: Path, without: dict[str, Any]
+    both: np.NsysRun, without: dict[str, Any]
 ) -> None:
-    reports = [rank(tmp_path, number) for number in range(2)]
-    tree = {row["metric"]: row for row in np.open_run(reports).efficiency(**without).tree.iter_rows(named=True)}
+    tree = {row["metric"]: row for row in both.efficiency(**without).tree.iter_rows(named=True)}
     for metric in ("transfer_efficiency", "serialization_efficiency"):
         assert tree[metric]["value"] is None
         assert "needs the graph of the run, NCCL kernels that count as communication, collectives" in tree[metric]["reason"]
@@ -167,14 +170,12 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
     assert tree["progress_efficiency"]["reason"] is None
 
 
-def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(tmp_path: Path) -> None:
-    run = np.open_run([rank(tmp_path, number) for number in range(2)])
-
-    result = run.whatif()
+def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(both: np.NsysRun) -> None:
+    result = both.whatif()
     scenarios = {row["scenario"]: row for row in result.what_if_scenarios.iter_rows(named=True)}
 
     assert list(scenarios) == ["--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading 0", "--scale *=0.5"]
-    alone = run.whatif(ideal_network=True).what_if.row(0, named=True)
+    alone = both.whatif(ideal_network=True).what_if.row(0, named=True)
     columns = ("measured_ns", "replayed_ns", "least_ns", "most_ns", "reason", "difference_ns", "speedup")
     assert {name: scenarios["--ideal-network"][name] for name in columns} == {name: alone[name] for name in columns}
     assert all(name in result.as_text() for name in scenarios)
@@ -195,10 +196,9 @@ def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(tmp_pat
         ({"rank": ["one=median"]}, "RANK=median"),
     ],
 )
-def test_changes_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
-    reports = [rank(tmp_path, number) for number in range(2)]
+def test_changes_that_make_no_sense_are_refused(both: np.NsysRun, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        what_if(reports, WhatIfOptions(**changes))
+        both.whatif(**changes)
 
 
 def test_the_command_and_the_function_give_the_same(command_line: CommandLine, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ KERNELS = ("forward", "loss", "backward", "step")
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
 
     GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
@@ -39,14 +40,15 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for time in range(0, 60 * MS, MS):
             report.metric("SM Active [Throughput %]", time, 50, gpu=rank)
         paths.append(report.write(folder / f"rank{rank}.sqlite"))
-    return paths
+    return tuple(paths)
 
 
-def measured(paths: list[Path], **options: Any) -> EfficiencyResult:
-    return measure(paths, EfficiencyOptions(align="utc", progress=False, **options))
+@cache
+def measured(paths: tuple[Path, ...], **options: Any) -> EfficiencyResult:
+    return measure(list(paths), EfficiencyOptions(align="utc", progress=False, **options))
 
 
-def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: list[Path]) -> None:
+def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: tuple[Path, ...]) -> None:
     found = measured(reports)
     window = found.head["window"]
     assert (window["name"], window["offset_ns"], window["length_ns"]) == ("all", 2 * MS, 38 * MS)
@@ -63,13 +65,13 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: lis
     assert found.absent_stretches.select("begin_ns", "end_ns", "launched_ns").row(0) == (2 * MS, 10 * MS, 9_980 * US)
 
 
-def test_an_edge_that_time_chooses_is_where_it_is(reports: list[Path]) -> None:
+def test_an_edge_that_time_chooses_is_where_it_is(reports: tuple[Path, ...]) -> None:
     found = measured(reports, time="1ms:")
     window = found.head["window"]
     assert (window["begin_ns"], window["offset_ns"], window["length_ns"]) == (MS, 0, 39 * MS)
 
 
-def test_parts_of_the_run_are_beside_the_window(reports: list[Path]) -> None:
+def test_parts_of_the_run_are_beside_the_window(reports: tuple[Path, ...]) -> None:
     for chosen in ("all", "steady", "20ms:30ms"):
         parts = measured(reports, window=chosen).windows
         spans = {row["window"]: (row["begin_ns"], row["end_ns"]) for row in parts.iter_rows(named=True)}
@@ -91,7 +93,7 @@ def test_parts_of_the_run_are_beside_the_window(reports: list[Path]) -> None:
         assert hosts["whole run"] == 2 * (8 * MS + 2 * MS + 44 * 10 * US - 10 * US)
 
 
-def test_the_steady_part_is_measured_as_time_would(reports: list[Path]) -> None:
+def test_the_steady_part_is_measured_as_time_would(reports: tuple[Path, ...]) -> None:
     steady = measured(reports, window="steady")
     assert steady.head["window"]["name"] == "steady"
     assert steady.head["iterations"] == {"how": "period of kernels", "reason": None, "count": 11, "warm_up": 1}
@@ -103,7 +105,7 @@ def test_the_steady_part_is_measured_as_time_would(reports: list[Path]) -> None:
         assert_frame_equal(steady.tables[name], moved)
 
 
-def test_a_window_cuts_what_reaches_over_its_edges(reports: list[Path]) -> None:
+def test_a_window_cuts_what_reaches_over_its_edges(reports: tuple[Path, ...]) -> None:
     # Both edges are inside of kernels.
     span = "20200us:24100us"
     found, wanted = measured(reports, window=span), measured(reports, time=span)
@@ -113,7 +115,7 @@ def test_a_window_cuts_what_reaches_over_its_edges(reports: list[Path]) -> None:
     assert found.devices["last_ns"].to_list() == [24_100 * US] * 2
 
 
-def test_iterations_have_their_lengths_on_each_task(reports: list[Path]) -> None:
+def test_iterations_have_their_lengths_on_each_task(reports: tuple[Path, ...]) -> None:
     found = measured(reports)
     iterations = found.iterations
     assert iterations["iteration"].to_list() == list(range(11))
@@ -130,7 +132,7 @@ def test_iterations_have_their_lengths_on_each_task(reports: list[Path]) -> None
     assert measured(reports, window="20ms:26ms").iterations["iteration"].to_list() == [2, 3, 4]
 
 
-def test_texts_name_the_window_and_the_iterations(reports: list[Path], tmp_path: Path) -> None:
+def test_texts_name_the_window_and_the_iterations(reports: tuple[Path, ...], tmp_path: Path) -> None:
     found = measured(reports, window="steady")
     text = found.as_text(verbose=True)
     assert " of 19.900 ms (the steady part)" in text
@@ -145,23 +147,23 @@ def test_texts_name_the_window_and_the_iterations(reports: list[Path], tmp_path:
     assert read_efficiency(tmp_path / "found.json").head["window"] == found.head["window"]
 
 
-def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: Path) -> None:
+def test_windows_that_are_not_there_are_refused(reports: tuple[Path, ...], tmp_path: Path) -> None:
     with pytest.raises(NothingToTranslate, match=r"the window lies outside of the run, which is from 2\.000 ms to 40\.000 ms"):
         measured(reports, window="50ms:")
     report = ReportBuilder(rank=0).gpu(0)
     report.kernel("k(int)", 100, 200, launch=(10, 20))
     once = report.write(tmp_path / "once.sqlite")
     with pytest.raises(UsageError, match=r"--window steady: no iterations are found, as no kernel, copy or collective"):
-        measured([once], window="steady")
+        measured((once,), window="steady")
     with pytest.raises(UsageError, match="not one of all, steady, or a time range"):
-        measured([once], window="middle")
-    assert measured([once]).as_text().splitlines()[3].startswith("no iterations: no kernel, copy or collective is executed 4")
+        measured((once,), window="middle")
+    assert measured((once,)).as_text().splitlines()[3].startswith("no iterations: no kernel, copy or collective is executed 4")
 
 
-def test_a_what_if_measures_the_same_window(reports: list[Path]) -> None:
+def test_a_what_if_measures_the_same_window(reports: tuple[Path, ...]) -> None:
     of_program = measured(reports)
     window = of_program.head["window"]
-    found = what_if(reports, WhatIfOptions(align="utc", progress=False, scale=["*=1"]))
+    found = what_if(list(reports), WhatIfOptions(align="utc", progress=False, scale=["*=1"]))
     whole, steady = found.what_if.rows(named=True)
     assert whole["measured_ns"] == whole["replayed_ns"] == window["length_ns"] == 38 * MS
     assert (whole["begin_ns"], whole["end_ns"]) == (window["offset_ns"], window["offset_ns"] + window["length_ns"])

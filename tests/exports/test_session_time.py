@@ -70,6 +70,13 @@ def unshifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
     return trace_of(folder, *(export(folder, rank, ".sqlite") for rank in range(2)))
 
 
+@pytest.fixture(scope="module")
+def unshifted_alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The trace of the first rank."""
+    folder = tmp_path_factory.mktemp("alone")
+    return trace_of(folder, export(folder, 0, ".sqlite"))[0]
+
+
 @pytest.mark.parametrize(
     ("form", "utc", "shift"),
     [
@@ -183,17 +190,15 @@ def _only_of_one_table(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFram
 )  # fmt: skip
 def test_metadata_that_contradict_the_times_are_found(
     tmp_path: Path,
-    unshifted: tuple[bytes, ...],
+    unshifted_alone: bytes,
     utc: int,
     shift: int,
     change: Callable[[dict[str, pl.DataFrame]], dict[str, pl.DataFrame]],
     sentence: str,
 ) -> None:
     write_parquet_report(tmp_path / "rank0_pqtdir", change(shifted_tables(report().tables(), utc=utc, shift=shift)))
-    found = translate(
-        [tmp_path / "rank0_pqtdir", export(tmp_path, 1, ".sqlite")], tmp_path / "trace", TranslateOptions(no_views=True)
-    )
-    assert found.prv.read_bytes() == unshifted[0]
+    found = translate([tmp_path / "rank0_pqtdir"], tmp_path / "trace", TranslateOptions(no_views=True))
+    assert found.prv.read_bytes() == unshifted_alone
     warnings = found.content["reports"][0]["warnings"]
     assert [warning for warning in warnings if re.search(sentence, warning)], warnings
 

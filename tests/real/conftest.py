@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.checkout import NO_REPORTS, REAL_REPORTS
@@ -39,35 +40,30 @@ class Translated:
         return rows
 
 
-def _is_repeated(name: str) -> bool:
-    """Whether it is one report of a set, and neither the first: the set as a whole, and the first alone, show the same."""
-    folder, _, report = name.partition("/")
-    return bool(report) and REPORTS[name] != REPORTS[folder][:1]
-
-
 def _database(report: Path) -> Path:
     if report.suffix == ".sqlite":
         return report
     return REAL_REPORTS / "mpi4" / f"{report.name.removesuffix('_pqtdir')}.sqlite"
 
 
-TYPICAL = {"callchains", "cuda-graphs", "gpu-metrics-a100", "mpi4", "mpi-openacc-4gpu", "one-process-4gpu", "pytorch-nccl-2gpu"}
-"""Between them: all kinds of tables."""
-SHOWN = {"mpi4", "pytorch-nccl-2gpu"}
+TYPICAL = {
+    "callchains", "cuda-graphs", "gpu-metrics-a100", "mpi4", "mpi-openacc-4gpu", "no-metadata-2020", "one-process-4gpu",
+    "pytorch-nccl-2gpu",
+}  # fmt: skip
+"""Between them: all kinds of tables, and an early version of them."""
+# Paraver shows all views of a report in up to 13 s.
+SHOWN = {"mpi-openacc-4gpu", "mpi4"}
 
 
-def in_make_test(name: str, each: bool = False, few: Collection[str] = TYPICAL) -> list[pytest.MarkDecorator]:
-    """The marks of a test on one of REPORTS: `make test` has a few, or with `each` all that show something else."""
-    return [pytest.mark.thorough] if _is_repeated(name) or not (each or name in few) else []
+def few_of(names: Iterable[str], few: Collection[str] = TYPICAL) -> list[Any]:
+    """Parameters of a test on real reports, of which `make test` has a few."""
+    return [pytest.param(name, marks=[] if name in few else [pytest.mark.thorough]) for name in names]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `name` runs once for each of REPORTS."""
     if "name" in metafunc.fixturenames:
-        of_all = metafunc.definition.get_closest_marker("every_report") is not None
-        # Paraver shows all views of a report in up to 13 s.
-        few = SHOWN if "shown_views" in metafunc.fixturenames else TYPICAL
-        metafunc.parametrize("name", [pytest.param(name, marks=in_make_test(name, of_all, few)) for name in REPORTS])
+        metafunc.parametrize("name", few_of(REPORTS, SHOWN if "shown_views" in metafunc.fixturenames else TYPICAL))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from support.paramedir import STATES_VIEW, Paramedir
 
-from .conftest import Translated
+from .conftest import Translated, few_of
 
 EXECUTING_CPU, CPU_SAMPLE, CYCLES = 40000033, 30000300, 30000301
 
@@ -24,11 +24,9 @@ SCHEDULED = (
     "mpi-as-nvtx-2.9",
     "v100x8",
 )
-EACH = pytest.mark.parametrize(
-    "report", [pytest.param(name, marks=[pytest.mark.thorough] if name == "v100x8" else []) for name in SCHEDULED]
-)
-ALONE = tuple(name for name in SCHEDULED if name != "v100x8")
-SAMPLED = tuple(name for name in ALONE if name != "tensorrt-3.1")
+FEW = {"sched", "one-process-4gpu", "cloverleaf-3.13", "mpi-as-nvtx-2.9"}
+EACH = pytest.mark.parametrize("report", few_of(SCHEDULED, FEW))
+SAMPLED = tuple(name for name in SCHEDULED if name not in ("tensorrt-3.1", "v100x8"))
 
 Translation = Callable[[str], Translated]
 
@@ -102,7 +100,7 @@ def test_records_of_a_stay_and_states_meanwhile_are_on_its_cpu(translation: Tran
     assert time_of_states.sort(order).equals(time_of_stays.filter(pl.col("time") > 0).sort(order))
 
 
-@pytest.mark.parametrize("report", SAMPLED)
+@pytest.mark.parametrize("report", few_of(SAMPLED, FEW))
 def test_each_thread_has_as_many_samples_as_the_table(translation: Translation, report: str) -> None:
     translated = translation(report)
     in_table = translated.query(

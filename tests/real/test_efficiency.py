@@ -13,7 +13,7 @@ from support.spans import union_length
 
 from nsys2prv.efficiency.results import EfficiencyResult
 
-from .conftest import Translated
+from .conftest import Translated, few_of
 
 Translation = Callable[[str], Translated]
 Measured = Callable[[str, str], EfficiencyResult]
@@ -53,13 +53,7 @@ def test_times_of_devices_are_those_of_the_tables(name: str, translation: Transl
     assert_times_of_tables(translation(name), efficiency(name, "communication"), reading="communication")
 
 
-# A report with NCCL kernels, and one without.
-_NCCL_IS_USEFUL = ("pytorch-nccl-2gpu", "one-process-4gpu")
-
-
-@pytest.mark.parametrize(
-    "report", [pytest.param(name, marks=() if name in _NCCL_IS_USEFUL else pytest.mark.thorough) for name in REPORTS]
-)
+@pytest.mark.parametrize("report", few_of(REPORTS, {"pytorch-nccl-2gpu"}))
 def test_times_of_devices_are_those_of_the_tables_when_nccl_kernels_are_useful(
     report: str, translation: Translation, efficiency: Measured
 ) -> None:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ from nsys2prv.efficiency.meters.absent_tables import OF_STATES, PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.run.options import TimeRange
+
+from .conftest import few_of
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
@@ -132,24 +135,22 @@ UNET: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "dali_amp",
-        "4gpu_baseline",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("baseline", "8workers", "dali")),
-    ],
-)
-def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
+@cache
+def unet(version: str) -> EfficiencyResult:
+    """The numbers of a version of this training."""
     if version not in RUNS:
         pytest.skip(f"no report {version}")
-    assert set(measure(RUNS[version]).tables["findings"]["kind"]) == UNET[version]
+    return measure(RUNS[version])
+
+
+@pytest.mark.parametrize("version", few_of(UNET, {"dali_amp", "4gpu_baseline"}))
+def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
+    assert set(unet(version).tables["findings"]["kind"]) == UNET[version]
 
 
 def test_a_gpu_that_is_late_against_its_host_is_named() -> None:
     """A start-up of 325 ms was found on it. By SQL all kernels are late, by as much as synchronizations with them end early."""
-    if "4gpu_baseline" not in RUNS:
-        pytest.skip("no report 4gpu_baseline")
+    measured = unet("4gpu_baseline")
     (path,) = RUNS["4gpu_baseline"]
     database = sqlite3.connect(f"file:{path}?immutable=1", uri=True)
     call = "FROM {} k JOIN CUPTI_ACTIVITY_KIND_RUNTIME c ON c.correlationId = k.correlationId"
@@ -163,7 +164,6 @@ def test_a_gpu_that_is_late_against_its_host_is_named() -> None:
         launched = f" WHERE c.globalTid = {thread} AND c.start < {begin} ORDER BY c.start DESC LIMIT 1"
         early += [done - end for (done,) in database.execute(starts.format("k.end") + launched)]
     most = max(early)
-    measured = measure(RUNS["4gpu_baseline"])
     reasons = dict(measured.tables["finding_checks"].select("kind", "reason").iter_rows())
 
     assert 324_500_000 < most < least < 324_800_000
@@ -194,12 +194,8 @@ def reductions(report: Path) -> list[tuple[int, int]]:
 
 
 EACH = [
-    # A run of three nodes in which a rank is late, and one in which a rank is missing.
-    pytest.param(
-        run,
-        id=run.name,
-        marks=[] if run.name in {"nccl-3nodes-9gpus-sleep", "nccl-2nodes-5of6-utc"} else [pytest.mark.thorough],
-    )
+    # A run of three nodes in which a rank is late.
+    pytest.param(run, id=run.name, marks=[] if run.name == "nccl-3nodes-9gpus-sleep" else [pytest.mark.thorough])
     for run in NCCL_RUNS
 ]
 
@@ -271,11 +267,11 @@ def test_the_parts_add_up_to_the_time_without_computation(name: str, efficiency:
 pytestmark = pytest.mark.real
 
 
-TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "nccl-2nodes-5of6-utc", "one-process-4gpu", "pytorch-nccl-2gpu"}
+TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "one-process-4gpu", "pytorch-nccl-2gpu"}
 """Between them: all kinds of edges."""
 
 
-@pytest.mark.parametrize("run", [pytest.param(run, marks=[] if run in TYPICAL else [pytest.mark.thorough]) for run in RUNS])
+@pytest.mark.parametrize("run", few_of(RUNS, TYPICAL))
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
     built = graph_of_run(MeasuredRun(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True)))
     replayed, measured = replay(built.graph), replay(built.graph)
@@ -306,14 +302,7 @@ def without_nvtx(path: Path, folder: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "dali_amp",
-        "4gpu_baseline",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("baseline", "8workers", "dali")),
-    ],
-)
+@pytest.mark.parametrize("version", few_of(UNET, {"4gpu_baseline"}))
 def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str, real_reports: Path, tmp_path: Path) -> None:
     path = real_reports / "unet-training" / f"{version}.sqlite"
     by_ranges = iterations_of(path, tmp_path / "with")

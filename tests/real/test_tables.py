@@ -22,7 +22,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
-from .conftest import Translated
+from .conftest import Translated, few_of
 
 # Tables of the real reports whose rows are no events, found by looking at them.
 NO_EVENTS = {
@@ -64,7 +64,6 @@ def account(translated: Translated) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.every_report
 def test_every_table_with_events_is_translated_or_left_out_under_a_reason(translated: Translated) -> None:
     assert_account_balances({"reports": account(translated)})
     for database, report in zip(translated.databases, account(translated), strict=True):
@@ -80,7 +79,6 @@ def test_every_table_with_events_is_translated_or_left_out_under_a_reason(transl
             assert set(one["left_out"]) <= PARTLY_LEFT_OUT.get(name, set()), name
 
 
-@pytest.mark.every_report
 def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
 
@@ -135,7 +133,7 @@ def _states(trace: WholeTrace) -> pl.DataFrame:
     return trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
 
 
-@pytest.mark.parametrize("report", [*WITH_STREAMS, "mpi4", "openacc-mpas"])
+@pytest.mark.parametrize("report", few_of((*WITH_STREAMS, "mpi4", "openacc-mpas"), {"pytorch-nccl-2gpu", "mpi4"}))
 def test_paraver_shows_each_state_as_long_as_it_lasts(
     translation: Callable[[str], Translated], paramedir: Paramedir, report: str
 ) -> None:
@@ -163,7 +161,6 @@ def views_of(trace: WholeTrace) -> Path:
     return trace.path.with_suffix(".cfgs")
 
 
-@pytest.mark.every_report
 def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).types

@@ -136,7 +136,7 @@ class Alike:
 def write_hostile_training(folder: Path, weave: Weave) -> list[Path]:
     """Write the reports of a training with iterations and much that is slow, with something hostile in all texts."""
     folder.mkdir(exist_ok=True)
-    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=8, slow_gpu=1, allocations_in_loop=True, exposed_communication=True)
+    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=4, layers=1, slow_gpu=1, allocations_in_loop=True)
     reports = []
     for name, tables in generate(cluster):
         woven = {table: _woven(table, frame, weave) for table, frame in tables.items()}

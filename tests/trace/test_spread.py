@@ -31,6 +31,7 @@ from nsys2prv.efficiency import measure as measuring
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
+from nsys2prv.execution import threads
 from nsys2prv.execution import workers as execution
 from nsys2prv.execution.output_files import make_folder, temporary_folder
 from nsys2prv.paraver.check import check_trace
@@ -54,6 +55,13 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(reports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What one process makes of them, under the name of a trace that all tests use."""
     return files_of(translate([reports], tmp_path_factory.mktemp("alone") / "trace", TranslateOptions()))
+
+
+@pytest.fixture
+def several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers with several threads each, beside this process with one: so many has Polars in `make test`."""
+    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    monkeypatch.setenv("POLARS_MAX_THREADS", "3")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +111,7 @@ WAYS_AND_FORMS = pytest.mark.parametrize(
 
 
 @WAYS_AND_FORMS
+@pytest.mark.usefixtures("alone", "several_threads")
 def test_the_trace_is_the_same_from_one_process_and_from_several(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -299,6 +308,7 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     options = EfficiencyOptions(regions=("*",), scratch=tmp_path)
     spread = EfficiencyOptions(**the_way(way, request), regions=("*",), scratch=tmp_path)
     alone = measuring.measure([reports], options)
+    request.getfixturevalue("several_threads")
 
     filled = {name for name, table in alone.tables.items() if table.height}
     assert filled >= {"devices", "kernels", "gaps", "regions", "threads", "nccl", "findings"}

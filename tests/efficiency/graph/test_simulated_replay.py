@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.simulated_run.causes import CAUSES, with_and_without
-from support.simulated_run.cluster import HALO, PATTERNS, Cluster
+from support.simulated_run.cluster import DATA, HALO, PATTERNS, Cluster
 from support.simulated_run.records import Operation
 from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
@@ -61,6 +61,7 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
     assert len(graph.moments) >= 2 * len(run.recorded.operations)
 
 
+@pytest.mark.thorough
 def test_so_it_is_for_the_demo(tmp_path: Path) -> None:
     reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=1))
     graph = graph_of_run(MeasuredRun(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True))).graph
@@ -89,8 +90,14 @@ def expected(run: SimulatedRun) -> set[Edge]:
     }
 
 
-@pytest.mark.parametrize("with_ids", [True, pytest.param(False, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("pattern", "with_ids"),
+    [
+        pytest.param(pattern, with_ids, marks=() if with_ids and pattern in (DATA, HALO) else pytest.mark.thorough)
+        for pattern in PATTERNS
+        for with_ids in (True, False)
+    ],
+)
 def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, gpus=2, iterations=2, event_ids=with_ids))
     events = read_events(write_reports(run, tmp_path / "reports"), ReadOptions(), tmp_path, with_dependencies=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -9,16 +10,38 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.paramedir import Table, paramedir_or_skip, read_table, read_tables, read_timeline
+from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=3, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
 ROUNDING = 0.0051
 """paramedir prints two decimals."""
+
+VIEWS = (
+    "0-start-here/device_activity_time",
+    "0-start-here/family_time",
+    "0-start-here/gaps",
+    "0-start-here/gaps_by_length",
+    "0-start-here/kernel_time",
+    "1-gpu-kernels/active_time",
+    "1-gpu-kernels/kernel_average",
+    "1-gpu-kernels/kernel_count",
+    "1-gpu-kernels/kernel_durations",
+    "1-gpu-kernels/kernel_time_percent",
+    "1-gpu-kernels/useful_time",
+    "2-gpu-metrics/tensor_per_gemm",
+    "3-communication/nccl_per_iteration",
+    "3-communication/nccl_time",
+    "3-communication/overlap_of_communication",
+    "3-communication/overlap_of_trace",
+    "5-host-and-cuda-api/host_activity_time",
+    "6-nvtx/useful_per_iteration",
+)
+"""The views that tests look at."""
 
 Spans = np.ndarray
 """A row per interval: start and end, ns."""
@@ -36,9 +59,12 @@ class Shown:
         self._folder = folder
 
     def load(self) -> None:
-        home = self._folder / "home"
+        home, views = self._folder / "home", self._folder / "views"
         home.mkdir()
-        self._outputs = paramedir_or_skip(home).show(self.summary.prv, self._folder / "demo.cfgs")
+        for view in VIEWS:
+            (views / view).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self._folder / "demo.cfgs" / f"{view}.cfg", views / f"{view}.cfg")
+        self._outputs = paramedir_or_skip(home).show(self.summary.prv, views)
 
     def output(self, view: str) -> Path:
         return self._outputs[view]
@@ -269,3 +295,8 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
+
+
+@pytest.mark.thorough
+def test_every_view_of_the_demo_loads(shown: Shown, paramedir: Paramedir) -> None:
+    assert set(VIEWS) < set(paramedir.show(shown.summary.prv, shown.summary.prv.with_suffix(".cfgs")))
