@@ -95,7 +95,8 @@ def _run_lines(plan: RunPlan) -> list[str]:
     if run.ranks:
         sources = sorted({opened.identity.known_ranks_source for opened in plan.reports} - {""})
         missing = f"; missing: {ranges(run.missing)}" if run.missing else ""
-        ranks = f"{ranges(run.ranks)} of {run.size:,}, from {', '.join(sources)}{missing}"
+        size = f" of {run.size:,}" if run.is_size_known else ", of how many is not known"
+        ranks = f"{ranges(run.ranks)}{size}, from {', '.join(sources)}{missing}"
     gpus = Counter(name or "GPU of unknown model" for name in devices_frame(plan)["name"])
     clocks = [clock.as_json()["interval_ns"]["worst"] for clock in plan.axis.clocks]
     methods = ", ".join(sorted({alignment["method"] for alignment in plan.alignment}))
@@ -116,9 +117,7 @@ def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         in_reports.update({f"{source['title']} ({source['source']})" for source in sources})
         for source in sources:
             rows[f"{source['title']} ({source['source']})"] += source["rows"]
-    parts = {
-        title: f", in {count:,} of {len(reports):,} reports" for title, count in in_reports.items() if count < len(reports)
-    }
+    parts = {name: f", in {count:,} of {len(reports):,} reports" for name, count in in_reports.items() if count < len(reports)}
     return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
 
 

@@ -59,12 +59,13 @@ class RanksAndHosts:
     """Ranks and hosts of a run.
 
     `identities` of the reports have the host and ranks in the run. `ranks` are all that are known, sorted; `size` is their
-    number as far as it is known, 0 when no rank is known; `missing` are those that no report has.
+    number as far as it is known (of one rank alone it may not be), 0 without ranks; `missing` are those that no report has.
     """
 
     identities: tuple[Identity, ...]
     ranks: tuple[int, ...]
     size: int
+    is_size_known: bool
     missing: tuple[int, ...]
     issues: tuple[RunIssue, ...]
 
@@ -98,7 +99,8 @@ def resolve_ranks(
     run.check_runs()
     run.check_periods(spans)
     run.check_versions()
-    return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), size, missing, tuple(run.issues))
+    is_size_known = len(by_rank) > 1 or any(identity.ranks_of_run for identity in run.identities)
+    return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), size, is_size_known, missing, tuple(run.issues))
 
 
 class _Run:

@@ -14,8 +14,10 @@ from support.report_builder import ReportBuilder
 
 import nsys2prv as np
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
-from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.errors import UsageError
+from nsys2prv.run.inspect import inspect_run
+from nsys2prv.run.options import ReadOptions
 
 COMPUTE = (100, 200)
 """us that the kernel takes on each of two ranks."""
@@ -110,6 +112,18 @@ def test_where_nothing_ties_the_clocks_of_ranks_that_wait_the_length_is_null(tmp
     assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns", "difference_ns", "speedup")] == [None] * 5
     assert "clocks of ranks" in row["reason"]
     assert "not known" in result.as_text()
+
+
+def test_a_rank_alone_may_wait_for_others_where_their_number_is_not_known(tmp_path: Path) -> None:
+    report = ReportBuilder(environment={"PALS_RANKID": "0"}).gpu(0)
+    report.kernel("compute", 10 * US, 110 * US, launch=(0, 5 * US))
+    report.api_call("cudaDeviceSynchronize_v3020", 6 * US, 112 * US)
+    report.mpi_p2p("MPI_Recv", 120 * US, 520 * US, partner=1, size=8)
+    paths = [report.write(tmp_path / "rank.sqlite")]
+    row = what_if(paths, WhatIfOptions(scale=scalings("compute=0.5"))).what_if.row(0, named=True)
+    assert (row["replayed_ns"], row["most_ns"]) == (None, row["measured_ns"])
+    assert row["least_ns"] < row["measured_ns"] - 400 * US
+    assert "ranks: 0, of how many is not known" in "".join(inspect_run(paths, ReadOptions())[0])
 
 
 def test_without_loading_the_next_batch_is_copied_at_once(both: np.NsysRun) -> None:

@@ -97,7 +97,9 @@ def in_report(database: sqlite3.Connection) -> Iterator[Event]:
     for begin, end in rows(memsets, f"select start, end from {memsets}"):
         yield Event("memory operation", "CUDA memset", begin, end)
     calls = "CUPTI_ACTIVITY_KIND_RUNTIME"
-    for name, begin, end in rows(calls, f"select {_STRING.format('nameId')}, start, end from {calls}"):
+    # A call with its call chain is there twice.
+    once = f"select {_STRING.format('nameId')}, start, end from {calls} where eventClass is not 67"
+    for name, begin, end in rows(calls, once):
         yield Event("CUDA call", re.sub(r"(_pts[dz])?_v[0-9]{4,}$", "", name), begin, end)
     graphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     for begin, end in rows(graphs, f"select start, end from {graphs}"):

@@ -210,7 +210,7 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
 def _open_calls(parts: GraphParts) -> Numbers:
     """Ends of calls of MPI that may wait for ranks which are not in the run."""
     points, labels = parts.points, parts.labels
-    if not parts.run.events.missing_ranks:
+    if parts.run.events.has_all_ranks:
         return np.zeros(0, dtype=np.int64)
     name = pl.col("name")
     phases = message_parts(name).cast(pl.Int64)
