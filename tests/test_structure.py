@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_310, 9),
     "trace": (940, 6),
     "paraver": (3_745, 17),
-    "efficiency": (17_350, 69),
+    "efficiency": (17_347, 69),
     "demo": (1_735, 9),
     "cli": (915, 5),
     "api": (345, 2),

@@ -254,9 +254,9 @@ class EdgeCollector:
         of_code = pl.concat(self._lengths).group_by("code").agg(
             pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
         )  # fmt: skip
+        weights = of_code["code"], of_code["length"].cast(pl.Int64)
         for of_class in blocks:
-            codes = pl.Series(weight[of_class])
-            weight[of_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
+            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*weights, default=0)
         del blocks, latest, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
