@@ -20,7 +20,7 @@ from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage,
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
-BLOCK_GAPS = 250_000
+BLOCK_GAPS = 100_000
 """Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
 UNKNOWN = -1
 """Place of a thread, or size, that is not known."""
