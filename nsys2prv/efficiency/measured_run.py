@@ -222,7 +222,9 @@ class MeasuredRun:
     @cached_property
     def on_tasks(self) -> Segments:
         """The same for each task."""
-        return self._segments_of_operations(self.events.rows.task)
+        rows = self.events.rows
+        is_same = (rows.device < 0) | (rows.device == rows.task)
+        return self.on_devices if is_same.all() else self._segments_of_operations(rows.task)
 
     @cached_property
     def on_threads(self) -> Segments:

@@ -298,9 +298,8 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
     counted = graph.totals.on_rows(graph.built.counted_rows)
     if not evidence.has_launches or counted < _LEAST_EXPLAINED * graph.totals.length:
         return False
-    # Else tasks wait for each other in collectives and messages.
-    joins = EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE
-    return len(evidence.rows.devices_of_task) == 1 or bool(np.isin(graph.built.graph.kind, joins).any())
+    between_tasks = EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE
+    return len(evidence.rows.devices_of_task) == 1 or bool(np.isin(graph.built.graph.kind, between_tasks).any())
 
 
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:
