@@ -7,7 +7,7 @@ single intervals.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,11 +127,6 @@ class Moments:
         return np.where(is_same, place, NONE)
 
 
-def search(groups: Integers, begins: Numbers, group: Integers, time: Numbers) -> Numbers:
-    """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
-    return Moments.of(groups, begins).find(group, time)
-
-
 # -- segments ------------------------------------------------------------------------------------------
 
 
@@ -152,11 +147,6 @@ class Segments(Moments):
     counts: tuple[Integers, ...]
 
     @property
-    def end(self) -> Numbers:
-        """Of each, ns."""
-        return self.begin + self.length
-
-    @property
     def length(self) -> Numbers:
         """ns of each segment."""
         return self.lengths(0, len(self.keys))
@@ -169,14 +159,6 @@ class Segments(Moments):
         length: Numbers = np.diff(keys if self.code.times is None else self.code.time(keys))
         length[is_last] = 0
         return np.append(length, 0) if behind == len(self.keys) else length
-
-    def regrouped(self, groups: Numbers) -> Segments:
-        """The same with new numbers of groups, which are in the same order."""
-        if (groups == np.arange(len(groups))).all():
-            return self
-        code = replace(self.code, groups=int(groups.max(initial=0)) + 1)
-        times = self.keys & ((1 << code.bits) - 1)
-        return Segments(times + (groups[self.group] << code.bits), code, self.counts)
 
     @property
     def mask(self) -> Integers:
@@ -307,15 +289,12 @@ class Elapsed:
         part = np.minimum(time - self.segments.code.time(self.segments.keys[place]), lengths[place - low])
         return place - low, np.where(segment == NONE, 0, part).clip(min=0)
 
-    def between(self, group: Integers, begin: Numbers, end: Numbers) -> Numbers:
-        """ns by key in each window: a row per window, a column per key."""
-        return np.stack(list(self.in_windows(group, begin, end)), axis=1)
-
 
 def time_where(of_groups: Segments, selected: Mask, windows: Iterable[npt.ArrayLike]) -> Numbers:
     """ns of windows (columns group, begin and end) in the selected segments of their groups."""
     group, begin, end = (np.asarray(column, dtype=np.int64) for column in windows)
-    return Elapsed(of_groups, selected.view(np.int8), 2).between(group, begin, end)[:, 1]
+    (inside,) = Elapsed(of_groups, (~selected).view(np.int8), 1).in_windows(group, begin, end)
+    return inside
 
 
 # -- places --------------------------------------------------------------------------------------------
@@ -335,7 +314,7 @@ def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
 
 def moments_inside(group: Integers, time: Numbers, windows: Intervals) -> tuple[Numbers, Numbers]:
     """Which moments, sorted by group and time, are in which windows: places of a window and of a moment, for each such pair."""
-    first, last = (search(group, time, windows.group, edge - 1) for edge in (windows.begin, windows.end))
+    first, last = (Moments.of(group, time).find(windows.group, edge - 1) for edge in (windows.begin, windows.end))
     return expanded(first + 1, last)
 
 
@@ -357,7 +336,7 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
         return np.full(len(group), NONE, dtype=np.int64)
     order = np.lexsort((-events.end, events.begin, events.group))
     ordered, by_end = events.only(order), np.lexsort((events.end, events.group))
-    ended = search(events.group[by_end], events.end[by_end], ordered.group, ordered.begin) + 1
+    ended = Moments.of(events.group[by_end], events.end[by_end]).find(ordered.group, ordered.begin) + 1
     first = np.searchsorted(ordered.group, ordered.group, side="left")
     # In the order of starts: those of the group so far, less those of it that have ended.
     depths = np.arange(len(order)) - np.maximum(ended, first) + 1

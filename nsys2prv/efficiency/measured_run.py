@@ -97,8 +97,6 @@ class MeasuredRun:
 
     Attributes
     ----------
-    only_task
-        For each device its task, where each device has one task and each task one device, in the same order; else None.
     clocks
         How far times of different tasks can be wrong against each other.
     measurements
@@ -111,7 +109,6 @@ class MeasuredRun:
         self._window: MeasuredWindow | None = None
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
-        self.only_task = _only_tasks(events)
         self.measurements: dict[type, object] = {}
         self._recorded: MeasuredRun | None = None
         self._frames: dict[str, pl.DataFrame] = {}
@@ -235,9 +232,9 @@ class MeasuredRun:
     @cached_property
     def on_tasks(self) -> Segments:
         """The same for each task."""
-        if self.only_task is not None:
-            return self.on_devices.regrouped(self.only_task)
-        return self._segments_of_operations(self.events.rows.task)
+        rows = self.events.rows
+        is_same = (rows.device < 0) | (rows.device == rows.task)
+        return self.on_devices if is_same.all() else self._segments_of_operations(rows.task)
 
     @cached_property
     def on_threads(self) -> Segments:
@@ -363,15 +360,6 @@ class MeasuredRun:
         return np.minimum(self.states_of_calls(numbers, values) - FIRST_CALL, OS)
 
 
-def _only_tasks(events: RunEvents) -> Numbers | None:
-    rows = events.rows
-    tasks = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
-    pairs = all(len(of_device) == 1 for of_device in tasks) and all(
-        len(devices) == 1 for devices in rows.devices_of_task.values()
-    )
-    return np.array(tasks, dtype=np.int64).reshape(-1) if tasks and pairs and tasks == sorted(tasks) else None
-
-
 def _segments(events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
     group = group_of_row[events["row"].to_numpy()]
     intervals, is_grouped = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy()), group >= 0
@@ -384,8 +372,6 @@ def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) 
     if rows is None:
         return pl.DataFrame(schema=schema)
     rows.finish()
-    frames = rows.load(Window(None, None))
-    if len(frames) < 2:
-        return frames[0] if frames else pl.DataFrame(schema=schema)
     # Of one piece, or each column that is asked for would be copied.
-    return rows_in_order(pl.concat(frames, rechunk=True), rows.column)
+    frame = pl.concat([pl.DataFrame(schema=schema), *rows.load(Window(None, None))], rechunk=True)
+    return rows_in_order(frame, rows.column)

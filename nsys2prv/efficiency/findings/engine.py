@@ -22,6 +22,7 @@ from nsys2prv.efficiency.findings.finding import Finding, Losses
 from nsys2prv.efficiency.findings.gap_causes import GapCauses, gap_causes
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, TEXTS, Evidence, FindingRule
 from nsys2prv.efficiency.graph.path import CriticalPath, Gain, MeasuredGraph
+from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
@@ -297,7 +298,8 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
     counted = graph.totals.on_rows(graph.built.counted_rows)
     if not evidence.has_launches or counted < _LEAST_EXPLAINED * graph.totals.length:
         return False
-    return len(evidence.rows.devices_of_task) == 1 or graph.joins_tasks
+    between_tasks = EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE
+    return len(evidence.rows.devices_of_task) == 1 or bool(np.isin(graph.built.graph.kind, between_tasks).any())
 
 
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:

@@ -106,17 +106,22 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
 
 def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     """Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call."""
-    points, (begin, until) = parts.points, parts.points.times(calls)
-    row = points.moments.row[points.start[calls]]
-    copying = pl.DataFrame({"call": calls, "row": row, "launched": begin, "until": until})
-    operations = parts.launches.with_columns(start=points.start[: points.devices]).with_row_index("operation")
-    pairs = copying.join(operations, on=["row", "launched"], how="inner").sort("operation").unique("call", keep="first")
-    since = pl.Series(points.moments.time[pairs["start"].to_numpy()])
-    length = pl.col("until") - pl.col("launched")
-    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - since >= _MOSTLY * length)
+    points, length = parts.points, pl.col("until") - pl.col("launched")
+    pairs = _launched_by(parts, calls).sort("operation").unique("call", keep="first")
+    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * length)
     call = staged["call"].to_numpy()
-    parts.edges.add(EdgeKind.STAGING, staged["start"].to_numpy(), points.end[call], WHOLE)
+    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
     parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
+
+
+def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
+    """Operations that calls launched: columns `call`, `launched` and `until` (its times), `operation`, and `since` and `ended`
+    (those of the operation, ns)."""
+    points, (launched, until) = parts.points, parts.points.times(calls)
+    by_call = {"call": calls, "row": points.moments.row[points.start[calls]], "launched": launched, "until": until}
+    since, ended = points.times(np.arange(points.devices))
+    operations = parts.launches.with_row_index("operation").with_columns(since=since, ended=ended)
+    return pl.DataFrame(by_call).join(operations, on=["row", "launched"], how="inner")
 
 
 def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
@@ -145,9 +150,14 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         place = Moments.of(ended[order], at[order]).place(group, until)
         return in_time(pl.Series("end", np.append(ends[order], NO_MOMENT)[place]))
 
+    # The end of what each call launched last, if it ended before the call did.
+    is_before = (pl.col("ended") > pl.col("launched")) & (pl.col("ended") <= pl.col("until"))
+    ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
+    copied = np.full(len(calls), NO_MOMENT, dtype=np.int32)
+    np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval(ends)], "row", "launched")
     candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
-        copy=_last_launched(parts, waiting.filter(pl.Series(kinds == CallWait.COPY)), len(calls)),
+        copy=copied,
         of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
         recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
         of_thread=last_of(launching, launched, of_row, begin),
@@ -158,16 +168,6 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
     awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
     return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
-
-
-def _last_launched(parts: GraphParts, calls: pl.DataFrame, count: int) -> pl.Series:
-    """The end of what each of some calls, of so many, launched last, if it ended before the call did; else null."""
-    end = parts.points.end[: parts.points.devices]
-    operations = parts.launches.with_columns(end=end, time=parts.points.moments.time[end])
-    launched = calls.rename({"begin": "launched"}).join(operations, on=["row", "launched"])
-    is_before = (pl.col("time") > pl.col("launched")) & (pl.col("time") <= pl.col("until"))
-    last = launched.filter(is_before).group_by("place").agg(pl.col("end").max())
-    return pl.repeat(None, count, dtype=pl.Int32, eager=True).scatter(last["place"], last["end"])
 
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import EdgeKind, Moments, Places, RunGraph, run_loop
+from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Moments, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
@@ -244,17 +244,20 @@ class EdgeCollector:
     def graph(self) -> RunGraph:
         """The settled graph with all edges, which are used up."""
         target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
-        # Weights of classes. Sources are in the order of time.
-        time, of_class, latest = self._moments.time, np.flatnonzero(weight < 0), np.zeros(len(self._moments), dtype=np.int32)
+        # Weights of classes, of some edges at a time. Sources are in the order of time.
+        time, latest = self._moments.time, np.zeros(len(self._moments), dtype=np.int32)
         np.maximum.at(latest, target, source)
-        shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
-        shown = pl.DataFrame({"code": weight[shows], "length": time[target[shows]] - time[source[shows]]})
-        of_code = pl.concat([*self._lengths, shown]).group_by("code").agg(
+        blocks = [low + np.flatnonzero(weight[low : low + BLOCK] < 0) for low in range(0, len(weight), BLOCK)]
+        for of_class in blocks:
+            shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
+            self.takes(weight[shows], time[target[shows]] - time[source[shows]])
+        of_code = pl.concat(self._lengths).group_by("code").agg(
             pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
         )  # fmt: skip
-        codes = pl.Series(weight[of_class])
-        weight[of_class] = codes.replace_strict(of_code["code"], of_code["length"].cast(pl.Int64), default=0)
-        del of_class, shows, shown, codes, latest
+        weights = of_code["code"], of_code["length"].cast(pl.Int64)
+        for of_class in blocks:
+            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*weights, default=0)
+        del blocks, latest, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         count = len(source)

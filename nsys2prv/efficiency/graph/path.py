@@ -268,11 +268,6 @@ class MeasuredGraph:
         """Waits for what is not known."""
         return open_waits(self.built)
 
-    @property
-    def joins_tasks(self) -> bool:
-        """Whether anything that a task does waits for another one: collectives and messages."""
-        return len(self.built.graph.of_kind(EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)) > 0
-
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
 

@@ -174,7 +174,7 @@ class PiecesOfGaps:
         self._run = run
         busy = run.on_devices.mask > 0
         self._first_work = int(run.on_devices.begin.min(where=busy, initial=run.events.length))
-        self._last_work = int(run.on_devices.end.max(where=busy, initial=0))
+        self._last_work = int((run.on_devices.begin + run.on_devices.length).max(where=busy, initial=0))
         self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage,
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
-BLOCK_GAPS = 250_000
+BLOCK_GAPS = 100_000
 """Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
 UNKNOWN = -1
 """Place of a thread, or size, that is not known."""
@@ -213,9 +213,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
     by_cause: Numbers = np.zeros((len(CAUSE_COLUMNS), len(thread)), dtype=np.int64)
-    in_states = states.in_windows(*(column[is_launched] for column in (thread, begin, end)))
-    for of_cause, in_state in zip(by_cause[:COMPUTING], in_states, strict=True):
-        of_cause[is_launched] = in_state
+    by_cause[:COMPUTING, is_launched] = list(states.in_windows(thread[is_launched], begin[is_launched], end[is_launched]))
     in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
     in_no_state[~is_launched] = UNSCHEDULED + 1
     by_cause[in_no_state, np.arange(len(thread))] = end - begin - by_cause.sum(axis=0)

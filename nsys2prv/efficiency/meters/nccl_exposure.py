@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges, launches_of
-from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.intervals import NONE, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
@@ -133,8 +133,8 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
     """Time in which the device of each row computes from `start` to `end`, ns."""
     device = run.events.rows.device[times["row"].to_numpy()]
-    by_mask = run.device_times.between(device, times["start"].to_numpy(), times["end"].to_numpy())
-    return pl.Series(by_mask[:, 1 << KERNEL :: 2].sum(axis=1))
+    is_computing = run.on_devices.counts[KERNEL] > 0
+    return pl.Series(time_where(run.on_devices, is_computing, (device, times["start"], times["end"])))
 
 
 def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:

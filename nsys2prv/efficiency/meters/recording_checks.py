@@ -151,16 +151,14 @@ def lost_work(run: MeasuredRun) -> LostWork:
     number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
     is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
-    is_known = (run.launches["time"] >= 0).to_numpy()
-    latency = int((run.launches["to_time"] - run.launches["time"]).filter(pl.Series(is_known)).max() or 0)
-    is_of_work = np.zeros(len(is_known) + 1, dtype=bool)
-    # What has no launch has the last place.
+    is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
     is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
-    # All lines to what starts on a row at a time: `launch_of` has the first.
+    # All lines to what starts on a row at a time: `launch_of` has the first; what has none has the last place.
     is_first = differ_from_before(*(run.launches[name].to_numpy() for name in ("to_time", "to_row")))
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
-    launches = run.launches.select("row", "time").filter(pl.Series(is_of_work[first] & is_known))
-    launched = _by_task_and_part(run, launches)
+    launches = run.launches.with_columns(is_of_work=is_of_work[first]).filter(pl.col("time") >= 0)
+    latency = int((launches["to_time"] - launches["time"]).max() or 0)
+    launched = _by_task_and_part(run, launches.filter("is_of_work"))
     length, part = max(run.events.length, 1), np.arange(_PARTS)
     # Without recorded work all parts of a task are between.
     first = np.argmax(launched > 0, axis=1)[:, None]
