@@ -23,12 +23,12 @@ from nsys2prv.efficiency.table_registry import FIRST_TABLES
 from nsys2prv.errors import NotEfficiency
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> EfficiencyResult:
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
     report = ReportBuilder(rank=0).gpu(0)
     report.kernel("k(int)", 100, 300, launch=(10, 20))
     report.kernel("k(int)", 400, 500, launch=(20, 30))
-    return measure([report.write(tmp_path / "rank0.sqlite")])
+    return measure([report.write(tmp_path_factory.mktemp("result") / "rank0.sqlite")])
 
 
 def test_every_table_is_an_attribute_with_its_columns(result: EfficiencyResult) -> None:

@@ -141,11 +141,3 @@ def test_paraver_computes_the_same_times(
         found += [value for row in rows_of_table(path) for value in row]
 
     assert sorted(found) == sorted(float(value) for value in devices[column] if value)
-
-
-# -- the gate of `compare` on real runs ------------------------------------------------------------------
-
-
-BASELINE, WORKERS, ON_GPU = (f"unet-training/{name}.sqlite" for name in ("baseline", "8workers", "dali"))
-ONE_RUN, ANOTHER_RUN = "nccl-3nodes-9gpus", "nccl-3nodes-9gpus-utc"
-ALL_RANKS, RANK_MISSING = "nccl-2nodes-6gpus-utc", "nccl-2nodes-5of6-utc"
