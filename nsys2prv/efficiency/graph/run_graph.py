@@ -133,7 +133,7 @@ def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
 
 
 def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
-    """Times in which threads load data, after their first work: the rule of the finding `data-loading`, without its device."""
+    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
     pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     copies = named_values(run, event_types.MEMORY_OPERATION)
@@ -145,9 +145,7 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    first = launched.group_by("row").agg(first=pl.col("launched").min())
-    later = pauses.join(first, on="row").filter(pl.col("end") > pl.col("first"))
-    followed = with_last(later, "end", launched, "launched", "row", forward=True)
+    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
     return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
 

@@ -178,16 +178,6 @@ def test_pages_move_with_the_kernel_that_needs_them_and_hold_nothing(tmp_path: P
     assert row["least_ns"] == row["most_ns"] == row["measured_ns"] - 50 * MS
 
 
-def test_a_thread_loads_no_data_before_its_first_work(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.api_call("cuModuleGetLoadingMode", 0, US, driver=True)
-    for begin in (100 * MS, 150 * MS):
-        report.copy(begin + 10 * US, begin + MS, 1 << 20, launch=(begin, begin + 5 * US))
-    # What the thread does until then is the start of the program; the second copy waits for data.
-    row = replayed(report, tmp_path, data_loading=0)
-    assert row["replayed_ns"] == 101_990 * US
-
-
 def test_what_makes_nothing_longer_makes_no_run_longer(tmp_path: Path) -> None:
     row = replayed(steps_and_their_loader(), tmp_path, scale="train_step=0.99")
     assert row["least_ns"] <= row["most_ns"] < row["measured_ns"]
