@@ -40,7 +40,7 @@ CEILINGS = {
     "run": (2_295, 9),
     "trace": (925, 6),
     "paraver": (3_815, 17),
-    "efficiency": (17_350, 69),
+    "efficiency": (17_347, 69),
     "demo": (1_735, 9),
     "cli": (915, 5),
     "api": (345, 2),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -87,24 +88,19 @@ def clock_tables(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[
     return {CLOCKS: rows, CLOCK_BINS: bins}
 
 
-def _clock_row(clock: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _clock_row(clock: Any, reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A row of `clocks`."""
     ties = [report["of_report_ns"] for report in reports]
     steps = [step["size_ns"] for step in clock.get("steps", ())]
+    keys_of_columns = {column.name: path.split(".") for column, path in _COLUMNS if path}
     return {
-        **{column.name: _at_path(clock, path) for column, path in _COLUMNS if path},
+        **{name: reduce(lambda of, key: (of or {}).get(key), keys, clock) for name, keys in keys_of_columns.items()},
         "reports": len(reports) or None,
         "group": reports[0]["group"] if reports else None,
         "of_report_ns": max(ties) if ties and None not in ties else None,
         "steps": len(steps),
         "largest_step_ns": max(steps, key=abs, default=None),
     }
-
-
-def _at_path(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = None if content is None else content.get(key)
-    return content
 
 
 # -- the length of a run --------------------------------------------------------------------------------------------------

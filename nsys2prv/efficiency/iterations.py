@@ -169,10 +169,8 @@ def _launched_in(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Launches inside ranges of their tasks, by name, with the `place` of the range, and whether its thread makes them."""
     # The ranges of a name on a task are apart: the last one that began before is around a launch, or none is.
     around = ranges.select("name", "task", "place", "start", "end", range_row="row").sort("start", maintain_order=True)
-    tried = launches.join(ranges.select("name", "task").unique(), on="task")
-    launched = rows_in_order(tried, "time").join_asof(
-        around, left_on="time", right_on="start", by=["name", "task"], check_sortedness=False
-    )
+    tried = rows_in_order(launches.join(ranges.select("name", "task").unique(), on="task"), "time")
+    launched = tried.join_asof(around, left_on="time", right_on="start", by=["name", "task"], check_sortedness=False)
     return launched.filter(pl.col("time") < pl.col("end")).with_columns(is_by_thread=pl.col("row") == pl.col("range_row"))
 
 

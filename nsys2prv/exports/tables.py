@@ -222,27 +222,21 @@ class _Lookup:
     value: Any = None
 
 
-class _OfExport(dict[Hashable, _Lookup]):
-    """What is held of one export, with its bytes."""
-
-    bytes = 0
-
-
 class Lookups:
     """What is small in exports and needed often (texts, names, labels): that of a thousand exports would need too much memory,
-    so what was used last is held, as much as fits in `most` bytes.
-    """
+    so what was used last is held, as much as fits in `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         # In the order of use.
-        self._held: weakref.WeakKeyDictionary[Tables, _OfExport] = weakref.WeakKeyDictionary()
+        self._held: weakref.WeakKeyDictionary[Tables, dict[Hashable, _Lookup]] = weakref.WeakKeyDictionary()
+        self._bytes: weakref.WeakKeyDictionary[Tables, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def get(self, tables: Tables, name: Hashable, read: Callable[[], T]) -> T:
         """What has this name in an export; `read` reads it when it is not held."""
         with self._lock:
-            lookups = self._held.pop(tables, _OfExport())
+            lookups = self._held.pop(tables, {})
             self._held[tables] = lookups
             lookup = lookups.setdefault(name, _Lookup())
         # Not under the lock of all: others go on meanwhile, and what is read may need something else.
@@ -252,20 +246,19 @@ class Lookups:
                 # Other results are names of processes, of ranks, of GPUs.
                 is_frame = isinstance(lookup.value, pl.DataFrame)
                 lookup.bytes = int(lookup.value.estimated_size()) if is_frame else 50_000
-                self._make_room(tables, lookups, lookup.bytes)
+                self._make_room(tables, lookup.bytes)
         value: T = lookup.value
         return value
 
-    def _make_room(self, used: Tables, lookups: _OfExport, more: int) -> None:
+    def _make_room(self, used: Tables, more: int) -> None:
         """Drop what was not used for longest, but nothing of the export that is in use and has so many bytes more."""
         with self._lock:
-            lookups.bytes += more
-            surplus = sum(held.bytes for held in self._held.values()) - self._most
-            if surplus > 0:
-                for tables, held in list(self._held.items()):
-                    if surplus > 0 and tables is not used:
-                        del self._held[tables]
-                        surplus -= held.bytes
+            self._bytes[used] = self._bytes.get(used, 0) + more
+            surplus = sum(self._bytes.values()) - self._most
+            for tables in list(self._held) if surplus > 0 else ():
+                if surplus > 0 and tables is not used:
+                    del self._held[tables]
+                    surplus -= self._bytes.pop(tables, 0)
 
 
 LOOKUPS = Lookups(most=100_000_000)

@@ -31,7 +31,7 @@ from nsys2prv.efficiency import measure as measuring
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
-from nsys2prv.execution import threads
+from nsys2prv.execution import process
 from nsys2prv.execution import workers as execution
 from nsys2prv.execution.output_files import make_folder, temporary_folder
 from nsys2prv.paraver.check import check_trace
@@ -60,7 +60,7 @@ def alone(reports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture
 def several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers with several threads each, beside this process with one: so many has Polars in `make test`."""
-    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    monkeypatch.setattr(process, "_MOST_THREADS", 1)
     monkeypatch.setenv("POLARS_MAX_THREADS", "3")
 
 

@@ -32,8 +32,7 @@ _MOST_DEVICES = 50
 def _differing(evidence: Evidence) -> pl.DataFrame:
     """Devices whose kernels take longer than those of the others, slow (`is_slow`) or with more work; the largest excess comes
     first: `total` (ns of its comparable kernels) against `usual` (ns of as many at the median of the others), of it `slower`
-    (in kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the worst kernel.
-    """
+    (in kernels that take longer) and `alike` (by a like factor), and `number`, `value`, `ratio` of the worst kernel."""
     of_all_kernels = evidence.run.measured(Kernels).by_device.group_by("device").agg(of_all_kernels=pl.col("total").sum())
     slowdown = pl.col("ratio") - 1
     of_device = pl.col("total").sum().over("device") / pl.col("usual").sum().over("device") - 1
@@ -88,8 +87,8 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
 
 def _repeated(evidence: Evidence) -> str | None:
     has_none = evidence.run.measured(Kernels).by_device.height and _comparable_kernels(evidence).is_empty()
-    often = f"{SlowDevice.fewest_executions.value:.0f} times or more"
-    return f"no kernel is executed {often}, and about equally often, on most GPUs" if has_none else None
+    fewest = SlowDevice.fewest_executions.value
+    return f"no kernel is executed {fewest:.0f} times or more, about equally often, on most GPUs" if has_none else None
 
 
 def _agreeing(by_device: pl.DataFrame) -> pl.Series:

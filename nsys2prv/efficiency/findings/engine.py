@@ -314,5 +314,4 @@ def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     waited for is not known, ns."""
     rows, devices = evidence.rows, finding.losses.indices
     is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
-    is_counted = np.isin(rows.device, devices) | is_host
-    return graph.totals.on_rows(is_counted) + graph.totals.unexplained
+    return graph.totals.on_rows(np.isin(rows.device, devices) | is_host) + graph.totals.unexplained

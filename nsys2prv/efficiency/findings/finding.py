@@ -246,8 +246,7 @@ def part_of(begin: pl.Expr, length: int) -> pl.Expr:
 def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
     """Occurrences (columns of `with_top`) cut into pieces, one for each `part` of the run (`length`, ns) that they reach over,
     as `summed` needs them. `count` and columns of `sums` count for the first piece alone; the cost is shared out by time. Few
-    are longer than a part: there are few pieces.
-    """
+    are longer than a part: there are few pieces."""
     first, last = part_of(pl.col("begin"), length).cast(pl.Int64), part_of(pl.col("end") - 1, length).cast(pl.Int64)
     placed = with_top(occurrences.with_columns(pl.col("cost", *sums).cast(pl.Int64), part=first, last=last), length)
     is_long = pl.col("last") > pl.col("part")
@@ -276,8 +275,7 @@ def with_top(occurrences: pl.DataFrame, length: int) -> pl.DataFrame:
 def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
     """Occurrences by key: the key, `count`, `cost`, further sums, the first `begin` and last `end`, and of the most costly
     occurrence `top_` cost, begin, end (ns), row (of the trace) and thread (a place in `MeasuredRun.callers`); sorted by the
-    key. They come in blocks, of `with_top` or as this returns them. All are whole numbers.
-    """
+    key. They come in blocks, of `with_top` or as this returns them. All are whole numbers."""
     sums = ["count", "cost", *sums]
     columns = [*key, *sums, "begin", "end", *_TOP]
     blocks = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))]
