@@ -10,8 +10,7 @@
     run.translate("OUT")                    # a Paraver trace
     nsys2prv.compare(["before/", "after/"])
 
-Options have the names that they have on the command line. Errors are `Nsys2prvError`. docs/api.md describes everything.
-"""
+Options have the names that they have on the command line. Errors are `Nsys2prvError`. docs/api.md describes everything."""
 
 from __future__ import annotations
 

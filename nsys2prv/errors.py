@@ -2,8 +2,7 @@
 
 A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
 Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
-file, what is wrong, and what to do. No other exception is raised on purpose; the command line turns any other into a Defect.
-"""
+file, what is wrong, and what to do. No other exception is raised on purpose; the command line turns any other into a Defect."""
 
 from __future__ import annotations
 

@@ -56,8 +56,7 @@ def translate(
     """Translate reports into one Paraver trace.
 
     Reports of several ranks and nodes become one trace on one time axis. Content is detected automatically. `nsys2prv inspect`
-    lists the names of sources.
-    """
+    lists the names of sources."""
     from nsys2prv.trace.translate import translate
 
     summary = translate(reports, out, options)
@@ -154,8 +153,7 @@ def inspect(
     """Summarize a run and its reports.
 
     Prints ranks that are there and missing, hosts, GPUs, how well clocks are known, rows per source, and what is lost or
-    unusual; and a line for each report, or with -v all that is known of it.
-    """
+    unusual; and a line for each report, or with -v all that is known of it."""
     from nsys2prv.run.inspect import inspect, inspect_run, names_as_text, nvtx_names, run_as_text
 
     if nvtx:
@@ -178,8 +176,7 @@ def check(
 ) -> None:
     """Check whether a trace is valid.
 
-    Lists the first places where it is not, and exits with 1 then.
-    """
+    Lists the first places where it is not, and exits with 1 then."""
     from nsys2prv.paraver.check import check_trace
 
     result = check_trace(trace, limit)
@@ -221,8 +218,7 @@ def views(
 ) -> None:
     """Write Paraver views for a trace.
 
-    The trace may be from another tool. Existing views are replaced.
-    """
+    The trace may be from another tool. Existing views are replaced."""
     from nsys2prv.paraver.views.of_trace import list_views as listed_views
     from nsys2prv.paraver.views.of_trace import render_views, view_list_text
 
@@ -279,8 +275,7 @@ def efficiency(
     """Measure the efficiency of GPUs and hosts.
 
     Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
-    kernels, gaps, copies, NCCL and MPI.
-    """
+    kernels, gaps, copies, NCCL and MPI."""
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import check_places
     from nsys2prv.efficiency.table_registry import TABLES
@@ -324,8 +319,7 @@ def compare(
     """Compare runs.
 
     For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes; and a gate for
-    continuous integration (--fail-if).
-    """
+    continuous integration (--fail-if)."""
     from nsys2prv.efficiency.comparison import compare
     from nsys2prv.efficiency.comparison_tables import TABLES
     from nsys2prv.efficiency.gate import gate_error
@@ -358,8 +352,7 @@ def whatif(
     """How long would the run take if something were faster?
 
     Replays what waits for what, over all ranks, with other durations: length of the run and of each iteration, and what the
-    critical path is then.
-    """
+    critical path is then."""
     from nsys2prv.efficiency.outputs.export import check_places
     from nsys2prv.efficiency.what_if import TABLES, what_if
 
@@ -381,8 +374,7 @@ def demo(
 ) -> None:
     """Simulate a small run and analyze it.
 
-    Writes reports of a training run on several nodes, translates, checks and measures them.
-    """
+    Writes reports of a training run on several nodes, translates, checks and measures them."""
     from nsys2prv.demo.run_demo import run_demo
 
     result = run_demo(directory, nodes, gpus)

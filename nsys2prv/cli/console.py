@@ -125,8 +125,7 @@ def _output_errors() -> Iterator[None]:
 def prepare_output() -> None:
     """Let text be printed that the encoding of the output stream can't express, and its errors become sentences.
 
-    What an earlier call in this process chose is forgotten.
-    """
+    What an earlier call in this process chose is forgotten."""
     _withheld.clear()
     progress.hide(False)
     if sys.stdout is None:
@@ -167,8 +166,7 @@ def end(code: int) -> NoReturn:
     """End without finalizing the interpreter.
 
     A scan that was interrupted may still have threads of polars in Python code, which abort the process when the interpreter is
-    finalized. Finalizing all modules also takes longer than translating a small report.
-    """
+    finalized. Finalizing all modules also takes longer than translating a small report."""
     if "multiprocessing.util" in sys.modules:
         # Without it, the semaphores of workers that failed are reported as leaked.
         sys.modules["multiprocessing.util"]._run_finalizers(0)
@@ -191,8 +189,7 @@ def end(code: int) -> NoReturn:
 
 def hold_standard_streams() -> None:
     """Open the null device in the place of standard streams that are closed: a file of the program would get their number, and
-    what a library prints would be written into it.
-    """
+    what a library prints would be written into it."""
     # An error means that there is no number left.
     with contextlib.suppress(OSError):
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -1,7 +1,6 @@
 """Entry point of the program: signals and exit codes.
 
-What a signal does is set before the commands are loaded, which takes a moment.
-"""
+What a signal does is set before the commands are loaded, which takes a moment."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ def _warn_of_the_other_program() -> None:
 def _leave(number: int) -> NoReturn:
     """End after Ctrl-C, or after the signal by which a batch system ends a job.
 
-    Not by an exception: it could be raised anywhere, and the destructor of a database cursor swallows it.
-    """
+    Not by an exception: it could be raised anywhere, and the destructor of a database cursor swallows it."""
     clean_up()
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
     written = "what was written before is complete" if published.is_set() else "nothing was written"

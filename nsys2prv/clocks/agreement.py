@@ -2,8 +2,7 @@
 
 All ranks end a collective at nearly the same time. Where ends of many collectives agree after clocks were aligned, the clocks
 do. What remains is looked at in the order of time: ends of a host that are apart from those of the others for several
-collectives in a row are an error of its clock, a single one is a rank that ended late.
-"""
+collectives in a row are an error of its clock, a single one is a rank that ended late."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def deviations(collectives: pl.DataFrame) -> pl.DataFrame:
 
     Collectives are as of `Anchors`, as placed; those that tie ranks in one direction only do not count. A row per collective
     and clock: `event`, `clock`, `communicator`, `kind`, `end`, `off` (how much later than the median of the clocks it ends,
-    ns), and `is_outlier`: it is much further off than is usual for its kind.
-    """
+    ns), and `is_outlier`: it is much further off than is usual for its kind."""
     off = pl.col("off").abs()
     return (
         collectives.filter(pl.col("rule") == ALL)
@@ -82,8 +80,7 @@ def widths_by_ends(ends: pl.DataFrame, times: Ints, clocks: int, has_steps: bool
 
     `ends` are as of `deviations`, times are ns of the axis, rising: a width counts for all of the time between the neighbors of
     its time. `has_steps`: whether clocks were corrected by steps. For each communicator: (times, clocks), ns, infinite for a
-    clock without such ends.
-    """
+    clock without such ends."""
     for _, members in ends.group_by("communicator", maintain_order=True):
         numbers, begins = np.unique(members["clock"].to_numpy(), return_index=True)
         ends_of, off_of = (np.split(members[name].to_numpy(), begins[1:]) for name in ("end", "off"))
@@ -119,8 +116,7 @@ def report_agreement(collectives: pl.DataFrame, clocks: Sequence[ReportClock]) -
     ranks would have ended a collective long before another began it.
 
     Of hosts whose sessions tell only UTC, by collectives of ranks of the host: columns `event`, `clock`, `report`, `start`,
-    `end` (ns of the rough placement), `rule`.
-    """
+    `end` (ns of the rough placement), `rule`."""
     widths = np.array([clock.of_report for clock in clocks])
     event = ["event", "clock"]
     compared = (
@@ -163,8 +159,7 @@ class Disagreement:
 
     INSIDE_HOST, BETWEEN_HOSTS: a rank ends a collective before another one of its host, or of another host, has begun it, by
     more than what is unknown of their clocks; MESSAGE: a message arrives before it was sent. Hosts are names of clocks: one, or
-    that of the sender (the rank that ended first) and that of the receiver.
-    """
+    that of the sender (the rank that ended first) and that of the receiver."""
 
     what: str
     hosts: tuple[str, ...]
@@ -177,8 +172,7 @@ def check_axis(
 ) -> tuple[Disagreement, ...]:
     """What cannot be as it was placed, the largest first.
 
-    Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks.
-    """
+    Collectives and messages are as of `Anchors`, in time of the axis; `errors` are of the reports, `names` of the clocks."""
     disagreements = chain(_impossible(collectives, errors, names), _early_messages(messages, names))
     return tuple(sorted(disagreements, key=lambda disagreement: -disagreement.size))
 

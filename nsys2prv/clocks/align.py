@@ -6,8 +6,7 @@
 3. Where clocks jump is found (`anchors`); offset and drift of each clock are estimated from the ends of collectives, and where
    there are none from messages both ways. Where UTC is as good, it is kept (`estimate`).
 4. Clocks are moved by as little as possible until no message arrives before it was sent, and no rank leaves a collective before
-   the last one has come. The same bounds, and how well ends agree, say how well each clock is known (`bounds`, `agreement`).
-"""
+   the last one has come. The same bounds, and how well ends agree, say how well each clock is known (`bounds`, `agreement`)."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class HostClock:
 
     `by_messages` is the part of the offset that comes from bounds: no message arrives before it was sent, no rank leaves a
     collective before the last one entered it. `anchors` are, by kind ("nccl" and "mpi" for collectives, "messages"): how many
-    the clock was estimated with (`used`), and how many it does not agree with (`outliers`).
-    """
+    the clock was estimated with (`used`), and how many it does not agree with (`outliers`)."""
 
     name: str  # the host, with the report where there are several clocks of it
     method: str  # as of `Placement`
@@ -116,8 +114,7 @@ def align(
     """Place reports on one axis as precisely as their contents allow.
 
     Identities have hosts and ranks; spans are first and last times, ns. The method NCCL does not use messages. The scratch
-    folder is for intermediate files. Raises ReportError when a report breaks off while it is read.
-    """
+    folder is for intermediate files. Raises ReportError when a report breaks off while it is read."""
     rough = place_sessions(identities, spans, method)
     clocks = report_clocks(identities, rough)
     if len(reports) == 1:

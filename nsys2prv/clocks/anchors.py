@@ -1,7 +1,6 @@
 """Anchors: collectives and messages that clocks of several reports saw, and their times after corrections.
 
-A clock that jumps shows there as a lasting change of how far it is ahead of another, from one anchor to the next: a step.
-"""
+A clock that jumps shows there as a lasting change of how far it is ahead of another, from one anchor to the next: a step."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Anchors:
     """What ties the clocks of a run together. Times are those of the rough placement, ns.
 
     `collectives` and `ambiguous` are as of `collective_matching.match_run`. Files of messages between reports have the columns
-    `report`, `to_report`, `time` (when it was sent), `to_time` (when the call ended that received it).
-    """
+    `report`, `to_report`, `time` (when it was sent), `to_time` (when the call ended that received it)."""
 
     names: Sequence[str]
     clock_of_report: Ints
@@ -135,8 +133,7 @@ def corrected_times(time: Ints, clock: Ints, corrections: Sequence[ClockCorrecti
     """Times after the corrections of their clocks, the same as `Placement.of` makes of each, and how far they may be wrong
     because they are where their clock jumped, between two anchors; ns.
 
-    Times are by clocks that are roughly right, ns; `clock` is the number of the clock of each.
-    """
+    Times are by clocks that are roughly right, ns; `clock` is the number of the clock of each."""
     offset, drift, pivot = columns_of(corrections, "offset", "drift", "pivot")
     subtracted = offset[clock] + (time - pivot[clock]).astype(np.float64) * drift[clock]
     doubt = np.zeros(len(time))
@@ -164,8 +161,7 @@ def find_steps(events: SharedEvents, clocks: int, smallest: float = 0) -> dict[i
     """Steps of clocks, in the order of time; clocks without are left out.
 
     Clocks are compared with one of them. If that one jumps, all others seem to, so another is tried then. `clocks` is their
-    number, `smallest` the size that steps have at least besides, ns.
-    """
+    number, `smallest` the size that steps have at least besides, ns."""
     ends_by_clock = [events.at(entries) for entries in entries_of_each(events.clock, clocks)]
     steps: dict[int, tuple[ClockStep, ...]] = {}
     remaining = sorted(range(clocks), key=lambda clock: -len(ends_by_clock[clock].time))

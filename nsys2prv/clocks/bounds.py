@@ -5,8 +5,7 @@ it; the root of a reduction ends it after the last rank began it. If the end is 
 another, the clock of the end is ahead of the other by at most `e - s`. Bounds in both directions come from messages both ways,
 and from collectives in which different hosts are the last.
 Clocks are moved until bounds are kept (`enforce_bounds`), which also say how far each may be from the axis (`clock_intervals`):
-between two stretches with bounds, and beyond them, by as much more as is unknown of the drift.
-"""
+between two stretches with bounds, and beyond them, by as much more as is unknown of the drift."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class Bounds:
     """How far clocks may be ahead of each other, as placed; without a stretch where nothing bounds them.
 
     `ahead` is by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it. Negative:
-    it is behind by at least so much.
-    """
+    it is behind by at least so much."""
 
     start: Floats  # (stretches,): first and last time of the anchors of a stretch, ns of the axis
     stop: Floats
@@ -125,8 +123,7 @@ def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
 
     Clocks move by as little as bounds require, the better known ones less; `precision` is 0 where nothing is known of a clock.
     Such clocks follow the others: the others move first, and only as far as the bounds between them require, including those by
-    way of unknown clocks. Where bounds contradict each other, they are violated by about the same.
-    """
+    way of unknown clocks. Where bounds contradict each other, they are violated by about the same."""
     moves, bounds, is_known = np.zeros(len(precision)), _possible(ahead), precision > 0
     if is_known.any():
         mobility = np.divide(precision.max(), precision, where=is_known, out=np.zeros(len(precision)))
@@ -176,8 +173,7 @@ def clock_intervals(
     """Intervals of clocks from the bounds between them, after clocks were moved so that these are kept as far as they can be.
 
     The run is from the first to the last time, ns of the axis. Where `ends` of collectives (as of `deviations`) agree, they
-    make intervals narrower. `has_steps`: whether clocks were corrected by steps.
-    """
+    make intervals narrower. `has_steps`: whether clocks were corrected by steps."""
     ahead, clocks = bounds.ahead, bounds.ahead.shape[1]
     centre, half = (bounds.start + bounds.stop) / 2, (bounds.stop - bounds.start) / 2
     drift = _unknown_drift(ahead, centre)

@@ -2,8 +2,7 @@
 
 Each rank has sequences of collectives: the kernels of NCCL on a stream, the calls of MPI on a communicator. Reports do not say
 which sequences belong together, so a sequence is compared with those that were found to belong together before it. As soon as
-the clocks of two hosts are tied by one pair of sequences, further pairs only have to fit to that.
-"""
+the clocks of two hosts are tied by one pair of sequences, further pairs only have to fit to that."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ def match_run(
     """Collectives that were found on several ranks, and ambiguities. `clocks` are the numbers of the clocks of reports.
 
     A row per collective and rank: `event`, equal for the same collective, `communicator`, `clock` and `report` (numbers),
-    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective.
-    """
+    `start`, `end` (ns of the rough placement), and `name`, `rule`, `is_root`, `kind` of the collective."""
     frames = _sequences(sync_points, rough)
     sequences = [
         CollectiveSequence(
@@ -118,8 +116,7 @@ class Matching:
     """Which collectives are the same, of the sequences of all ranks.
 
     `events` has, per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one
-    that was found on one rank only. `communicators` has, per sequence, the number of those that belong together.
-    """
+    that was found on one rank only. `communicators` has, per sequence, the number of those that belong together."""
 
     def __init__(self, sequences: Sequence[CollectiveSequence]) -> None:
         self._sequences = sequences

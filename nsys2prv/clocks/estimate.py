@@ -9,8 +9,7 @@ Kinds of events whose ends are further apart count less.
 Where clocks have no common collectives, messages both ways give their offset. In a stretch of time the fastest of both ways
 have nearly the same latency, so half of the difference of what they take by both clocks is how far one is ahead, with an error
 of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
-UTC is kept where ends, which differ by up to 12 ms between hosts, do not disagree with it by more than they vary.
-"""
+UTC is kept where ends, which differ by up to 12 ms between hosts, do not disagree with it by more than they vary."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ Flags = NDArray[np.bool_]
 class Estimate:
     """One correction per clock, and the clocks whose events say what cannot be: they have no correction.
 
-    `placed_by`, of each clock: "collectives", "messages", or "utc", which is preferred where it is as good.
-    """
+    `placed_by`, of each clock: "collectives", "messages", or "utc", which is preferred where it is as good."""
 
     corrections: list[ClockCorrection]
     refused: tuple[int, ...] = ()
@@ -127,8 +125,7 @@ def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate
 
     Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known. A clock
     whose events all disagree with those of the others is in no group with them. `clocks` is the number of clocks, `kind` that
-    of the kind of each entry: events of one kind tie clocks equally well. None: all do.
-    """
+    of the kind of each entry: events of one kind tie clocks equally well. None: all do."""
     kind = np.zeros(len(events.event), dtype=np.int64) if kind is None else kind
     refused: set[int] = set()
     while True:

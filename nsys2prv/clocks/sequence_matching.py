@@ -3,8 +3,7 @@
 Rows may be missing, and clocks differ by unknown amounts, so times decide. With the right shift between two clocks the ends of
 both sequences agree; with a wrong one, such as that of an iteration, few of them do, because no two iterations take equally
 long. A match is sure when it explains much more than the second-best shift does. Where both have the same collectives in the
-same number, counting is a candidate as well.
-"""
+same number, counting is a candidate as well."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class CollectiveSequence:
 
     Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator). `start` and `time` have the starts
     and the ends by a clock that is roughly right, ns, and `name` equal numbers for what can be the same collective. `key` has,
-    where it is known, a number that only the same collective has on other ranks; 0 where it is not.
-    """
+    where it is known, a number that only the same collective has on other ranks; 0 where it is not."""
 
     process: int
     clock: int
@@ -102,8 +100,7 @@ def match_sequences(
     """Equal collectives of sequences of two processes whose clocks differ by an unknown shift.
 
     They are recognized by ends that are not further apart than the precision, ns: one of PRECISIONS. None: they are not of the
-    same communicator, or its ends are further apart.
-    """
+    same communicator, or its ends are further apart."""
     if (exact := _by_key(first, second)) is not None:
         return exact
     if min(len(first), len(second)) < FEW:
@@ -157,8 +154,7 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
     """The first with the first, the second with the second.
 
     None where names or numbers differ, or where the times refute it: the time between two collectives is about the same on all
-    ranks, and no rank ends one before the last rank has begun it.
-    """
+    ranks, and no rank ends one before the last rank has begun it."""
     if not len(first) or not np.array_equal(first.name, second.name):
         return None
     places = np.arange(len(first))

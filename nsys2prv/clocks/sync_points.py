@@ -1,8 +1,7 @@
 """Sync points: what ties the clock of a report to those of others.
 
 The start of its session places a report roughly: in UTC, and by the monotonic clock of its host. Its collectives and the ends
-of its messages tie it to other reports; they are read once and kept on the disk.
-"""
+of its messages tie it to other reports; they are read once and kept on the disk."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def place_sessions(
     The monotonic clock of a host ties its reports to each other better than UTC, which steps: the first report of a host is
     placed by UTC and the others by their monotonic distance from it. A report of which the start is not known is placed with
     its first event at the first event of the others. With the method UTC each report is placed by its start, with NONE all
-    first events are at 0. Spans are the first and the last time of each report, in its time, ns; None without events.
-    """
+    first events are at 0. Spans are the first and the last time of each report, in its time, ns; None without events."""
     zero_of_host: dict[str, int] = {}
     placements = [_place(identity, zero_of_host, method) for identity in identities]
     origin = min((at.offset + span[0] for at, span in zip(placements, spans, strict=True) if at and span), default=0)
@@ -74,8 +72,7 @@ def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement
     """The clock of each report, which `place_sessions` placed.
 
     All reports of a host share its clock: the starts of their sessions were read from it. A report without a start of its
-    session, or without a host, has a separate clock.
-    """
+    session, or without a host, has a separate clock."""
     of_host: dict[str, list[int]] = {}
     for index, identity in enumerate(identities):
         of_host.setdefault(identity.host, []).append(index)

@@ -1,8 +1,7 @@
 """One iteration of the training loop: the calls of a process, their threads, and the work that they put on streams.
 
 Kernels are those of a transformer: names and launch configurations are like those of PyTorch 2 on an H100, durations those of a
-layer 4096 wide. An iteration is built once and repeated for every iteration and rank; it has no absolute times.
-"""
+layer 4096 wide. An iteration is built once and repeated for every iteration and rank; it has no absolute times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The report of one rank: its part of the schedule, seen through the clock of its host, as tables of an nsys export.
 
-Columns are made as a whole: an event takes some nanoseconds, so reports of millions of events are made in seconds.
-"""
+Columns are made as a whole: an event takes some nanoseconds, so reports of millions of events are made in seconds."""
 
 from __future__ import annotations
 

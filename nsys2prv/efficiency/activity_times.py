@@ -1,7 +1,6 @@
 """Times of devices and host threads by activity: what NCCL kernels count as, sums in windows, and the trees from them.
 
-Bins, regions, iterations and parts of the run are windows of time: all are measured here in the same way.
-"""
+Bins, regions, iterations and parts of the run are windows of time: all are measured here in the same way."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -
 def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Times of devices and of host threads in ranges of time (columns `slot`, `task`, `begin`, `end`), as `times_in_windows`.
 
-    A device counts while a task that uses it is in a range, a host thread while its task is.
-    """
+    A device counts while a task that uses it is in a range, a host thread while its task is."""
     rows, callers = run.events.rows, run.callers
     threads = pl.DataFrame({"task": rows.task[callers], "group": np.arange(len(callers))})
     of_tasks = ranges.cast(pl.Int64)

@@ -141,8 +141,7 @@ class LengthInterval:
 def length_interval(events: RunEvents) -> LengthInterval:
     """What the length of a run can be if its clocks are wrong by as much as they can be.
 
-    The time inside a clock does not depend on others, so that the run takes at least as long as its events on one clock.
-    """
+    The time inside a clock does not depend on others, so that the run takes at least as long as its events on one clock."""
     begin, end = events.begin, events.begin + events.length
     reports = [report for report in events.report_clocks if report.get("first_ns") is not None]
     errors = clock_errors(events.clocks, reports, 0)
@@ -211,8 +210,7 @@ class TaskClocks:
 
     Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
 
-    Times are `offset` ns before those that the errors of tasks are for.
-    """
+    Times are `offset` ns before those that the errors of tasks are for."""
 
     def __init__(self, tasks: Sequence[TaskRows], offset: int = 0) -> None:
         self._offset = offset

@@ -1,7 +1,6 @@
 """Short parts of a run at the level of kernels: around the places of findings, the slowest iteration, and a usual one.
 
-They are chosen when everything is measured.
-"""
+They are chosen when everything is measured."""
 
 from __future__ import annotations
 
@@ -126,8 +125,7 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
 def _of_iterations(run: MeasuredRun, tables: Frames) -> list[_Closeup]:
     """The slowest iteration, and one of median length; where there is no other, only the latter.
 
-    They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one.
-    """
+    They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one."""
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]
     of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(warm_up.to_list()))
     of_finding = tables["findings"].sort("place")["device"].head(1).to_list()

@@ -254,8 +254,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     the mean of its usual iterations, and `share`, the part of the window that is compared of what was measured as a whole.
 
     Iterations are compared where all runs have them and not equally many. What was measured of the whole window is that of all
-    its iterations, those of the warm-up included.
-    """
+    its iterations, those of the warm-up included."""
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
     counts = [result.tables["iterations"].height for result in results.values()]
     usual_of_runs = [_usual_iterations(result) for result in results.values()]
@@ -424,8 +423,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     of calls of the OS per process, all of whose threads they are of.
 
     Where all runs have MPI, most calls of the OS are waits inside of MPI and of its helper threads: only those that read and
-    write count.
-    """
+    write count."""
     tables, devices, threads = result.tables, run["devices"], run["threads"]
     parts = [
         (what, threads, tables[table].select("total_ns", name="call"))

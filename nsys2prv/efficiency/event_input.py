@@ -85,8 +85,7 @@ def check_size(plan: RunPlan, collections: Sequence[Collection], room: int) -> N
     """Check before events are read that their columns and what is measured of them fit into `room` bytes. Of a part of the
     time, or of some ranks, it is assumed that events are as dense there as elsewhere.
 
-    Raises RunTooLarge.
-    """
+    Raises RunTooLarge."""
     intervals, needed = 0, 0.0
     for index, opened in enumerate(plan.reports):
         # Sources of one table look through the same rows.

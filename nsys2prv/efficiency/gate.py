@@ -2,8 +2,7 @@
 
 A number is compared with all that it can be: where clocks allow several lengths of a run, efficiencies that divide by the
 length are intervals. A condition that is true of some of these values and false of others is not decidable, and so is one on
-a number that a run does not have.
-"""
+a number that a run does not have."""
 
 from __future__ import annotations
 

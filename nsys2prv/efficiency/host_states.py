@@ -1,8 +1,7 @@
 """What host threads do: in which calls they are, whether they sleep, wait or compute, and whether they create something once.
 
 A thread that creates an NCCL communicator or the context of its process is in that, whatever it calls meanwhile. Else the call
-counts in which it is; outside of calls its scheduling says whether it computes, where that was recorded.
-"""
+counts in which it is; outside of calls its scheduling says whether it computes, where that was recorded."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def os_states(names: pl.Series, number: int) -> pl.Series:
 def creates_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
     """Those ranges of NCCL's calls (columns `row`, `name`; sorted by start) in which communicators are created.
 
-    Calls between ncclGroupStart and ncclGroupEnd only say what is to be created: the latter does it.
-    """
+    Calls between ncclGroupStart and ncclGroupEnd only say what is to be created: the latter does it."""
     name = pl.col("name")
     is_creation = name.str.contains(_COMMUNICATOR)
     is_after_creation = pl.when(~name.str.contains(_GROUP)).then(is_creation).forward_fill().over("row")

@@ -1,8 +1,7 @@
 """Intervals as columns: each has a group (a device, a task, a thread), a begin and an end in ns.
 
 Intervals are half open, [begin, end): those that touch do not overlap, and one without length covers nothing. No loop visits
-single intervals.
-"""
+single intervals."""
 
 from __future__ import annotations
 
@@ -257,8 +256,7 @@ def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
 class Elapsed:
     """Time by key in windows of groups, from segments with a key each (0, 1, ... below `keys`).
 
-    Nothing is kept beside the segments: sums over those that the windows reach are made for one key after the other.
-    """
+    Nothing is kept beside the segments: sums over those that the windows reach are made for one key after the other."""
 
     segments: Segments
     key: Integers

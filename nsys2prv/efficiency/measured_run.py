@@ -1,8 +1,7 @@
 """The columns of a run that is measured: what happened in its window, each event whole, with what several meters need of it.
 
 Everything is made once, when it is first asked for. Times count from the start of the window. Of an event that reaches over an
-edge of the window, the part inside counts as the whole. Operations of devices and calls of host threads are sorted by start.
-"""
+edge of the window, the part inside counts as the whole. Operations of devices and calls of host threads are sorted by start."""
 
 from __future__ import annotations
 

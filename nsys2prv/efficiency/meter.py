@@ -52,8 +52,7 @@ class Meter:
     Its function `measure` keeps nothing after the call, and may run beside others. Others get its result by its type,
     `run.measured(Type)`, and have it among their `needs`. Its result fills `tables`. It measures nothing in a run without GPUs
     where it is `of_devices`, nor in one that `when` refuses. With `is_large` it takes much memory: in a long run it is measured
-    when all others are.
-    """
+    when all others are."""
 
     measure: Measure
     needs: tuple[Measure, ...] = ()
@@ -67,8 +66,7 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     """Run meters in the order of their needs, several at a time; `run.measured` has their results. Those that do not apply to
     this run are left out, with those that need them.
 
-    Raises the first error of a meter.
-    """
+    Raises the first error of a meter."""
     by_measure = {meter.measure: meter for meter in meters}
     selected: dict[Measure, Meter] = {}
     for measure in TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order():

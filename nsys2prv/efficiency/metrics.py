@@ -8,8 +8,7 @@ Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP mod
 of its factors. One without a meaning, such as the balance of devices without useful work, is None.
 
 A new efficiency is an entry of DEVICE_TREE or HOST_TREE, and a new time too (`activity_times.trees` measures it): all tables of
-trees have their columns.
-"""
+trees have their columns."""
 
 from __future__ import annotations
 
@@ -323,8 +322,7 @@ def with_ideal_network(run: TreeRow, replayed: int) -> dict[str, Any]:
 def at_length(run: TreeRow, length: int) -> dict[str, Any]:
     """The row of the table `run` if the window had another length, ns, and all else were the same.
 
-    Where clocks of hosts are not exactly known, the length is not; how long a device or a thread does something is.
-    """
+    Where clocks of hosts are not exactly known, the length is not; how long a device or a thread does something is."""
     longer = run["threads"] * (length - run["elapsed_ns"])
     ideal = None if run["ideal_network_ns"] is None else min(run["ideal_network_ns"], length)
     lengths = {"elapsed_ns": length, "host_useful_ns": run["host_useful_ns"] + longer, "ideal_network_ns": ideal}

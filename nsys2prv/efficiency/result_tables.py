@@ -1,8 +1,7 @@
 """How tables of results are declared: a `Table` with its columns, beside the code that fills it.
 
 `table_registry` collects them; JSON, CSV, API, documentation and tests have all of them. The page and the console have those
-that say where, as `OnPage` and `OnConsole`.
-"""
+that say where, as `OnPage` and `OnConsole`."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ class Column:
     """One column: name, type, unit ("" for texts and plain numbers) and meaning. A value is null where the meaning says so.
 
     With `is_moment` its values are times: what fills the table counts them from the start of the window, and results have them
-    from the start of the trace.
-    """
+    from the start of the trace."""
 
     name: str
     dtype: type[pl.DataType]
@@ -62,8 +60,7 @@ class OnPage:
 
     It is in a `section`, one of `outputs.page.content.SECTIONS`. `columns` are shown at first, since all are too many; (): all.
     Rows are sorted by `worst_first`, downwards unless `lowest_first`; "": as in the JSON. The page has at most so many `cells`
-    where only the first rows are of interest; 0: as many as fit.
-    """
+    where only the first rows are of interest; 0: as many as fit."""
 
     section: str
     columns: tuple[str, ...] = ()

@@ -1,8 +1,7 @@
 """What happened in a run, as the measurement needs it: rows, names, and collections of intervals on the common axis.
 
 `event_input` makes `RunEvents` of reports: rows have their names in the trace, events their numbers there, and times are ns
-from the start of the trace.
-"""
+from the start of the trace."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class TaskRows:
     """One task: name, node, and the names of its rows in the order of the trace.
 
     `report` is the number of the report that it is from, and `clock` how well its times are known, at times of the trace. None:
-    the task is of no report, or it is not known.
-    """
+    the task is of no report, or it is not known."""
 
     name: str
     node: str

@@ -1,8 +1,7 @@
 """What matters first about a measured run: one sentence, the wall time by cause, and four numbers.
 
 The page, the console and notebooks show these in this order. All of it follows from the head and the tables of an
-`EfficiencyResult`, and a number that is not known says why.
-"""
+`EfficiencyResult`, and a number that is not known says why."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class BarPart:
     """A part of the wall time: its name for programs (`compute`, `late_rank`, `other`, ...) and its title for people.
 
     Its `group` is `compute`, `other`, or one of `absent_tables`: like parts have like colours. `value` is its time, ns, as a
-    mean over devices (of a run without a GPU: over host threads), and `share` the same, of the wall time, 0 to 1.
-    """
+    mean over devices (of a run without a GPU: over host threads), and `share` the same, of the wall time, 0 to 1."""
 
     name: str
     title: str
@@ -65,8 +63,7 @@ class Tile:
     """One of the four numbers, with its name for programs and its title for people.
 
     `value` is 0 to 1, or None where it is not known; `level` is GOOD, FAIR or POOR, or None where it is not known, or no level
-    is right for all programs; `note` says what the value describes, or why it is unknown.
-    """
+    is right for all programs; `note` says what the value describes, or why it is unknown."""
 
     name: str
     title: str

@@ -47,8 +47,7 @@ def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
 
 def narrowest(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls: that takes less time
-    than compression, and hardly more space.
-    """
+    than compression, and hardly more space."""
 
     columns = (column.cast(pl.Null) if column.null_count() == len(column) else column for column in rows.get_columns())
     return pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
@@ -172,8 +171,7 @@ class ExternalSort:
     def windows(self) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; they can be read once.
 
-        Rows that are equal in all sort columns come in the order of their other columns, however they were added.
-        """
+        Rows that are equal in all sort columns come in the order of their other columns, however they were added."""
         for window in plan_windows([(self, 1)]):
             rows = pl.concat(self.load(window))
             # What is written next can have their place.
@@ -220,8 +218,7 @@ class ExternalSort:
 
     def drop_before(self, value: int | None) -> None:
         """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs; None: all.
-        Copies of this object in other processes may be used on for what comes then; they delete nothing.
-        """
+        Copies of this object in other processes may be used on for what comes then; they delete nothing."""
         runs, self._runs = self._runs, []
         for run in runs:
             if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run.batches)):
@@ -274,8 +271,7 @@ class ExternalSort:
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:
     """Windows over several collections (each with the weight of its rows), in order, each of about so many times `WINDOW_ROWS`.
-    Afterwards the collections can't be added to.
-    """
+    Afterwards the collections can't be added to."""
     for collection, _ in collections:
         collection.finish()
     batches = sorted(

@@ -1,7 +1,6 @@
 """How much memory the work may take: a cap that the user sets, else what is free. Sizes of pieces of work follow from it.
 
-Sizes bound memory and change no result. What the system refuses nevertheless is in errors of libraries.
-"""
+Sizes bound memory and change no result. What the system refuses nevertheless is in errors of libraries."""
 
 from __future__ import annotations
 
@@ -103,8 +102,7 @@ def left(cap: int | None, workers: int = 0) -> int:
 def free(root: Path = Path("/")) -> int:
     """Bytes that this process and its children may still take: what is free, inside the limits of its control groups.
 
-    `root` has the folders `proc` and `sys` of the system.
-    """
+    `root` has the folders `proc` and `sys` of the system."""
     of_machine = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
     rooms = [*of_machine, *_free_of_groups(root)]
     # Where the system does not say, there is enough.

@@ -1,7 +1,6 @@
 """This process: work on its threads, what is cleaned up when a signal ends it, and programs that it calls.
 
-The expensive steps of work on threads are those of polars, Arrow and zlib, which release Python's lock.
-"""
+The expensive steps of work on threads are those of polars, Arrow and zlib, which release Python's lock."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Stop(threading.Event):
 def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
     """Results of pieces of work, in the order of the pieces; on as many threads as `max_threads` says.
 
-    The first error of a piece ends the others and is raised.
-    """
+    The first error of a piece ends the others and is raised."""
     stop, threads = Stop(), max_threads()
     if threads == 1:
         return [piece(stop) for piece in work]
@@ -147,8 +145,7 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
     """Signals that come in the block have their effect after it.
 
-    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`.
-    """
+    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

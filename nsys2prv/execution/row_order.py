@@ -19,8 +19,7 @@ Numbers = npt.NDArray[np.int64]
 
 def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     """Rows in the order of a column without nulls: the same frame where they are in it, as rows of most tables are. Those that
-    are equal in it stay as they come.
-    """
+    are equal in it stay as they come."""
     values = rows[column].to_numpy()
     return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
 
@@ -28,8 +27,7 @@ def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Rows in the order of some columns, the first without nulls, and of all others, where null comes first.
 
-    It takes little time where rows are almost sorted by the first column and few are equal in it.
-    """
+    It takes little time where rows are almost sorted by the first column and few are equal in it."""
     rows = rows_in_order(rows, by[0])
     values = rows[by[0]].to_numpy()
     like_before = values[1:] == values[:-1]
@@ -45,8 +43,7 @@ def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
     """The same rows, which are sorted by a column without nulls: those that are equal in it in one piece, and in the order of
-    all other columns.
-    """
+    all other columns."""
     waiting: pl.DataFrame | None = None
     for piece in pieces:
         rows = piece if waiting is None else pl.concat([waiting, piece])
@@ -80,8 +77,7 @@ def is_constant(column: pl.Series) -> bool:
 
 def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:
     """One row for each value of a key: of rows that differ only elsewhere the first in the order of their columns, where what
-    is known comes before what is null.
-    """
+    is known comes before what is null."""
     if not rows.select(pl.struct(key).is_duplicated().any()).item():
         return rows
     return rows.sort(rows.columns, nulls_last=True).unique(key, keep="first", maintain_order=True)

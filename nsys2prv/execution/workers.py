@@ -1,8 +1,7 @@
 """Where independent pieces of work run: in this process, in workers on this machine, or on a Dask cluster.
 
 The same function with the same arguments gives the same results in all three, in the order of the arguments. Function,
-arguments and results are sent between processes, so they must be picklable; large data are in files that all processes see.
-"""
+arguments and results are sent between processes, so they must be picklable; large data are in files that all processes see."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ class Workers:
 
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
         """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
-        `gather`.
-        """
+        `gather`."""
         waiting: collections.deque[Any] = collections.deque()
         for argument in arguments:
             waiting.append(self.submit(function, argument))
@@ -128,8 +126,7 @@ class Workers:
 
     def shares(self, sizes: Sequence[int], least: int, largest: float = math.inf) -> list[int]:
         """Into how many shares each item is divided: one, unless it is larger than a group (`groups`) need be. No share is
-        smaller than `least`.
-        """
+        smaller than `least`."""
         if self.is_here:
             return [1] * len(sizes)
         enough = max(self._enough(sizes, largest), 1)

@@ -1,8 +1,7 @@
 """Columns of nsys tables: in which types they are read, and what is in them: times, ids of processes, numbers with labels.
 
 Whoever reads a table names its columns: a plain name is a column of whole numbers, `Text("name")` one of texts. Ids are signed
-64-bit here, also where an export has them unsigned.
-"""
+64-bit here, also where an export has them unsigned."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ class Gpu:
     """One GPU as a report names it; `id` is nsys' index of it on this machine, which GPU_METRICS uses.
 
     `key` identifies it on the node: uuid, else bus location, else its index. Slices of a GPU (MIG) have the key of the GPU.
-    `sizes` are those of _SIZES, 0 where one is not known.
-    """
+    `sizes` are those of _SIZES, 0 where one is not known."""
 
     id: int
     name: str
@@ -144,8 +143,7 @@ class Identity:
         """Identifies the GPU that a process calls `device`.
 
         Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
-        CUDA_VISIBLE_DEVICES, else nsys' own index identify it.
-        """
+        CUDA_VISIBLE_DEVICES, else nsys' own index identify it."""
         reported = self.devices.get((pid_of(global_pid), device)) or self.devices.get((None, device))
         if reported is not None:
             return reported

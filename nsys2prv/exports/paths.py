@@ -138,8 +138,7 @@ def _check_is_read(path: Path, folder: Path) -> None:
 
 def everything_below(folder: Path) -> Iterator[Path]:
     """Everything in a folder but intermediate files; OSError where a folder can't be read: what is in it would be missing
-    silently.
-    """
+    silently."""
 
     def fail(error: OSError) -> None:
         raise error

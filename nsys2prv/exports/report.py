@@ -185,8 +185,7 @@ class Report:
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """Result of a pipeline over this report's tables, in bounded memory as far as the result is small; ReportError when
-        the report breaks off.
-        """
+        the report breaks off."""
         with self._read_errors():
             return frame.collect(engine="streaming")
 
@@ -196,8 +195,7 @@ class Report:
 
     def batches(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
         """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table;
-        ReportError when the report breaks off.
-        """
+        ReportError when the report breaks off."""
         with self._read_errors():
             yield from frame.collect_batches(chunk_size=memory.scaled(rows), maintain_order=True, engine="streaming")
 
@@ -293,8 +291,7 @@ def _labels(report: Report, table: str) -> dict[int, str]:
 def enum_labels(report: Report, table: str, fixed: Mapping[int, str] | None = None) -> dict[int, str]:
     """Label of each number of an ENUM_* table, which differ between versions of nsys; the table need not be there.
 
-    `fixed` are labels that traces have for numbers, whatever the report calls them.
-    """
+    `fixed` are labels that traces have for numbers, whatever the report calls them."""
     return {**_labels(report, table), **(fixed or {})}
 
 

@@ -2,8 +2,7 @@
 
 `nsys export --ts-normalize=true` adds the start of the session in UTC to all times, `--ts-shift=N` adds N ns. The sum of both
 is EXPORT_CONFIG_TIME_SHIFT in META_DATA_EXPORT: time in the session = time in the table - this sum. nsys does not normalize
-all tables: MPI_COMMUNICATORS gets N alone.
-"""
+all tables: MPI_COMMUNICATORS gets N alone."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class SessionTime:
     def of(self, time: pl.Expr) -> pl.Expr:
         """Times of tables as times of the session, ns.
 
-        In a report in UTC, times that are nearer to 0 than to its start are not in UTC: nsys leaves some tables out.
-        """
+        In a report in UTC, times that are nearer to 0 than to its start are not in UTC: nsys leaves some tables out."""
         shifted = time - self.shift
         return pl.when(shifted > self.utc // 2).then(shifted - self.utc).otherwise(shifted) if self.utc else shifted
 

@@ -4,8 +4,7 @@ The driver asks SQLite for one value after the other. Rows of a table of events 
 which say how many bytes each value has, are few. Rows with the same head are a matrix of bytes, and a column is a part of it.
 
 Format: https://www.sqlite.org/fileformat2.html, "B-tree Pages" and "Record Format". Only what nsys writes is read here: all
-else, and what is damaged, is an `UnsupportedPage`, and left to SQLite.
-"""
+else, and what is damaged, is an `UnsupportedPage`, and left to SQLite."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ def page_size(head: bytes) -> int:
 class Leaves:
     """Pages with the rows of a table, in their order: on page k are rows with numbers above `edges[k]`, up to `edges[k + 1]`.
 
-    `columns` are in the order in which they are in records.
-    """
+    `columns` are in the order in which they are in records."""
 
     columns: tuple[str, ...]
     pages: np.ndarray
@@ -109,8 +107,7 @@ class Leaves:
 
 def find_leaves(pages: Pages, root: int, columns: tuple[str, ...], stretch: Stretch) -> Leaves:
     """Pages with the rows of a table, by its first page, its columns and its first and last row number; UnsupportedPage when
-    SQLite has to judge what is there.
-    """
+    SQLite has to judge what is there."""
     if not -_LARGEST_ROW_NUMBER < stretch[0] <= stretch[1] < _LARGEST_ROW_NUMBER:
         raise UnsupportedPage("row numbers are unusual")
     level, pages_read = [(root, stretch[1])], 0

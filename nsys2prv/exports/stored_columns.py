@@ -3,8 +3,7 @@
 The driver needs more time for a value than most steps after it, and most tables are needed several times: to survey them, for
 their own events, and for events that are derived from them.
 
-A file has batches of rows, each a separate Arrow stream with the narrowest types that hold its numbers.
-"""
+A file has batches of rows, each a separate Arrow stream with the narrowest types that hold its numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The tables of one export, whatever its form: SQLite, a folder of Parquet files, a folder of Arrow files.
 
 A form says which tables there are, and gives columns of one in bounded batches, with ids as signed 64-bit numbers. Scans,
-extents and distinct values follow from that. What is small in a report and needed often is held here, too.
-"""
+extents and distinct values follow from that. What is small in a report and needed often is held here, too."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ T = TypeVar("T")
 class Tables(ABC):
     """Tables of one export.
 
-    `failure` holds the error of a scan that broke off: polars reports errors of a scan as its own, without their class.
-    """
+    `failure` holds the error of a scan that broke off: polars reports errors of a scan as its own, without their class."""
 
     form: str
 

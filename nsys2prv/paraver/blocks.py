@@ -245,8 +245,7 @@ class Block:
     @property
     def messages(self) -> pl.DataFrame:
         """line, send_cpu, send_task, send_thread, logical_send, physical_send, recv_cpu, recv_task, recv_thread, logical_recv,
-        physical_recv, size (bytes), tag.
-        """
+        physical_recv, size (bytes), tag."""
         sender = {"cpu": "send_cpu", "task": "send_task", "thread": "send_thread", "time": "logical_send"}
         heads = self.records.drop("kind")[self.of_messages].rename(sender)
         return heads.with_columns(**{name: pl.Series(values) for name, values in self.message_columns.items()})

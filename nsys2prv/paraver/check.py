@@ -1,7 +1,6 @@
 """Checks a trace against the rules that nsys2prv guarantees and Paraver needs: Paraver drops or misdraws without a message.
 
-The records are read in blocks, so memory does not grow with the trace.
-"""
+The records are read in blocks, so memory does not grow with the trace."""
 
 from __future__ import annotations
 

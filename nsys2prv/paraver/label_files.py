@@ -65,8 +65,7 @@ _GOLDEN_RATIO = 0.618033988749895
 
 def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
     """Write the labels of all event types in use, in the order of their numbers, and of all states; numbers that Paraver
-    can't label are left out.
-    """
+    can't label are left out."""
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
     if _OF_GPUS & {used_type.number for used_type in used} and not _RECOGNISED_BY & {used_type.label for used_type in used}:
@@ -109,8 +108,7 @@ def _family_hues(label: str) -> tuple[float, float]:
 class TypeLabel:
     """An event type in a .pcf: its label, and the gradient number before its own.
 
-    `values` are labels by value (None: plain numbers), which Paraver divides by ten to the power of `precision`.
-    """
+    `values` are labels by value (None: plain numbers), which Paraver divides by ten to the power of `precision`."""
 
     label: str
     gradient: int
@@ -121,8 +119,7 @@ class TypeLabel:
 @dataclass(frozen=True)
 class PcfLabels:
     """Content of a .pcf: label of each state, each event type, the colour (red, green, blue) of each value, and whether
-    nsys2prv wrote it.
-    """
+    nsys2prv wrote it."""
 
     states: Mapping[int, str] = field(default_factory=dict)
     types: Mapping[int, TypeLabel] = field(default_factory=dict)
@@ -134,8 +131,7 @@ def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
     """Labels of a .pcf.
 
     `on_malformed` is called for each malformed line, which is then skipped; without it the first one raises a TraceError. So
-    does a file that can't be read.
-    """
+    does a file that can't be read."""
     on_malformed = on_malformed or raising(path)
     reader = _PcfReader(on_malformed)
     is_own = False
@@ -257,8 +253,7 @@ def read_row(path: Path, on_malformed: OnMalformed | None = None) -> dict[str, t
     """Names of a .row: level -> names in order.
 
     `on_malformed` is called for each malformed line, which is then skipped; without it the first one raises a TraceError. So
-    does a file that can't be read.
-    """
+    does a file that can't be read."""
     on_malformed = on_malformed or raising(path)
     names: dict[str, tuple[str, ...]] = {}
     lines = text_lines(path, on_malformed)

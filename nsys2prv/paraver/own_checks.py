@@ -1,6 +1,5 @@
 """Checks of traces of nsys2prv, which guarantee more than other traces: states without gaps, times of messages, and the account
-of what was written, OUT.json, recomputed from the trace.
-"""
+of what was written, OUT.json, recomputed from the trace."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class CompleteStates(StateOrder):
     """Threads and streams have states from 0 to the end; only between windows of a chosen time there are none.
 
     Where OUT.json lists the windows, these are the gaps. Elsewhere a gap is between two windows if all rows with states have
-    it, and no record lies inside.
-    """
+    it, and no record lies inside."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -288,8 +288,7 @@ class StateOrder(RecordCheck):
 class _Intervals(RecordCheck):
     """Each start of an interval has its end on the same row, and each end its start.
 
-    Depths are counted rather than intervals paired, so memory does not grow with what never ends.
-    """
+    Depths are counted rather than intervals paired, so memory does not grow with what never ends."""
 
     KEY = ("task", "thread", "type")
 

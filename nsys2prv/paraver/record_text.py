@@ -1,8 +1,7 @@
 """Records as lines of a .prv: what each line consists of, where it belongs, and its text, which is made in its place.
 
 Lines are columns of texts and numbers. Those in which all numbers have as many digits are made together, as a table of bytes,
-the digits of a column four at a time, and put to their places as a whole.
-"""
+the digits of a column four at a time, and put to their places as a whole."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Cell(NamedTuple):
 
     Lines that are not `present` have neither (None: all lines have them). `values` are without their signs, and without the
     digits that are the same in all lines; `digits` of them are written. Numbers that are `negative` have a sign before the
-    first, which is a 0.
-    """
+    first, which is a 0."""
 
     text: bytes
     present: np.ndarray | None = None

@@ -1,6 +1,5 @@
 """Files of a trace as the strict readers open them, and the first line of a .prv: what is wrong is reported with its line, or
-raised as a TraceError.
-"""
+raised as a TraceError."""
 
 from __future__ import annotations
 
@@ -170,8 +169,7 @@ class HeaderTask:
 @dataclass(frozen=True)
 class Header:
     """First line of a .prv: date (text between the parentheses), end of the trace (ns), CPUs of each node (empty where the
-    header has 0 nodes), tasks of the one application in order, and the number of communicator lines that follow.
-    """
+    header has 0 nodes), tasks of the one application in order, and the number of communicator lines that follow."""
 
     date: str
     end: int

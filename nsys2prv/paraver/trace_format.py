@@ -90,8 +90,7 @@ class ParaverFormat:
     @contextlib.contextmanager
     def writer(self, path: Path, head: TimelineHead, *, is_first: bool) -> Iterator[PrvWriter]:
         """Writes the first file, which starts with the header and is compressed when its name ends in .gz, or another part:
-        those are compressed when they are joined, so that the trace does not depend on them.
-        """
+        those are compressed when they are joined, so that the trace does not depend on them."""
         if is_first:
             # In a separate block, as where parts are joined behind it.
             with _opened(path, "wb") as write:
@@ -164,8 +163,7 @@ class PrvWriter:
 def _header(head: TimelineHead) -> str:
     """First line of a trace, and those of communicators, which it announces.
 
-    Its date is that of the run, not of the translation: the same reports give the same file.
-    """
+    Its date is that of the run, not of the translation: the same reports give the same file."""
     moment = datetime.fromtimestamp((head.start_utc or 0) // 10**9, tz=timezone.utc)
     nodes, tasks = head.rows.nodes, head.rows.tasks
     cpus = ",".join(str(node.cpus) for node in nodes)

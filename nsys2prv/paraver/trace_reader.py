@@ -1,8 +1,7 @@
 """A strict reader of Paraver traces: OUT.prv (or .prv.gz) in blocks of bounded size, OUT.pcf, OUT.row; and OUT.json.
 
 Strict: each line is understood, or reported by its number where Paraver may drop it without a message. Whether the records make
-sense together is for `check`.
-"""
+sense together is for `check`."""
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ def _texts(path: Path, at_end: list[int | TraceError]) -> Iterator[tuple[int, By
     """Lines of a .prv from line 2 on, in blocks: number of the first line, and text.
 
     What ends the reading is put into `at_end`, to be handled after all blocks: the error, or the number of a line that is cut
-    off.
-    """
+    off."""
     block_bytes = memory.scaled(BLOCK_BYTES)
     first_line = 2
     begun: Bytes = np.zeros(0, np.uint8)  # of a line whose end is not read yet

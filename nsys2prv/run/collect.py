@@ -1,8 +1,7 @@
 """What groups of reports give: events are read part by part, launches are paired, and the rows of all groups are put together.
 
 Reports are independent of each other here, so groups of them are pieces of work for any process. Nothing in a result depends on
-which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`.
-"""
+which reports were in one group. The trace, the efficiency numbers and the Python API differ in a subclass of `Collected`."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ class Collected(Generic[S]):
     """What was collected of some reports; nothing of it may be used when some of them broke off.
 
     `sorts` are all collections of rows, empty at first, by their names; `messages` are the ends of messages between ranks.
-    `unfinished` is what is left to do for reports that are read in shares, and `broken` are those that broke off, by number.
-    """
+    `unfinished` is what is left to do for reports that are read in shares, and `broken` are those that broke off, by number."""
 
     kinds_of_messages: Sequence[str] = ()
     """Kinds of messages between ranks that are read, of `message_ends.SOURCE_OF_KIND`."""

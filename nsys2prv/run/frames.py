@@ -50,8 +50,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     The session is opened with all sources. Events are read in bounded memory and written to Parquet files in its folder, which
     the frame scans: it can be used as long as that folder exists. There is one row per event, in no particular order, with the
     columns that docs/api.md describes; times are ns from the first event of the run, or from the start of the selected time.
-    Raises UsageError when there is no such source, and Nsys2prvError when a report breaks off while it is read.
-    """
+    Raises UsageError when there is no such source, and Nsys2prvError when a report breaks off while it is read."""
     sources = tuple(of_name for of_name in SOURCES if of_name.name == source)
     if not sources:
         raise unknown_source([source])

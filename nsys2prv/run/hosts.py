@@ -1,7 +1,6 @@
 """Hosts of one name: containers and virtual machines often have the same name, and some reports have none.
 
-Reports of one name are those of one host unless something contradicts that.
-"""
+Reports of one name are those of one host unless something contradicts that."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class _HostFacts:
     def has_other_process_of_same_id(self, facts: _HostFacts) -> bool:
         """Whether a process of the other report has the id of one of this report, but is another one.
 
-        A process is in several reports when they were recorded one after the other.
-        """
+        A process is in several reports when they were recorded one after the other."""
         common = self.processes.keys() & facts.processes.keys()
         if not common or self.period is None or facts.period is None:
             return bool(common)
@@ -117,8 +115,7 @@ def shared_names(
 ) -> list[SharedName]:
     """Names that more than one host has, of the reports of some indices, in the order in which hosts are numbered.
 
-    Spans are the first and last time of each report, ns; None for a report without events.
-    """
+    Spans are the first and last time of each report, ns; None for a report without events."""
     by_name: dict[str, list[int]] = {}
     for index in among:
         by_name.setdefault(identities[index].host, []).append(index)

@@ -249,8 +249,7 @@ def nvtx_names(arguments: Sequence[str | Path], nsys: Path | None = None) -> pl.
     """Names of the NVTX ranges of reports, those first that take most time. Raises ReportError when a report can't be read.
 
     A row per `name` and `domain`: `count` of ranges, `total_ns` and `longest_ns` of those that were closed, `mean_ns` over
-    them, and the numbers of `threads` and of `reports` that have it.
-    """
+    them, and the numbers of `threads` and of `reports` that have it."""
     by_name = (
         pl.concat([pl.DataFrame(schema=_OF_REPORT), *_of_each_report(arguments, nsys, _names_in)])
         .group_by("name", "domain")

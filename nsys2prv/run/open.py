@@ -1,7 +1,6 @@
 """Paths come in; reports that are opened, described and surveyed leave.
 
-Reports that can't be read end the work, or are left out with `keep_going`.
-"""
+Reports that can't be read end the work, or are left out with `keep_going`."""
 
 from __future__ import annotations
 

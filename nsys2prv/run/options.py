@@ -1,8 +1,7 @@
 """Options, each declared once (its name, type, default, text), and how values are read: from text or from Python values.
 
 A field of an `OptionSet` is an option of the command line, `--fold-streams`, and a keyword of the Python API, `fold_streams`.
-Imported at each start of the program, so it needs nothing heavy.
-"""
+Imported at each start of the program, so it needs nothing heavy."""
 
 from __future__ import annotations
 
@@ -242,8 +241,7 @@ def declared_options(options: type[OptionSet], names: Collection[str] = ()) -> l
 class ReadOptions(OptionSet):
     """How reports are read, whatever is made of them.
 
-    `progress` shows progress on stderr; None: when that is a terminal.
-    """
+    `progress` shows progress on stderr; None: when that is a terminal."""
 
     time: TimeRange | None = option(
         None, "Time range to keep, counted from the first event: 1.5s:2s, 200ms:, :30s.", "START:END", time_range, group=SELECT

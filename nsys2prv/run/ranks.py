@@ -1,7 +1,6 @@
 """Ranks of all reports, and whether the reports are those of one run.
 
-Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user.
-"""
+Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ class RanksAndHosts:
     """Ranks and hosts of a run.
 
     `identities` of the reports have the host and ranks in the run. `ranks` are all that are known, sorted; `size` is their
-    number as far as it is known (of one rank alone it may not be), 0 without ranks; `missing` are those that no report has.
-    """
+    number as far as it is known (of one rank alone it may not be), 0 without ranks; `missing` are those that no report has."""
 
     identities: tuple[Identity, ...]
     ranks: tuple[int, ...]
@@ -82,8 +80,7 @@ def resolve_ranks(
 
     `spans` are the first and last time of each report, in its own time, ns; None for a report without events. `rank_in` and
     `host_in` find the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
-    `selected` are the ranks that the user selected; None: all. Raises UsageError when a pattern matches no path.
-    """
+    `selected` are the ranks that the user selected; None: all. Raises UsageError when a pattern matches no path."""
     run = _Run(paths, identities)
     run.find_ranks(rank_in)
     run.name_hosts(host_in, spans)
@@ -386,8 +383,7 @@ def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: 
 
     Reports of different jobs are. So are reports that were recorded one after the other, with a long time between them, unless
     they have the number of their job in common, or recorded the same process. Raises UnrelatedReports with two of the reports,
-    and what differs. Identities have the hosts and processes in the run; spans are the first and last times, ns.
-    """
+    and what differs. Identities have the hosts and processes in the run; spans are the first and last times, ns."""
     numbers = [jobs(identity.environment) for identity in identities]
     first_of: dict[str, int] = {}
     for index, of_report in enumerate(numbers):

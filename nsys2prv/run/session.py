@@ -1,8 +1,7 @@
 """A run of several reports: they are opened, the plan that all steps share is made, and events are read group by group.
 
 A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
-others, and they are read again.
-"""
+others, and they are read again."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ class RunPlan:
         """How each report was placed and how well its times are known, for OUT.json.
 
         `first_ns`, `last_ns` are its first and last time on the axis, null without events; `clock` is the place of its clock
-        among the clocks of the axis; the others as of `Placement` and `ClockError`.
-        """
+        among the clocks of the axis; the others as of `Placement` and `ClockError`."""
         return [
             {
                 "method": placement.method,
@@ -201,8 +199,7 @@ class RunSession:
         """Read the events of all reports, group by group. When one breaks off, the others are planned and read again.
 
         `start` makes what is collected of some reports, empty, with a new folder; it can be pickled. `rows` is how many are
-        read of a report, and `what` the work, for the progress bar. The result is of all reports; `plan` is that of it.
-        """
+        read of a report, and `what` the work, for the progress bar. The result is of all reports; `plan` is that of it."""
         while True:
             folder = self.folder / f"attempt{next(self._numbers)}"
             make_folder(folder)

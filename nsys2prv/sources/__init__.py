@@ -1,4 +1,3 @@
 """Sources: tables of one report come in; frames of intervals, marks or samples leave, one module per kind of activity.
 
-`registry.SOURCES` lists them.
-"""
+`registry.SOURCES` lists them."""

@@ -142,8 +142,7 @@ def _of_one_process(*frames: pl.DataFrame) -> bool:
 def side_by_side(first: ExternalSort, second: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """Rows of two collections with the same first sort column, window by window, but those without rows of the first.
 
-    Inside a window rows come in any order. A collection without rows gives frames without columns.
-    """
+    Inside a window rows come in any order. A collection without rows gives frames without columns."""
     for window in plan_windows([(first, 1), (second, 1)]):
         of_first, of_second = first.load(window), second.load(window)
         if of_first:

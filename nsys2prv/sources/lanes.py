@@ -22,8 +22,7 @@ class Lanes:
 
     The free lanes of a row are a stack. A range that starts while k others run takes the lane on place k of the stack,
     where it was put by the last range that ended and left k running; so each start follows one earlier end, and the chains
-    of such steps are shortened by halves instead of walked event by event.
-    """
+    of such steps are shortened by halves instead of walked event by event."""
 
     def __init__(self, row: str) -> None:
         self._row = row

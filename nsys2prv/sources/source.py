@@ -233,8 +233,7 @@ def call_source(
     """A source of calls: a row of the table is a call on its thread, with its name in `name_column`.
 
     `columns` are those of attributes; `states` gives the Paraver state meanwhile by the name, no states where it is empty;
-    `attributes_of_source` are other attributes of the source.
-    """
+    `attributes_of_source` are other attributes of the source."""
     of_names = ["label", "state"] if states else ["label"]
 
     def frame(report: Report) -> pl.LazyFrame:

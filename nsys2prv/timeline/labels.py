@@ -80,8 +80,7 @@ class UsedType:
 class Labels:
     """Numbers of all event types and values of a trace, by what the sources found in all reports.
 
-    `rules` are families of kernels; None for those that come with the program.
-    """
+    `rules` are families of kernels; None for those that come with the program."""
 
     def __init__(
         self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: Iterable[Rule] | None = None

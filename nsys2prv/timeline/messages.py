@@ -201,8 +201,7 @@ class Messages:
     over the network by their channels and sequences.
 
     Collects the ends of all reports on the common time axis, and pairs them when all are there. `backward` is the number of
-    messages that arrive before they were sent: the clocks of their reports don't match.
-    """
+    messages that arrive before they were sent: the clocks of their reports don't match."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -393,8 +392,7 @@ def _pair_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
     """Adds `key` to the ends of pairs of ranks some of whose receives take any tag.
 
     Such a receive takes the first send that earlier receives left, so each depends on those before it: this is a loop over
-    the ends, but only of these pairs.
-    """
+    the ends, but only of these pairs."""
     ordered = ends.sort("pair", "start", "order", maintain_order=True)
     key = list(range(ordered.height))
     waiting: dict[tuple[int, int], collections.deque[int]] = {}

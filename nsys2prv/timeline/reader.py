@@ -1,8 +1,7 @@
 """The reader of events: reports and a plan come in; their events, on rows and on the time axis, go to whoever reads them.
 
 The trace, the efficiency numbers and the public API read reports through it. What each of them keeps is a `Sink`; tables are
-read in parts, on several threads, and each part fills a separate sink.
-"""
+read in parts, on several threads, and each part fills a separate sink."""
 
 from __future__ import annotations
 
@@ -246,8 +245,7 @@ class EventsOfSource:
 def look_up(events: pl.DataFrame, table: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """What a small table has for each event, by the columns of a key (nulls are equal); null where it has nothing.
 
-    Columns in which all events are equal, as most are in most tables, are not joined.
-    """
+    Columns in which all events are equal, as most are in most tables, are not joined."""
     varying = []
     for name in key:
         column = events[name]
@@ -380,8 +378,7 @@ class EventReader:
         self, report: Report, source: Source, stretch: Stretch | None, folder: Path, entry: SourceCoverage
     ) -> Iterator[pl.DataFrame]:
         """Events of a source in the order of their start; those that start together in one piece, in the order of what is in
-        them.
-        """
+        them."""
 
         def timed() -> Iterator[pl.DataFrame]:
             for piece in source.events(report, complete, _PIECE_ROWS, stretch, folder):

@@ -33,8 +33,7 @@ class RecordKind(enum.Enum):
     - POINTS, marks and samples: the same without `end`
     - STATES: `row`, `start`, `end`, `state`, and perhaps `cpu`
     - MESSAGES, also from calls to what they launch: `row`, `time` of the sender, `to_row`, `to_time` of the receiver, `size`
-      (bytes), `tag`, and perhaps `to_begin`, when the receiver began to wait
-    """
+      (bytes), `tag`, and perhaps `to_begin`, when the receiver began to wait"""
 
     INTERVALS = ("intervals", 2, "start", ("start", "row", "end"))
     POINTS = ("points", 1, "start", ("start", "row"))
@@ -51,8 +50,7 @@ class RecordKind(enum.Enum):
 class RecordBatch:
     """Records of one collection that start in a window of the time axis, sorted by time. Of intervals, `ended` has all that end
     in the window, in any order of time, and perhaps some that end later: those that end before `behind` count (None: all).
-    Points are also sorted by row. Those that are equal in time and row come as they are here.
-    """
+    Points are also sorted by row. Those that are equal in time and row come as they are here."""
 
     kind: RecordKind
     started: pl.DataFrame
@@ -162,8 +160,7 @@ class RowsOfTypes(Merging):
     """Distinct rows and event types, in frames with the columns `row` and `type`.
 
     A type is on a row that has an event of it. An attribute is on a row where it is not 0 throughout: an attribute of 0 looks
-    like none.
-    """
+    like none."""
 
     def __init__(self) -> None:
         super().__init__(pl.DataFrame.unique, pl.DataFrame(schema=_SCHEMA), _MOST_PENDING)

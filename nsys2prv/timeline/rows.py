@@ -39,8 +39,7 @@ class Thread:
     """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "component").
 
     `given_names` are those that the program gave with NVTX to the stream, its context and its device: tools know streams by
-    the names of their rows, which leave no place for others.
-    """
+    the names of their rows, which leave no place for others."""
 
     name: str
     kind: str
@@ -188,8 +187,7 @@ def _device_numbers(
 ) -> dict[tuple[str, str], int]:
     """Number of each physical GPU on its node, by host and key of the GPU.
 
-    nsys' own index where no two GPUs of the node have the same one; else they are numbered in the order of bus location.
-    """
+    nsys' own index where no two GPUs of the node have the same one; else they are numbered in the order of bus location."""
     wished: dict[str, dict[str, tuple[int, str]]] = {}
     sampled_by: dict[int, dict[str, int]] = {}
     for _, gpu_key, report, index in sorted(sampled):

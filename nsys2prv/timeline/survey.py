@@ -1,8 +1,7 @@
 """The survey of a report: which rows, event types and names its events have, how many there are, and when.
 
 After it all that is numbered over all reports (rows, event types, values) is known, so that events can be read once, piece by
-piece.
-"""
+piece."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ class StreamLanes:
     """A step that gives events of streams (key columns of RowKind.STREAM, `start`, `end`) the column `lane`.
 
     Called with pieces in the order of `start`. `streams` has the key columns of the streams and `first_lane`, the first that
-    events of this source may take.
-    """
+    events of this source may take."""
 
     def __init__(self, streams: pl.DataFrame) -> None:
         self._streams = _numbered(streams)
@@ -49,8 +47,7 @@ def _numbered(streams: pl.DataFrame) -> pl.DataFrame:
 def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path) -> pl.DataFrame:
     """`keys` (key columns of streams) with `lanes`, the number each needs for the events of one source, and `first_lane`, 0.
 
-    The folder is used only when events are not in the order of their start.
-    """
+    The folder is used only when events are not in the order of their start."""
     # Only the key columns that differ are read: often there is one process, one device, one context.
     key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1] or ["streamId"]
     times = source.frame(report).select(*key, "start", "end").drop_nulls()
@@ -69,8 +66,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
 
 def _most_at_once(pieces: Iterable[pl.DataFrame], key: list[str]) -> dict[tuple[Any, ...], int] | None:
     """How many events run at once on each stream at most, which are as many lanes as `Lanes` gives it; None where the pieces
-    (columns `start`, `end` and those of the key) are not in the order of start.
-    """
+    (columns `start`, `end` and those of the key) are not in the order of start."""
     most: dict[tuple[Any, ...], int] = {}
     # Of each stream: the last start, and ends behind it.
     so_far: dict[tuple[Any, ...], tuple[int, np.ndarray]] = {}
@@ -244,8 +240,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     """Survey the events of one source of one report, without their extent (`Survey.within`).
 
     Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
-    read or misses a column.
-    """
+    read or misses a column."""
     frame = complete(source.frame(report))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
@@ -265,8 +260,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
 
 def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Survey]:
     """Surveys of a report; where events of two sources with the same event type run at once on a stream, so that one would end
-    the other in the trace, the second source has its lanes behind those of the first. Raises ReportError.
-    """
+    the other in the trace, the second source has its lanes behind those of the first. Raises ReportError."""
     placed: list[Survey] = []
     for second in surveys:
         for first in list(placed):

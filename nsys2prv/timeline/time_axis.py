@@ -16,8 +16,7 @@ _SMALLEST_JUMP, _STEEP = 20e3, 5e-5
 class ClockStep:
     """A change of a clock by `size` ns between two times that it shows, those of anchors, besides its drift.
 
-    What is subtracted grows evenly between them. Where the clock jumped, that is wrong by as much as `error`, ns.
-    """
+    What is subtracted grows evenly between them. Where the clock jumped, that is wrong by as much as `error`, ns."""
 
     after: int
     before: int
@@ -112,8 +111,7 @@ class ClockError:
 def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]) -> NDArray[np.float64]:
     """How far the order or distance of two moments of two reports can be wrong, at times of the axis, ns.
 
-    A difference that is not larger says nothing.
-    """
+    A difference that is not larger says nothing."""
     inside = np.full(len(times), first.of_report + second.of_report)
     if first.clock == second.clock:
         return inside
@@ -124,8 +122,7 @@ def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]
 class TimeSelection:
     """Windows of the time axis that are kept, sorted, without overlap, in ns of the common axis.
 
-    The trace starts with the first window; the time between two windows stays empty.
-    """
+    The trace starts with the first window; the time between two windows stays empty."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -160,8 +157,7 @@ class TimeSelection:
         """The parts of intervals (columns `start`, `end`) inside the windows, in time of the trace when `shift`.
 
         An interval over several windows becomes one per window. An interval without length is kept inside a window and at
-        its edges.
-        """
+        its edges."""
         clipped = intervals if self.covers(intervals) else self._parts(intervals)
         return clipped.with_columns(pl.col("start", "end") - self.origin) if shift and self.origin else clipped
 

@@ -1,8 +1,7 @@
 """The file of a trace: records as numbers come in, until they leave in the order of time as what a format makes of them.
 
 Numbers take a fraction of the memory of the text that they become: only a few windows of text exist at any time. Windows are
-independent, so that other processes can write parts of the file.
-"""
+independent, so that other processes can write parts of the file."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class RecordWriter(Protocol):
 
 class TraceFormat(Protocol):
     """An output format of traces, as `paraver.trace_format.ParaverFormat`. It can be pickled: records may be encoded in other
-    processes, in parts that are joined.
-    """
+    processes, in parts that are joined."""
 
     @property
     def companions(self) -> tuple[str, ...]:
@@ -123,8 +121,7 @@ def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
 class _Collection:
     """Records of one kind and one set of columns.
 
-    Those that are equal in row and time come in the order of what is in them, or, with `keeps_order`, as they were added.
-    """
+    Those that are equal in row and time come in the order of what is in them, or, with `keeps_order`, as they were added."""
 
     kind: RecordKind
     records: ExternalSort
@@ -147,8 +144,7 @@ class TraceStore:
 
     def add_collection(self, name: str, kind: RecordKind, *, keeps_order: bool = False) -> None:
         """Add an empty collection, unless it exists. Records that are equal in row and time come in the order of these calls;
-        those of one collection in the order of what is in them, or, with `keeps_order`, as they were added.
-        """
+        those of one collection in the order of what is in them, or, with `keeps_order`, as they were added."""
         if name not in self._collections:
             records = record_sort(kind, self._folder / f"{len(self._collections)}")
             self._collections[name] = _Collection(kind, records, keeps_order)

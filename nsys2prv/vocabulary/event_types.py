@@ -2,8 +2,7 @@
 
 The numbers are those of Extrae and of BSC's existing tools, so that their views work on these traces. A type that neither has
 gets a number that no `events.h` of Extrae contains (5.1), the internal ones included. Types that only one source uses are
-declared in its module; `nsys2prv.sources.registry` lists them all.
-"""
+declared in its module; `nsys2prv.sources.registry` lists them all."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ _NODE_NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME", "HOSTNAME")
 class Launched:
     """What one launcher reports: rank of the process in the run and on its node, and number of ranks of the run.
 
-    `source` names launcher and variable for the user: "SLURM (SLURM_PROCID)".
-    """
+    `source` names launcher and variable for the user: "SLURM (SLURM_PROCID)"."""
 
     source: str
     rank: int

@@ -1,7 +1,6 @@
 """Names of MPI calls: Extrae's numbers, the event type each belongs to, and the state a rank is in meanwhile.
 
-The numbers are those of Extrae's traces, so that views made for them work. A call outside the list gets a number above it.
-"""
+The numbers are those of Extrae's traces, so that views made for them work. A call outside the list gets a number above it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Texts from outside (reports, traces, names of files, options) as text alone: nothing in them controls what shows them.
 
-What writes for people or other programs uses one of these: a terminal, JSON, CSV, HTML, labels of a trace.
-"""
+What writes for people or other programs uses one of these: a terminal, JSON, CSV, HTML, labels of a trace."""
 
 from __future__ import annotations
 

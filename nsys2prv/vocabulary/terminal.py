@@ -114,8 +114,7 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset
 
 def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int | None) -> bool:
     """Whether a table does not fit into a terminal of this width even with shortened texts, unless less of them remains than
-    says something; never where the width is None.
-    """
+    says something; never where the width is None."""
     widths = _broken_widths(columns, rows)
     least = [min(widest, _LEAST_TEXT) if place in texts else widest for place, widest in enumerate(widths)]
     return width is not None and _needed(least) > width

@@ -56,7 +56,7 @@ def _cells(one: KindResult) -> list[str]:
     # What is not quite everything must not look so.
     shares = [f"{int(share * 1000) / 10:.1f} %" if share is not None else "-" for share in (one.inside, one.inside_host)]
     times = (one.margin_median, one.margin_largest, one.error_median, one.error_99, one.error_largest)
-    return [*shares, f"{one.not_known:.1%}", *("-" if one.inside is None else _duration(time) for time in times)]
+    return [*shares, f"{100 * one.not_known:.1f} %", *("-" if one.inside is None else _duration(time) for time in times)]
 
 
 def _duration(ns: float) -> str:

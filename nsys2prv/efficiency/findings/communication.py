@@ -1,8 +1,7 @@
 """Rules about NCCL: communication that is exposed, starved or blocks, kernels that are slower beside it, and stragglers.
 
 The rank that is in a collective for the shortest time waits least: its duration is the transfer, and what others take longer is
-waiting. Durations are of one clock each, so that errors of clocks don't matter.
-"""
+waiting. Durations are of one clock each, so that errors of clocks don't matter."""
 
 from __future__ import annotations
 

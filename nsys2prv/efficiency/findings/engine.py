@@ -6,8 +6,7 @@ and a line in `table_registry`; it asks for it by its type.
 Where the graph of the run is known, it is replayed without a finding, or the critical path bounds what can be won: time that
 the path does not spend on the devices and host threads of a finding can't be won back there. Else it is known from device time
 alone: a graph without launches joins nothing, one of several processes without collectives and messages neither, and one whose
-critical path is in threads that only wait (for what is not known) says that nothing can be won.
-"""
+critical path is in threads that only wait (for what is not known) says that nothing can be won."""
 
 from __future__ import annotations
 

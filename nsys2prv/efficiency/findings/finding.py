@@ -1,8 +1,7 @@
 """A finding and its parts: numbers, thresholds, and what was lost on each device.
 
 What is lost is measured as occurrences: gaps, copies, kernels, each with a begin, an end and a cost. They are summed by device
-and part of the run, which says whether something recurs, where it costs most, and what devices lose at the same time.
-"""
+and part of the run, which says whether something recurs, where it costs most, and what devices lose at the same time."""
 
 from __future__ import annotations
 
@@ -218,8 +217,7 @@ class Finding:
         """Time by which the run is shorter without it at most, ns, from the time of devices alone.
 
         Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most,
-        and where parts are not known, the device that loses most. It is never more than all devices lose.
-        """
+        and where parts are not known, the device that loses most. It is never more than all devices lose."""
         if self.wall is not None:
             return min(self.wall, self.losses.cost)
         if self.losses.parts["device"].n_unique() < len(self.losses):

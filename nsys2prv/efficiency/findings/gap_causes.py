@@ -1,7 +1,6 @@
 """Idle devices: gaps by length, and by cause, which is the first rule whose condition they meet.
 
-Time in allocation calls is counted apart.
-"""
+Time in allocation calls is counted apart."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class GapCause:
       host, pages those of unified memory that migrate to the host;
     - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
     - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns; of that `in_os`, in calls of the OS
-      runtime, and `waiting`, asleep or waiting.
-    """
+      runtime, and `waiting`, asleep or waiting."""
 
     matches: pl.Expr
     cost: pl.Expr = field(default_factory=lambda: pl.col("length") - pl.col("allocation_ns"))

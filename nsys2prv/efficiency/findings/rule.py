@@ -412,8 +412,7 @@ class FindingRule:
         """A finding with the text of the rule, and with `numbers`, as far as there are values for them, and `also` behind them.
 
         Beside `values` these are sums of the columns of losses (a number that is a share: against the cost), their
-        `mean` and `longest`, and the cost as a text, `lost`.
-        """
+        `mean` and `longest`, and the cost as a text, `lost`."""
         sums = losses.devices.select(selectors.numeric().sum()).row(0, named=True)
         cost, is_share = losses.cost, {name for name, (_, unit) in self.numbers.items() if unit == SHARE}
         filled = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}

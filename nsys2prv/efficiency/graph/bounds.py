@@ -4,13 +4,14 @@
   either nobody knows. What it waits for ends at the earliest as much earlier as anything before it does, and at the latest,
   where it has waited for long and may wait for a producer that is not in the run, when it did. Likewise streams that start
   nothing though nothing is known to hold them. Timers run as long as they do.
+- Pages of unified memory that move while a kernel runs may be what it waits for: at the earliest it is shorter by all that a
+  change says, and at the latest it keeps the time of these moves.
 - Times of different clocks can be wrong against each other, and so is what an edge between them takes. An edge that would go
   back in time is not in the graph: what it ends at can be as early, and is no later than measured.
 - What waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two ranks), ends
   when somebody else lets it: `BuiltGraph.open_ends`. How much longer such ranks take is not known.
 
-So such a run is replayed twice more, with the shortest and with the longest of these times.
-"""
+So such a run is replayed twice more, with the shortest and with the longest of these times."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
 from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
 from nsys2prv.errors import counted
 
 CLOCKS = "times of different clocks can be wrong against each other"
 NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
 NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
 WAITS = "it is not known what host threads wait for while off their CPU or not seen to run, nor what idle streams wait for"
+PAGES = "it is not known how much of a kernel is taken by pages of unified memory that move, and stays"
 _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
@@ -136,6 +138,8 @@ def replay_bounds(
     if not unknown and not np.isfinite(margin):
         unknown = [NOT_TIED, *reasons[1:]]
     reasons += [WAITS] if len(waits.number) else []
+    moves, device = _moves_of_pages(built), built.context.events.rows.device
+    reasons += [PAGES] if moves is not None else []
     if unknown or not reasons:
         (replayed,) = replays(built.graph, steps)
         bound = None if unknown else replayed
@@ -152,12 +156,24 @@ def replay_bounds(
     def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
         (longer, limits), (low, high) = waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
         limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+        if moves is not None:
+            is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
+            moving = moves.inside(device[edges.row], edges.begin, edges.end, is_shorter)
+            longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
         return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
 
     replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
     if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
         return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
     return ReplayBounds(replayed, least, most, reasons)
+
+
+def _moves_of_pages(built: BuiltGraph) -> Spans | None:
+    """Times of devices in which pages of unified memory move, or their faults are handled; None: there are none."""
+    run, edges = built.context, pl.col("row", "start", "end")
+    moves = pl.concat([run.operations.filter(pl.Series(run.moves_pages)).select(edges), run.frame(PAGE_FAULTS).select(edges)])
+    located = run.events.rows.located(moves).filter(pl.col("device") >= 0)
+    return Spans(located.select("end", group="device", begin="start")) if located.height else None
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:

@@ -276,8 +276,7 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
     own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of an
     even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less time:
     the edges that determine when it arrives, all by one share, so that it takes as long as the typical member; only of some
-    `tasks`, where these are not None. Ranks that take less still wait.
-    """
+    `tasks`, where these are not None. Ranks that take less still wait."""
     arrivals = _arrivals(built)
     # No member of a collective waits for another one.
     alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))

@@ -11,8 +11,7 @@ operation started. Where that is true for one stream alone, the wait is inferred
 
 CUDA holds about 1,024 launches of a stream; the next call returns when one of them has started. Nothing of that is recorded.
 The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have
-not started, and that ends right after another one of them has.
-"""
+not started, and that ends right after another one of them has."""
 
 from __future__ import annotations
 
@@ -77,8 +76,7 @@ class LogicalStreams:
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
     that a task waits for have rows of it; else its devices are in the same order.
 
-    `of_row` is the stream of each row (NONE: it is no row of a stream).
-    """
+    `of_row` is the stream of each row (NONE: it is no row of a stream)."""
 
     def __init__(self, rows: RunRows) -> None:
         numbers: dict[tuple[int, str], int] = {}

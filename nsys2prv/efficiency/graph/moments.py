@@ -56,8 +56,7 @@ class GraphLabels:
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
     frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
     family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
-    CallWait); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL.
-    """
+    CallWait); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL."""
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
         columns = pl.col("^(number|value|family)$").first().cast(pl.Int64)
@@ -147,8 +146,7 @@ def run_moments(
 
     At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
     they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
-    not on their places.
-    """
+    not on their places."""
     size, end = len(row), np.maximum(begin, end)
     time = np.concatenate([begin, end])
     event = np.argsort(time, kind="stable").astype(np.int32)
@@ -213,8 +211,7 @@ class EdgeCollector:
 
     An edge that would go back in time is left out and counted (`left_out`): clocks differ, or something did not wait;
     `backward` are the moments at which those between ranks would end. The weight of a class of edges is a low quantile of what
-    such edges are seen to take where nothing else delays them: where nothing that is awaited is later than their source.
-    """
+    such edges are seen to take where nothing else delays them: where nothing that is awaited is later than their source."""
 
     def __init__(self, moments: Moments) -> None:
         self._moments = moments

@@ -272,8 +272,7 @@ class MeasuredGraph:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
 
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
-        are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too.
-        """
+        are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too."""
         # Replays of long runs need what the C library keeps of the memory of columns that rules have freed.
         pa.default_memory_pool().release_unused()
         length, unexplained = self.built.context.events.length, self.totals.unexplained

@@ -3,8 +3,7 @@
 A graph has moments in the order of time, and edges from lower to higher numbers of moments: nothing depends on what is later.
 So a moment is as early as the longest way to it allows, and one loop over all moments gives the times of a replay; one loop
 back gives the slack. These loops are compiled by numba where a graph is large. Small graphs take less time than that: for
-them the same functions go over lists as they are.
-"""
+them the same functions go over lists as they are."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class EdgeKind(IntEnum):
     event to the start of one on a stream that waits for the event. MESSAGE: from the start of a send to the end of what
     receives it, or the other way round. WAKE_UP: from what a thread does to the end of the wait of another one that it wakes.
     TRANSFER: from start to end of a member of a collective, what it takes once all are there. DEVICE_WORK: from start to end of
-    an interval on a device, its duration.
-    """
+    an interval on a device, its duration."""
 
     ARRIVAL, BLOCKED_CALL, HOST, STREAM_ORDER, LAUNCH, STAGING, SYNCHRONIZATION = range(7)
     LAUNCH_QUEUE, COLLECTIVE, EVENT_WAIT, MESSAGE, WAKE_UP, TRANSFER, DEVICE_WORK = range(7, 14)

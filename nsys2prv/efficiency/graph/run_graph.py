@@ -5,8 +5,7 @@ A host thread does one thing after the other, each for as long as was measured, 
 
 Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
 those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
-for the last call of that.
-"""
+for the last call of that."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class BuiltGraph:
 
     `open_ends` are the moments, in order, at which something ends that may have waited for ranks that are not in the run, or
     that can't be matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
-    """
+    `open_collectives` of them are of collectives, and not of sends and receives of NCCL."""
 
     graph: RunGraph
     labels: GraphLabels

@@ -3,8 +3,7 @@
 What runs on the device in such a gap comes first: NCCL kernels, copies, memsets. In the rest the device is idle. The gap ends
 with a compute kernel: until that was launched, the device is launch-starved, and what counts is what the launching thread did.
 From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's procedure for
-such profiles calls the three launch-starved, blocking, and dependency-stalled.
-"""
+such profiles calls the three launch-starved, blocking, and dependency-stalled."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ _PART_OF_KIND = pl.Series(["other_kernel", "communication", "copy"], dtype=parts
 class Timeline:
     """What holds in groups (devices, tasks, threads) over time: segments, and `columns` by name with a value for each.
 
-    Where a group has no segment, the value of one in which nothing is open holds.
-    """
+    Where a group has no segment, the value of one in which nothing is open holds."""
 
     segments: Segments
     columns: Mapping[str, npt.NDArray[np.integer]]
@@ -122,8 +120,7 @@ def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.i
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
     event is awaited whose operation ended later, for that one. Of operations without length nothing can be seen to wait, nor of
-    pages that move: these are not in the order of a stream.
-    """
+    pages that move: these are not in the order of a stream."""
     row, start, end = (run.operations[name].to_numpy() for name in ("row", "start", "end"))
     place = np.flatnonzero(~run.moves_pages & (end > start))
     place = place[np.lexsort((start[place], end[place], row[place]))]

@@ -1,8 +1,7 @@
 """Compute-absent time: the time in which no compute kernel runs on a device, divided into its causes without a rest.
 
 It is a row for each gap between compute kernels, which `absent_pieces` cuts into pieces of one part each; here pieces are added
-up: over devices, over what threads did, and inside NVTX ranges and iterations.
-"""
+up: over devices, over what threads did, and inside NVTX ranges and iterations."""
 
 from __future__ import annotations
 

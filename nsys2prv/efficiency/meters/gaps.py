@@ -1,8 +1,7 @@
 """Gaps: times in which a device does not do something, with what ends each, and who launched that when.
 
 `gaps_between` serves all meters, `idle_gaps` those that ask why nothing runs: with what the thread did that launched what runs
-next. `findings.gap_causes` has their sums.
-"""
+next. `findings.gap_causes` has their sums."""
 
 from __future__ import annotations
 
@@ -139,8 +138,7 @@ def _operation_at(
     """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
     `end`) is at a time of a device; NONE: there is none.
 
-    Devices and times are sorted, and no pair of them is there twice. It is much faster than a join.
-    """
+    Devices and times are sorted, and no pair of them is there twice. It is much faster than a join."""
     span = run.events.length + 2
     operations = run.operations
     keys = run.events.rows.device[operations["row"].to_numpy()] * span + operations[edge].to_numpy()
@@ -175,8 +173,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
     the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
     (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-    `former_value` and `former_size` (-1: not known); and CAUSE_COLUMNS.
-    """
+    `former_value` and `former_size` (-1: not known); and CAUSE_COLUMNS."""
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
     # What ended last where a gap begins; nothing where the window does.

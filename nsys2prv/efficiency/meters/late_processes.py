@@ -1,7 +1,6 @@
 """Who let other processes wait in calls of MPI: the last one to call a collective, or the root, and senders of messages.
 
-A wait counts where it is longer than clocks of both processes can be wrong against each other; the rest is not decidable.
-"""
+A wait counts where it is longer than clocks of both processes can be wrong against each other; the rest is not decidable."""
 
 from __future__ import annotations
 

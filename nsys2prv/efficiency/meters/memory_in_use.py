@@ -119,8 +119,7 @@ def _before_recording(changes: pl.DataFrame) -> pl.DataFrame:
     """Bytes that were in use before the recording, `before`, by device and kind of memory.
 
     It is known where the first event of a kind on a row says how much is in use (of a selected part of a recording); otherwise
-    it is at least what was freed later without an allocation.
-    """
+    it is at least what was freed later without an allocation."""
     by_row = changes.group_by("row", "number", *_KEY, maintain_order=True).agg(
         by_value=pl.col("value").first() - pl.col("change").first(), least=pl.col("change").cum_sum().min()
     )

@@ -2,8 +2,7 @@
 
 These are two questions. A collective is *exposed* while no compute kernel runs on its device; it is *blocking* while a compute
 kernel that was launched waits for it. An exposed one may block nothing, because nothing was launched that could run meanwhile;
-one that is hidden behind some kernels may block others.
-"""
+one that is hidden behind some kernels may block others."""
 
 from __future__ import annotations
 

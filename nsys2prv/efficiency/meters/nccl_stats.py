@@ -311,8 +311,7 @@ def _known_distance(time: pl.Expr, *, between_clocks: bool = True) -> pl.Expr:
     """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
 
     Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it
-    can be: one comparison for each rank instead of one for each pair of ranks.
-    """
+    can be: one comparison for each rank instead of one for each pair of ranks."""
     distance = (time.max().over(_ID, GROUP, CLOCK, REPORT) - time).cast(pl.Float64)
     of_report, of_clock = pl.col(OF_REPORT), pl.col(OF_REPORT) + pl.col(OF_CLOCK)
     steps = ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP]))

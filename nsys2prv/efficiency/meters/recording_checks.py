@@ -5,8 +5,7 @@ late. But nothing starts before its call, and no synchronization ends before the
 that, nothing that compares a device with its host is known: what the host did in a gap, or who waited for whom.
 
 nsys loses work of devices where its buffers are full or the recording ends too early, and work can be left out when a report is
-exported. Where calls launch what nobody recorded, a device that seems to be idle may be busy.
-"""
+exported. Where calls launch what nobody recorded, a device that seems to be idle may be busy."""
 
 from __future__ import annotations
 

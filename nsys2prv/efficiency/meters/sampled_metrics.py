@@ -1,8 +1,7 @@
 """Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time.
 
 A sample belongs to every kernel that runs at its time. Few samples fall into kernels that are shorter than the sampling
-interval: the number of samples shows how reliable a mean is.
-"""
+interval: the number of samples shows how reliable a mean is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A comparison of runs as text: for a terminal, and in Markdown for a merge request on GitHub or GitLab.
 
-Both show the same sections, which are tables of texts. In Markdown, texts from outside are shown as they are and do nothing.
-"""
+Both show the same sections, which are tables of texts. In Markdown, texts from outside are shown as they are and do nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class Section:
     """A table of texts, with headings, where letters of runs have their labels behind them.
 
     The first columns, as many as `names`, are words, the others numbers; the last of the words may be foreign, which are names
-    from the reports. A detail is long and can be folded. A narrow terminal shows as many columns as `least`; 0: all.
-    """
+    from the reports. A detail is long and can be folded. A narrow terminal shows as many columns as `least`; 0: all."""
 
     title: str
     columns: Sequence[str]
@@ -214,8 +212,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
-    does it, or have less in them.
-    """
+    does it, or have less in them."""
     longest = _LONGEST_PATH if width is None else max(min(_LONGEST_PATH, width - _INDENT), _INDENT)
     runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
     listed = [f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)]

@@ -76,8 +76,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
 
     Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not have (hardware counters, OpenMP) is 0 or
     1, as TALP writes it for a program without them. The model is the same; only NCCL kernels may count differently: TALP
-    counts them as useful (`--nccl useful`).
-    """
+    counts them as useful (`--nccl useful`)."""
     run, nodes = tables["run"].row(0, named=True), tables["nodes"].height
     calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
     mpi_of_nodes = tables["nodes"].filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()

@@ -37,8 +37,7 @@ def efficiency_as_text(
     found, and tables of so many rows.
 
     Lines longer than `width`, characters of a terminal, are broken, and tables are made narrower as `terminal.grid` does it, or
-    leave out columns.
-    """
+    leave out columns."""
     prose: list[Line] = [
         *_first_lines(head, tables, width),
         *_finding_lines(head, tables["findings"], tables["finding_checks"], verbose=verbose),

@@ -4,8 +4,7 @@ Workspaces have two forms, both archives of boost::serialization as Paraver's ke
 Workspace::importWSXML with importWSCFGs):
 
 - `workspace.xml` is a list of workspaces with absolute paths, in the form of ~/.paraver/workspaces.xml;
-- `GROUP.ws` is one workspace with its views inside, for Preferences > Workspaces > Import, which copies them.
-"""
+- `GROUP.ws` is one workspace with its views inside, for Preferences > Workspaces > Import, which copies them."""
 
 from __future__ import annotations
 
@@ -123,8 +122,7 @@ def keep_user_files(former: Path, new: Path) -> None:
 def _index_page(by_group: Mapping[str, Sequence[RenderedView]], prv: Path, final: Path) -> str:
     """Text of the page with a list of views, a search, and commands that open each view.
 
-    Commands are for the folder of the trace: they still work when the trace and its views are copied to another machine.
-    """
+    Commands are for the folder of the trace: they still work when the trace and its views are copied to another machine."""
     script = (cfgs_folder() / "macros" / "index.js").read_text(encoding="utf-8")
     folder = Path(os.path.relpath(final, prv.parent))
     template = template_environment(cfgs_folder()).get_template("macros/index.html.j2")

@@ -110,8 +110,7 @@ def view_list_text(views: list[dict[str, Any]]) -> str:
 
 def content_of(trace: Path) -> TraceContent:
     """The content of a trace. The event types that occur, and whether there are messages, are in the OUT.json of its
-    translation; without one of this very trace, all records are read. Raises TraceError when it can't be read.
-    """
+    translation; without one of this very trace, all records are read. Raises TraceError when it can't be read."""
     opened = open_trace(trace, _skip_malformed)
     occurring = _summarized(opened) or _read(opened)
     # Paraver takes another type for a larger number: no view can show it.

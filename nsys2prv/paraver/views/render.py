@@ -1,7 +1,6 @@
 """Views of a trace: templates and table of `cfgs/` and the content of the trace come in, files of views leave.
 
-Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
-"""
+Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace."""
 
 from __future__ import annotations
 

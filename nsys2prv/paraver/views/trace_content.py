@@ -30,8 +30,7 @@ _UNQUOTED = re.compile(f'["*{ACTING}]')
 @dataclass(frozen=True)
 class Occurring:
     """What occurs in a trace, and where: rows of each event type, as `timeline/records.py` counts them, and rows that
-    send messages to other ranks (none: there are no such messages).
-    """
+    send messages to other ranks (none: there are no such messages)."""
 
     rows: Mapping[int, RowRanges]
     senders: RowRanges
@@ -40,8 +39,7 @@ class Occurring:
 @dataclass(frozen=True)
 class TypeInTrace:
     """An event type with its labels by value (None: plain numbers), as this trace has it; `quoted`: its label as a filter of
-    a view names it.
-    """
+    a view names it."""
 
     number: int
     label: str
@@ -61,8 +59,7 @@ class Value:
 @dataclass(frozen=True)
 class Selection:
     """Rows that a window shows: whether each task is shown, and whether each row of a task is that does not show all rows, by
-    index of the task.
-    """
+    index of the task."""
 
     tasks: tuple[bool, ...]
     threads: Mapping[int, tuple[bool, ...]]
@@ -107,8 +104,7 @@ class _Row:
 @dataclass(frozen=True)
 class TraceContent:
     """The content of a trace: header, event types that occur by number, all labels of the .pcf, and names of the .row (empty
-    where there is none). Messages between ranks count as messages, those from a call to what it launches do not.
-    """
+    where there is none). Messages between ranks count as messages, those from a call to what it launches do not."""
 
     header: Header
     types: Mapping[int, TypeInTrace]
@@ -138,8 +134,7 @@ class TraceContent:
     def members(self, event_type: event_types.EventType) -> list[TypeInTrace]:
         """The event types of the trace that belong to one of nsys2prv: itself, members of a series, lanes; by number.
 
-        A trace of another tool may have it under another number: its label identifies it then.
-        """
+        A trace of another tool may have it under another number: its label identifies it then."""
         members = self._by_type.get(event_type.number, [])
         if not members and not event_type.is_series:
             members = [member for member in self.types.values() if member.label == event_type.label]
@@ -225,8 +220,7 @@ class TraceContent:
         """GPUs as rows: one file for all where each task uses one GPU alone.
 
         Where a task uses several GPUs: a file for each device number, with a row for each task. Where tasks share a GPU: a file
-        for each GPU, with one row, so that what overlaps on it counts once.
-        """
+        for each GPU, with one row, so that what overlaps on it counts once."""
         users: dict[tuple[int, int], set[int]] = {}
         for row in self._rows:
             if row.is_stream and row.device is not None:

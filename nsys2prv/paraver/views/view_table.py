@@ -102,8 +102,7 @@ class ViewTable:
     """All views in the order of the table, and the aliases that their needs may name.
 
     `metrics` has patterns of the start of the names of GPU metrics, `values` has event types (constants) with patterns of the
-    labels of their values.
-    """
+    labels of their values."""
 
     views: tuple[View, ...]
     metrics: Mapping[str, re.Pattern[str]]

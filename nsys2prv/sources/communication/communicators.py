@@ -69,8 +69,7 @@ def communicator_names(report: Report) -> pl.DataFrame:
     """Communicators by names that are equal over all reports.
 
     Columns `rank` (of the process that has it), `commHandle` (an address of this process), `localRank` (its rank in the
-    communicator, null where that is not known), `communicator` (the name), in the order in which they were made.
-    """
+    communicator, null where that is not known), `communicator` (the name), in the order in which they were made."""
     columns = ("rank", "commHandle", "localRank", "communicator")
     return _named(_reported(report)).sort("place").rename({"label": "communicator"}).select(columns)
 
@@ -98,8 +97,7 @@ def _reported(report: Report) -> pl.DataFrame:
 def _named(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds `text`, which is the same for one communicator in all processes and for no other; null where it is not known.
 
-    Also `label`, its name for people, which is unique as well. `localRank` is filled in where it follows from the parent's.
-    """
+    Also `label`, its name for people, which is unique as well. `localRank` is filled in where it follows from the parent's."""
     # The largest one without a parent is MPI_COMM_WORLD; one of a single rank is that rank's own.
     roots = rows.filter(pl.col("parentHandle") == 0).sort("size", "place", descending=[True, False], nulls_last=True)
     of_rank = pl.when(pl.col("size") == 1).then(pl.format(" of rank {}", "rank")).otherwise(pl.lit(""))

@@ -150,8 +150,7 @@ def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
     """A call that sends and receives becomes two rows.
 
     nsys writes two rows where the partners differ: first the send, which ends where it begins, then the receive, which ends
-    with the call. One row is both.
-    """
+    with the call. One row is both."""
     is_both = _has(MessagePart.SENDS) & _has(MessagePart.RECEIVES)
     two_way = calls.filter(is_both)
     if two_way.is_empty():
@@ -170,8 +169,7 @@ class _Requests:
     """Follows requests from the calls that make or start them to those that complete them.
 
     Takes in calls in the order of time; keeps open receives, and definitions of persistent requests, from one piece to the
-    next. A request is identified by its process and handle, and belongs to the last call that returned the handle.
-    """
+    next. A request is identified by its process and handle, and belongs to the last call that returned the handle."""
 
     def __init__(self) -> None:
         self._open_calls = pl.DataFrame(schema=_CALL_SCHEMA)

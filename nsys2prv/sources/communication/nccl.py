@@ -88,8 +88,7 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
 def _communicators(report: Report) -> pl.DataFrame:
     """What each process reports of its communicators when it creates them, and the text that identifies them.
 
-    Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`.
-    """
+    Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`."""
     size, rank, name = (pl.col(field) for field in (nccl_names.RANKS, nccl_names.RANK, nccl_names.COMMUNICATOR))
     distinct = report.collect(
         _with_fields(report, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
@@ -231,8 +230,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """Kernels of NCCL with the calls behind them: columns of the stream, `start`, `end`, `label` (the call), attributes by the
     numbers of their event types, and `identifier` (of the communicator) and `call_id`; null on what calls of one group differ.
-    The size is that of all calls that one kernel does (`_attributed`).
-    """
+    The size is that of all calls that one kernel does (`_attributed`)."""
     if not _kernel_names(report):
         return
     launched = ExternalSort(["callStart"], folder / "launched")
@@ -289,8 +287,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
 
     The sizes of calls that one kernel does add up; of a kernel that sends and receives the larger sum counts. Where there are
     several kernels, calls of one size are shared out equally, as those of one process for four GPUs, and the size is null
-    where that is not possible: which kernel does which call is not known.
-    """
+    where that is not possible: which kernel does which call is not known."""
 
     def agreed(name: str) -> pl.Expr:
         values = pl.col(name).drop_nulls()

@@ -32,8 +32,7 @@ def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """All ends of messages of NCCL in a report: columns of `messages.END_SCHEMA`.
 
     The kernel launched in a call, or in the group of calls that it is in, does its work: a receive ends with the last of these
-    kernels, or with the call or group where none is known.
-    """
+    kernels, or with the call or group where none is known."""
     calls = ExternalSort(["callStart"], folder / "in-order")
     kernels = nccl.launched_kernels(report, folder / "launched")
     for piece in itertools.chain(report.pieces(nccl.point_to_point, PIECE_ROWS), kernels):

@@ -3,8 +3,7 @@
 The thread of NCCL that serves the network has ranges and marks such as
 `ncclNetIsend(): Data_Size: 65536, Sender_Rank: 2, Receiver_Rank: 3, Channel_ID: 0, Sequence: 7`. An `Isend` that the network
 does not take is tried again, so the last one posts the message; the last `RecvTest` finds it complete. Older texts have no
-sequence.
-"""
+sequence."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def network_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]
     """All ends of messages over the network in a report: columns of `message_ends.END_SCHEMA`.
 
     The start is when the message, or the buffer for it, was posted; the end is when it was found complete. What has been posted
-    with a text that is not complete is an end without source and destination, with channel -1.
-    """
+    with a text that is not complete is an end without source and destination, with channel -1."""
     notes = ExternalSort(["connection", "start"], folder)
     for piece in report.pieces(_notes, PIECE_ROWS):
         notes.add(piece)

@@ -96,8 +96,7 @@ def _with_values_in(
 
     `columns` of that table are `values_id`, `count` and those that names are made of, by their columns there; `component` is
     what an event is on. `naming` gives what makes `type`, `series` and `value` of the two tables together. `facts` are other
-    attributes of the source; the last required column is the id of values.
-    """
+    attributes of the source; the last required column is the id of values."""
 
     def of_events(report: Report) -> pl.LazyFrame:
         return source.scan(report).select("start", "end", component=component, values_id=source.required[-1])

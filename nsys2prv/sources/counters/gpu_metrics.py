@@ -6,8 +6,7 @@ Impossible values are repaired or left out, and the account of rows counts both:
 - The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
   where that is not known, is left out.
 - nsys 2024 exports clocks of older recordings in Hz where their names say MHz: they are divided.
-- A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
-"""
+- A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
 
 def _kinds(names: pl.DataFrame, name: str) -> pl.DataFrame:
     """Names of metrics (in a column) with what is asked of each sample, found once for each name: columns `is_percentage`,
-    `is_clock`, `scale`.
-    """
+    `is_clock`, `scale`."""
     of_name = pl.col(name)
     return names.with_columns(
         is_percentage=of_name.str.contains(PERCENTAGE),
@@ -46,8 +44,7 @@ def _kinds(names: pl.DataFrame, name: str) -> pl.DataFrame:
 
 def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     """Samples (columns `gpu`, `value`, and those of `_kinds`, null for metrics without a name) with values repaired, and why
-    some are left out; without the columns of `_kinds`.
-    """
+    some are left out; without the columns of `_kinds`."""
     gpus = report.read("TARGET_INFO_GPU", optional=("id", "clockRate")).drop_nulls()
     limits = {
         gpu: rate * _CLOCK_TOLERANCE for gpu, rate in gpus.filter(pl.col("clockRate") > 0).select("id", "clockRate").rows()

@@ -1,8 +1,7 @@
 """Samples and events of nsys plugins: AWS EFA counters, NVML power and temperature, storage, and any other.
 
 A row is an event of a type, a type belongs to a plugin. Fields with numbers are samples, fields with texts are labels; their
-event types are named by plugin, type and field.
-"""
+event types are named by plugin, type and field."""
 
 from __future__ import annotations
 

@@ -41,8 +41,7 @@ def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
     """Samples that hold from `start` to `end` as points: the value at the start, and 0 at the end.
 
     `until` keeps the end. The 0 is half a sample after its place: by then `EndsOfSamples` knows whether the next sample has
-    started; it moves the 0 back.
-    """
+    started; it moves the 0 back."""
     edges = samples.with_columns(
         until=pl.max_horizontal("start", "end"), is_end=pl.concat_list(pl.lit(False), pl.lit(True))
     ).explode("is_end")
@@ -58,8 +57,7 @@ def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
 class EndsOfSamples:
     """Drops the 0 at the end of a sample where the next one follows: within half the length of a sample there is no gap.
 
-    Called with points of `with_ends` in the order of `start`. Keeps how far the samples of each metric of a component reach.
-    """
+    Called with points of `with_ends` in the order of `start`. Keeps how far the samples of each metric of a component reach."""
 
     _KEY = ("component", "type", "series")
 

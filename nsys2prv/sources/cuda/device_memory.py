@@ -53,8 +53,7 @@ class RunningSums:
     """Turns changes (column `value`, bytes) into what is in use: `value` of the kind of memory, and the total of the device.
 
     Called with pieces of a frame in the order of start; keeps the sums from one piece to the next. Allocations before
-    the recording are not known: a sum is the allocations less the frees since its start.
-    """
+    the recording are not known: a sum is the allocations less the frees since its start."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, ...], pl.DataFrame] = dict.fromkeys([(DEVICE_ROW, "series"), (DEVICE_ROW,)], pl.DataFrame())

@@ -43,8 +43,7 @@ def columns(types: Types) -> list[str]:
 def frames(report: Report, table: str) -> pl.LazyFrame:
     """Frames of call chains that a trace has: columns `id`, `stackDepth`, `function`, `module`.
 
-    An address that nsys found no name for is named by its module: the same code has other addresses in each process.
-    """
+    An address that nsys found no name for is named by its module: the same code has other addresses in each process."""
     chains = report.scan_events(table, ("id", "symbol", "module", "stackDepth"), ("unresolved",), None)
     in_trace = chains.filter(pl.col(_DEPTH).is_between(0, MOST_FRAMES - 1))
     named = with_text(report, with_text(report, in_trace, "symbol", "symbolName"), "module", "moduleName")

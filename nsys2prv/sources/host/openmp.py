@@ -48,8 +48,7 @@ def _source(
     """The source of the table OPENMP_EVENT_KIND_`table`.
 
     `kind` is its column with the kind, with labels in the ENUM table `labels` (without one the label is the name of the event);
-    `task` its column with the task that an event is of.
-    """
+    `task` its column with the task that an event is of."""
     title = event_type.label
     ids = {OPENMP_TASK_ID: task} if task else {}
     if has_region:

@@ -32,8 +32,7 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
 
     Everything passes unless the settings of the capture, or idle threads in the table, say that the whole system was
     recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that
-    was launched; with no such process everything passes but idle threads.
-    """
+    was launched; with no such process everything passes but idle threads."""
     process = process_of(pl.col("globalTid"))
     is_idle = pid_of(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):

@@ -45,8 +45,7 @@ class Stays:
     that end in the piece, with their `end`. Keeps the last switch of each thread from one piece to the next; what is open at
     the end is given by `finish`.
 
-    A thread that is put on a CPU again without having been taken off it was on the CPU until then: the row between is lost.
-    """
+    A thread that is put on a CPU again without having been taken off it was on the CPU until then: the row between is lost."""
 
     def __init__(self) -> None:
         self._last = pl.DataFrame(schema=_SWITCH)
@@ -67,8 +66,7 @@ class Stays:
 def _alternating(switches: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
     """Switches in an order in which each thread goes on and off in turns, as far as that can be.
 
-    nsys writes "off" first when a thread is put on a CPU and taken off it in the same nanosecond, whatever came first.
-    """
+    nsys writes "off" first when a thread is put on a CPU and taken off it in the same nanosecond, whatever came first."""
     moment = [_THREAD, "start"]
     if not switches.select(moment).is_duplicated().any():
         return switches.sort("start", maintain_order=True)

@@ -137,8 +137,7 @@ def _extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
     """Launches as for `project`, with neighbours merged that are in the same ranges: of one thread and one stream, with no edge
-    of a range between them. Edges are sorted.
-    """
+    of a range between them. Edges are sorted."""
     if launches.is_empty():
         return launches
     part = np.searchsorted(edges, launches["callStart"].to_numpy(), side="right")
@@ -178,8 +177,7 @@ def _batches(sizes: np.ndarray) -> Iterator[slice]:
 def _least(values: np.ndarray, first: np.ndarray, behind: np.ndarray) -> np.ndarray:
     """The least of ``values[first:behind]`` for each of many slices, none of them empty.
 
-    The least of 1, 2, 4, ... neighbours is found for all places; two such stretches cover a slice.
-    """
+    The least of 1, 2, 4, ... neighbours is found for all places; two such stretches cover a slice."""
     power = np.frexp(behind - first)[1] - 1
     least = np.empty(len(first), dtype=values.dtype)
     for step in range(int(power.max(initial=-1)) + 1):
@@ -194,8 +192,7 @@ def _least(values: np.ndarray, first: np.ndarray, behind: np.ndarray) -> np.ndar
 class InLanes:
     """A step that gives projected ranges the column `LANE_OF_TYPE`: ranges of several threads may overlap on a stream.
 
-    Called with pieces in the order of start; of ranges that start together the longest first, of equal ones the outer first.
-    """
+    Called with pieces in the order of start; of ranges that start together the longest first, of equal ones the outer first."""
 
     def __init__(self) -> None:
         self._places = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "type"), pl.Int64), "series": pl.String, "place": pl.Int64})

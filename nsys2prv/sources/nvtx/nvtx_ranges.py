@@ -4,8 +4,7 @@ Among them are ranges of PyTorch's `emit_nvtx`: operator, sequence id and sizes 
 ``aten::mm, seq = 7, op_id = 12, sizes = [[2, 3], [3, 4]], input_op_ids = [(9,0)]``; each part after the name may be absent. The
 sequence id counts the operators of a thread that autograd records, and the node that later computes the gradient of one carries
 the id of that operator: ``MmBackward0, seq = 7, op_id = 40`` on a thread of autograd. So the id ties forward and backward
-together.
-"""
+together."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ def ranges_in_domains(
 ) -> pl.LazyFrame:
     """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without).
 
-    `with_default`: with those of the default domain, which can be nearly all.
-    """
+    `with_default`: with those of the default domain, which can be nearly all."""
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     if not with_default:
         scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)

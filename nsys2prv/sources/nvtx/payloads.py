@@ -2,8 +2,7 @@
 
 A blob, as nsys writes it into `NVTX_EVENTS.binaryData`, is little endian: a head of four 64-bit numbers (domain; schema; size
 of the payload; place of the payload, or size of the whole), then the payload. The schema says which fields lie where; its
-types are the numbers of NVTX's own header for payloads.
-"""
+types are the numbers of NVTX's own header for payloads."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ def _definitions(report: Report) -> dict[tuple[int, int], list[_Definition]]:
     """Definitions of each domain and schema id.
 
     Each process writes its own, mostly the same. Where they differ, nothing says which entries belong together: each
-    combination of them is a definition, except that NCCL's are among themselves.
-    """
+    combination of them is a definition, except that NCCL's are among themselves."""
     key_columns = ("domainId", "schemaId")
     described = report.read("NVTX_PAYLOAD_SCHEMAS", optional=(*key_columns, "type", "payloadSize", "numEntries"))
     columns = (*key_columns, "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset")

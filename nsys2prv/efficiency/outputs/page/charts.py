@@ -150,8 +150,7 @@ def outliers(values: Sequence[float]) -> list[int]:
 def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = None) -> Figure | None:
     """Length of each iteration on each rank, from `task_iterations`; the notes name ranks that differ from the others.
 
-    Iterations in `links` have a point that leads to a place of the page: its id, and what it is.
-    """
+    Iterations in `links` have a point that leads to a place of the page: its id, and what it is."""
     rows = frames["task_iterations"]
     if not rows["length_ns"].count():
         return None
@@ -341,8 +340,7 @@ def icicle(nodes: pl.DataFrame) -> list[dict[str, Any]]:
     """The table `nvtx_tree` as bars, the outermost ranges at the top; the width is the time. What is too narrow to see is left
     out.
 
-    Each bar has its `start` from the left and its `width`, 0 to 100, its `level` from the top, `name`, `title` and `colour`.
-    """
+    Each bar has its `start` from the left and its `width`, 0 to 100, its `level` from the top, `name`, `title` and `colour`."""
     free: dict[int | None, float] = {None: 0.0}
     bars = []
     for row in nodes.iter_rows(named=True):

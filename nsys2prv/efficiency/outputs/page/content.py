@@ -1,8 +1,7 @@
 """The page of a run: its sections with their drawings and tables, in the order in which it is read; and what notebooks show of
 it, without scripts: the first screen, and single drawings.
 
-A table has its place where it is declared (`OnPage`); drawings, which need code, are listed in `_content`.
-"""
+A table has its place where it is declared (`OnPage`); drawings, which need code, are listed in `_content`."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
     It is smaller than LARGEST bytes, except where the drawings alone take more. Of tables that are too long for that the last
-    rows are left out, and the page says so.
-    """
+    rows are left out, and the page says so."""
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
     places = frames["findings"].sort("place").select("place", *_PLACE).drop_nulls()

@@ -2,8 +2,7 @@
 
 A plot is shapes as SVG that fill a box of any width, and axes as text of the page around it. The box has the coordinates 0 to
 SIDE in both directions, whatever is drawn, and is stretched to the width of the page: texts keep their size on a phone and on
-paper, and colours are those of the page's style. `page.js` zooms drawings over time.
-"""
+paper, and colours are those of the page's style. `page.js` zooms drawings over time."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ class Plot:
 
     It has a title for those who do not see it, axes, and a height in pixels. Its horizontal axis may be the one that drawings
     over time share. Its role is `group` where shapes are links. `colours` are those of its lines and points by their names, for
-    the legend.
-    """
+    the legend."""
 
     title: str
     x: PlotAxis

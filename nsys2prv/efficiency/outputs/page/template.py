@@ -1,7 +1,6 @@
 """How content gets into pages: templates, styles and scripts, and tables packed as JSON, from which `page.js` makes rows.
 
-Any text of a run is escaped, and only code of the package runs.
-"""
+Any text of a run is escaped, and only code of the package runs."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ class PageTable:
 
     That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",
     "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
-    `sorted`: the column by which it is sorted and whether downwards, or null.
-    """
+    `sorted`: the column by which it is sorted and whether downwards, or null."""
 
     table: Table
     section: str
