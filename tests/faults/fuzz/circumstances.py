@@ -144,7 +144,9 @@ def _fault_of_ended(numbers: set[int], former: Files, successor: Files, run: Run
         return fault_of(run)
     if run.code == -signal.SIGKILL:
         return _fault_after_a_kill(run, folder, former, successor)
-    if -run.code in numbers and not run.stderr and is_former:
+    # What starts it here ends with 1 after Ctrl-C.
+    early = [*(-number for number in numbers), *([1] if signal.SIGINT in numbers else [])]
+    if run.code in early and not run.stderr and is_former:
         # It had not begun.
         return None
     if run.code - 128 in numbers:
