@@ -115,9 +115,10 @@ def _parser(flag: str, read: Callable[[Any], Any], *, is_list: bool) -> Callable
         try:
             check_utf8(value)
             # Elements of a list are tried here, so that a message names one, and are read together.
-            return value if is_list and read((value,)) is not None else read(value)
+            result = read((value,) if is_list else value)
         except ValueError as error:
             raise UsageError(f"{flag} {short(str(value), 200)}: {error}") from error
+        return value if is_list else result
 
     return parse
 

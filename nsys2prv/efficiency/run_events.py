@@ -5,12 +5,11 @@ from the start of the trace."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -203,10 +202,10 @@ def _of_types(*numbers: int) -> list[pl.Expr]:
 
 # Not `polars.reduce`: workers without Dask can't be sent a function inside an expression.
 LAUNCH_SIZES = {
-    "blocks": functools.reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
-    "threads": functools.reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
+    "blocks": reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
+    "threads": reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
     "registers": _of_types(kernels.REGISTERS)[0],
-    "shared_memory": functools.reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
+    "shared_memory": reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
 }
 """How a kernel is launched: blocks of the grid, threads of a block, registers of a thread, bytes of a block; null: unknown."""
 ON_DEVICES = Collection(

@@ -99,7 +99,9 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
-PAGES = "pages of unified memory move within the time of kernels and hosts that wait for them: no change is about them alone"
+PAGES_ALONE = (
+    "pages of unified memory move within the time of kernels and hosts that wait for them: no change is about them alone"
+)
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -203,7 +205,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
             tables = {**of_parts, **_path_tables(built, replayed)}
         else:
             tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
-    frames, pages = frames_by_name(tables, TABLES), [PAGES] if built.context.moves_pages.any() else []
+    frames, pages = frames_by_name(tables, TABLES), [PAGES_ALONE] if built.context.moves_pages.any() else []
     head = {
         "format": FORMAT,
         "version": VERSION,

@@ -48,7 +48,6 @@ def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
 def narrowest(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls: that takes less time
     than compression, and hardly more space."""
-
     columns = (column.cast(pl.Null) if column.null_count() == len(column) else column for column in rows.get_columns())
     return pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
 

@@ -146,9 +146,8 @@ class LostWork(Measurement):
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
     # These launch nothing on devices.
-    of_host = [value for value, name in run.events.names(event_types.CUDA_CALL).items() if "HostFunc" in name]
-    number, value = (run.calls[name].to_numpy() for name in ("number", "value"))
-    is_launch = (run.category(number, value) == LAUNCH) & ~np.isin(value, of_host)
+    of_host = run.is_named(run.calls, event_types.CUDA_CALL, "HostFunc").to_numpy()
+    is_launch = (run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH) & ~of_host
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
     is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
