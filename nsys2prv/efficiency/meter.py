@@ -60,6 +60,7 @@ class Meter:
     of_devices: bool = False
     when: Callable[[MeasuredRun], bool] | None = None
     is_large: bool = False
+    takes_long: bool = False
 
 
 def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
@@ -69,7 +70,12 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     Raises the first error of a meter."""
     by_measure = {meter.measure: meter for meter in meters}
     selected: dict[Measure, Meter] = {}
-    for measure in TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order():
+    order = list(TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order())
+    early = {meter.measure for meter in by_measure.values() if meter.takes_long}
+    for measure in reversed(order):
+        if measure in early:
+            early.update(by_measure[measure].needs)
+    for measure in sorted(order, key=lambda measure: measure not in early):
         meter = by_measure[measure]
         applies = (run.events.rows.devices or not meter.of_devices) and (meter.when is None or meter.when(run))
         if applies and all(need in selected for need in meter.needs):
