@@ -51,16 +51,16 @@ class Meter:
 
     Its function `measure` keeps nothing after the call, and may run beside others. Others get its result by its type,
     `run.measured(Type)`, and have it among their `needs`. Its result fills `tables`. It measures nothing in a run without GPUs
-    where it is `of_devices`, nor in one that `when` refuses. With `is_large` it takes much memory: in a long run it is measured
-    when all others are."""
+    where it is `of_devices`, nor in one that `when` refuses. With `takes_long` it is measured before others, so that none is left
+    for one thread alone at the end. With `is_large` it takes much memory: in a long run it is measured when all others are."""
 
     measure: Measure
     needs: tuple[Measure, ...] = ()
     tables: tuple[Table, ...] = ()
     of_devices: bool = False
     when: Callable[[MeasuredRun], bool] | None = None
-    is_large: bool = False
     takes_long: bool = False
+    is_large: bool = False
 
 
 def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
@@ -72,9 +72,9 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
     selected: dict[Measure, Meter] = {}
     order = list(TopologicalSorter({meter.measure: meter.needs for meter in by_measure.values()}).static_order())
     early = {meter.measure for meter in by_measure.values() if meter.takes_long}
+    # With what they need, and what that needs.
     for measure in reversed(order):
-        if measure in early:
-            early.update(by_measure[measure].needs)
+        early.update(by_measure[measure].needs if measure in early else ())
     for measure in sorted(order, key=lambda measure: measure not in early):
         meter = by_measure[measure]
         applies = (run.events.rows.devices or not meter.of_devices) and (meter.when is None or meter.when(run))
