@@ -52,7 +52,7 @@ class Meter:
     Its function `measure` keeps nothing after the call, and may run beside others. Others get its result by its type,
     `run.measured(Type)`, and have it among their `needs`. Its result fills `tables`. It measures nothing in a run without GPUs
     where it is `of_devices`, nor in one that `when` refuses. With `takes_long` it is measured before others, so that no
-    thread is alone with it at the end. With `is_large` it takes much memory: in a long run it is measured when all others are."""
+    thread is alone with it at the end. With `is_large` it takes much memory: a long run has it measured alone, at the end."""
 
     measure: Measure
     needs: tuple[Measure, ...] = ()
