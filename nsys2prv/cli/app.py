@@ -36,7 +36,7 @@ from nsys2prv.run.options import ReadOptions, name_list
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.version import __version__
-from nsys2prv.vocabulary.wording import known_to, ranges
+from nsys2prv.vocabulary.wording import known_to, ranks_of_run
 
 if TYPE_CHECKING:
     from nsys2prv.efficiency.results import Results
@@ -94,7 +94,7 @@ def translation_text(prv: Path, content: Any) -> str:
     ]
     run = content["run"]
     if run["ranks"]:
-        ranks = f"{'rank' if len(run['ranks']) == 1 else 'ranks'} {ranges(run['ranks'])} of {run['size']:,}"
+        ranks = f"{'rank' if len(run['ranks']) == 1 else 'ranks'} {ranks_of_run(run['ranks'], run['size'])}"
         origins = {report["rank_source"] for report in content["reports"] if report["rank_source"]}
         lines.append(f"  {ranks}, from {', '.join(sorted(origins))}")
     counts = [(count, title) for title, count in written.items() if count]

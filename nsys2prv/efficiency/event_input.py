@@ -160,7 +160,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         collections={name: events for name, events in read.sorts.items() if events.rows and name != _LAUNCHES},
         launches=launches if launches.rows else None,
         messages=messages if messages.rows else None,
-        ranks_of_run=plan.run.size if plan.run.is_size_known else 0,
+        ranks_of_run=plan.run.size or 0,
         began=datetime.fromtimestamp(min(starts) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if starts else None,
         clocks=clocks,
         report_clocks=plan.alignment,

@@ -196,7 +196,7 @@ _FORM: Mapping[str, Any] = {
         "rows_of_messages": [[int]],
     },
     "messages": {"written": int},
-    "run": {"size": int},
+    "run": {"size": (int, NoneType)},
     "nodes": [{"name": str, "cpus": int}],
     "tasks": [{"name": str, "threads": [str], "report": (str, NoneType)}],
     "event_types": [{"number": int, "label": str}],

@@ -28,7 +28,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
-from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, short, time
+from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, ranks_of_run, short, time
 
 T = TypeVar("T")
 
@@ -95,8 +95,7 @@ def _run_lines(plan: RunPlan) -> list[str]:
     if run.ranks:
         sources = sorted({opened.identity.known_ranks_source for opened in plan.reports} - {""})
         missing = f"; missing: {ranges(run.missing)}" if run.missing else ""
-        size = f" of {run.size:,}" if run.is_size_known else ", of how many is not known"
-        ranks = f"{ranges(run.ranks)}{size}, from {', '.join(sources)}{missing}"
+        ranks = f"{ranks_of_run(run.ranks, run.size)}, from {', '.join(sources)}{missing}"
     gpus = Counter(name or "GPU of unknown model" for name in devices_frame(plan)["name"])
     clocks = [clock.as_json()["interval_ns"]["worst"] for clock in plan.axis.clocks]
     methods = ", ".join(sorted({alignment["method"] for alignment in plan.alignment}))

@@ -57,13 +57,12 @@ class RunIssue:
 class RanksAndHosts:
     """Ranks and hosts of a run.
 
-    `identities` of the reports have the host and ranks in the run. `ranks` are all that are known, sorted; `size` is their
-    number as far as it is known (of one rank alone it may not be), 0 without ranks; `missing` are those that no report has."""
+    `identities` of the reports have the host and ranks in the run. `ranks` are all that are known, sorted; `size` is the number
+    of ranks of the run (None: not known, as one rank alone may not say it); `missing` are those that no report has."""
 
     identities: tuple[Identity, ...]
     ranks: tuple[int, ...]
-    size: int
-    is_size_known: bool
+    size: int | None
     missing: tuple[int, ...]
     issues: tuple[RunIssue, ...]
 
@@ -96,8 +95,9 @@ def resolve_ranks(
     run.check_runs()
     run.check_periods(spans)
     run.check_versions()
-    is_size_known = len(by_rank) > 1 or any(identity.ranks_of_run for identity in run.identities)
-    return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), size, is_size_known, missing, tuple(run.issues))
+    is_known = len(by_rank) > 1 or any(identity.ranks_of_run for identity in run.identities)
+    known_size = size if is_known else None
+    return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), known_size, missing, tuple(run.issues))
 
 
 class _Run:

@@ -133,6 +133,15 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, piece)) for piece in pieces)
 
 
+def ranks_of_run(ranks: Iterable[int], size: int | None) -> str:
+    """Ranks that are known, and of how many (None: not known).
+
+    >>> ranks_of_run([0, 1, 2, 5], 8)
+    '0-2,5 of 8'
+    """
+    return f"{ranges(ranks)} of {size:,}" if size else f"{ranges(ranks)}, of how many is not known"
+
+
 _OF_NSYS = "nsys said: "
 _GRAVE = re.compile("left out|not among|contradict|do not fit|not decidable|allow at least|not read")
 _REPORT = re.compile(r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|(nsys|qd)-?rep|json|prv(\.gz)?)|_(pqt|arw)dir)))\b")
