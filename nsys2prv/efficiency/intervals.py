@@ -333,11 +333,13 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
     if not len(events):
         return np.full(len(group), NONE, dtype=np.int64)
     order = np.lexsort((-events.end, events.begin, events.group))
-    ordered, by_end = events.only(order), np.lexsort((events.end, events.group))
-    ended = Moments.of(events.group[by_end], events.end[by_end]).find(ordered.group, ordered.begin) + 1
-    first = np.searchsorted(ordered.group, ordered.group, side="left")
-    # In the order of starts: those of the group so far, less those of it that have ended.
-    depths = np.arange(len(order)) - np.maximum(ended, first) + 1
+    ordered, depths = events.only(order), np.ones(len(order), dtype=np.int64)
+    if depth.max(initial=0) > 1:
+        by_end = np.lexsort((events.end, events.group))
+        ended = Moments.of(events.group[by_end], events.end[by_end]).find(ordered.group, ordered.begin) + 1
+        first = np.searchsorted(ordered.group, ordered.group, side="left")
+        # In the order of starts: those of the group so far, less those of it that have ended.
+        depths = np.arange(len(order)) - np.maximum(ended, first) + 1
     most = int(depths.max())
     key = ordered.group * (most + 1) + depths
     by_depth = np.argsort(key, kind="stable")
