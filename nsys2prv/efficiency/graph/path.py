@@ -255,6 +255,14 @@ class Gain:
     is_replayed: bool
 
 
+def _shorter(steps: Sequence[Step], edges: Edges, stop: Stop) -> list[float]:
+    """By how much edges of the path are shorter with each change alone, ns. Without an edge another path counts, of which
+    nothing is known: it is bounded by the run alone."""
+    stop.check()
+    weights = [step(edges, edges.weight) for step in steps]
+    return [math.inf if (weight == REMOVED).any() else int((edges.weight - weight).sum()) for weight in weights]
+
+
 @dataclass(frozen=True)
 class MeasuredGraph:
     """The graph of a run with its measured critical path: the edges of the `path`, and its `totals`."""
@@ -276,13 +284,8 @@ class MeasuredGraph:
         # Replays of long runs need what the C library keeps of the memory of columns that rules have freed.
         pa.default_memory_pool().release_unused()
         length, unexplained = self.built.context.events.length, self.totals.unexplained
-        shorter: list[float] = [0] * len(steps)
-        for part in self.path.parts():
-            for place, step in enumerate(steps):
-                weight = step(part, part.weight)
-                # Without an edge another path counts, of which nothing is known: it is bounded by the run alone.
-                shorter[place] += math.inf if (weight == REMOVED).any() else int((part.weight - weight).sum())
-        bounds = [int(max(min(bound, length), 0)) for bound in shorter]
+        of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
+        bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
