@@ -48,7 +48,8 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     )  # fmt: skip
     fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     least = least_share(0.05, "less is the normal end of a step")
-    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & (pl.col("events") >= fewest_kernels.value)
+    counts = (pl.col("events") >= fewest_kernels.value) | (pl.col("cost") >= rule.LARGE_SHARE.value * pl.col("active"))
+    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & counts
     at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -303,7 +304,7 @@ _MOST_STEPS = 8
 """Longest chain of ranks that wait for another one."""
 _ELSEWHERE = ("straggler",)
 _OF_KERNELS = ("slow-device", "unequal-work", "imbalance", "clock-throttling")
-_OF_COPIES = ("pageable-copies", "exposed-copies")
+_OF_COPIES = ("pageable-copies", "exposed-copies", "bound-by-copies")
 
 Late = dict[str, Any]
 """A row of `_late`."""

@@ -201,6 +201,22 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
 
 
+class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
+    least = least_share(0.1, "less is a start, or an end")
+    fewest, recurring, or_large = None, False, False
+    can_be_faster = False
+    at_most = True
+    copies = ExposedCopies.copies
+
+    def losses(self, evidence: Evidence) -> Losses:
+        kernels, losses = evidence.column("kernels_ns"), super().losses(evidence)
+        losses = replace(losses, devices=losses.devices.with_columns(alone="cost", hiding=kernels))
+        return losses.at_most((pl.col("cost") - kernels).clip(lower_bound=0))
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        return self.finding(losses, speed=f"{losses.total('bytes') / losses.total('length'):.1f}")
+
+
 class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = least_share(0.01, "they are easily avoided")
