@@ -203,7 +203,6 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
 
 class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
     least = least_share(0.1, "less is a start, or an end")
-    fewest, recurring, or_large = None, False, False
     can_be_faster = False
     at_most = True
     copies = ExposedCopies.copies
