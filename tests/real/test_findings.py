@@ -88,7 +88,7 @@ def test_findings_and_the_wall_time_by_cause_say_the_same(name: str, efficiency:
 
 
 MUCH, SHORT = 0.1, 250_000_000
-"""Part of the time of all devices that has a finding; ns of a device that are too short for one, as every process has a start."""
+"""Part of the time of all devices that has a finding, and ns of a device that have: every process has a short start."""
 SAYS_IT = {
     "copy": {"pageable-copies", "exposed-copies", "bound-by-copies", "small-copies", "synchronous-copies"},
     "transfer": {"exposed-communication", "starved-beside-communication"},
