@@ -202,7 +202,7 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
 
 
 class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
-    least = least_share(0.1, "less is a start, or an end")
+    least = Threshold("least part of E", 0.1, "less is a start, or an end")
     can_be_faster = False
     at_most = True
     copies = ExposedCopies.copies
@@ -210,7 +210,8 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
     def losses(self, evidence: Evidence) -> Losses:
         kernels, losses = evidence.column("kernels_ns"), super().losses(evidence)
         losses = replace(losses, devices=losses.devices.with_columns(alone="cost", hiding=kernels))
-        return losses.at_most((pl.col("cost") - kernels).clip(lower_bound=0))
+        losses = losses.at_most((pl.col("cost") - kernels).clip(lower_bound=0))
+        return losses.where(pl.col("cost") >= self.least.value * evidence.length)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         return self.finding(losses, speed=f"{losses.total('bytes') / losses.total('length'):.1f}")
