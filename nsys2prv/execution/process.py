@@ -99,12 +99,8 @@ def prefetch(values: Iterable[T]) -> Iterator[T]:
 
 
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
-ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+ENDING_SIGNALS = tuple(signal.Signals[name] for name in _NAMES)
 """What a terminal, another program, or a batch system sends to a program that is to end."""
-_TO_ONE_PROCESS = {signal.SIGTERM, signal.SIGXCPU}
-"""What workers leave by."""
-TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
-"""What reaches all processes of a terminal: the first one ends its workers."""
 _cleanups: list[Callable[[], object]] = []
 published = threading.Event()
 """Set when files got their names: what was written before a signal is complete."""
@@ -143,9 +139,7 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 
 @contextlib.contextmanager
 def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
-    """Signals that come in the block have their effect after it.
-
-    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`."""
+    """Signals that come in the block have their effect after it. Processes that are started in it hold those of `by_processes`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,14 +158,6 @@ def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None
             signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
-
-
-def leave_by_signals(leave: Callable[[], object]) -> None:
-    """In a worker: call a function for a signal that is for it alone, and ignore those that reach the first process too."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, (lambda *_: leave()) if number in _TO_ONE_PROCESS else signal.SIG_IGN)
-    # They were held while the worker was started.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
 
 
 def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
