@@ -16,7 +16,6 @@ from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_o
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
-from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
@@ -52,10 +51,6 @@ def main() -> None:
     hold_standard_streams()
     prepare_output()
     end_by_signals(_leave)
-    if sys.argv[1:] == ["--version"]:
-        # Batch scripts ask each time. `app` has the option too, for its help.
-        print(f"nsys2prv {__version__}")
-        end(0)
     _warn_of_the_other_program()
     try:
         prepare_libraries()

@@ -32,6 +32,10 @@ TracePath = typer.Argument(
     metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with charts and tables, which works offline."),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
 ForceResults = Annotated[bool, typer.Option("--force", help="Replace files of others, too; never inputs or reports.")]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
@@ -142,10 +146,7 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the name of the command."""
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
-        return [
-            "[OPTIONS]",
-            *(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments),
-        ]
+        return ["[OPTIONS]", *(str(part.metavar) if part.required else f"[{part.metavar}]" for part in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write all groups, those first that come first among the parameters. Where some options have a group, the others are
@@ -156,16 +157,9 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", None) or ""))
-            else:
+            elif (record := parameter.get_help_record(ctx)) is not None:
                 group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or ungrouped
-                groups.setdefault(group, []).append(_option(parameter))
+                groups.setdefault(group, []).append(record)
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
-
-
-def _option(parameter: Any) -> tuple[str, str]:
-    value = "" if parameter.is_flag or parameter.count else f" {parameter.metavar or parameter.name.upper()}"
-    has_default = parameter.show_default and parameter.default not in (None, False)
-    default = f" [default: {getattr(parameter.default, 'value', parameter.default)}]" if has_default else ""
-    return ", ".join(sorted(parameter.opts, key=len)) + value, f"{parameter.help or ''}{default}"

@@ -259,7 +259,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
     OutputError
         When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
-    # Where each file is, the name that it gets (None: nothing gets it), and the place of what had the name.
+    # Where each file is (None: nothing gets the name), the name that it gets, and the place of what had the name.
     paths = [
         (None if path is None else folder / path, folder.parent / name, folder / _FORMER / name)
         for folder, names in staged.items()
@@ -270,7 +270,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
         # What is only removed goes first of all.
-        leaving = [entry for entry in paths if entry[0] is None] + [entry for entry in reversed(paths) if entry[0] is not None]
+        leaving = sorted(paths[::-1], key=lambda entry: entry[0] is not None)
         moves = [(name, former, name) for _, name, former in leaving if os.path.lexists(name)]
         if moves and not replace:
             raise OutputExists(moves[-1][0])

@@ -139,7 +139,7 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 
 @contextlib.contextmanager
 def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
-    """Signals that come in the block have their effect after it. Processes that are started in it hold those of `by_processes`."""
+    """Signals that come in the block have their effect after it; processes that it starts hold those of `by_processes`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -172,4 +172,3 @@ def test_a_folder_that_can_not_be_read_hides_no_reports(
     monkeypatch.setattr(os, "scandir", closed)
 
     sentence(command_line.run("inspect", "run"), BAD_REPORT, "run/closed", "Permission denied")
-
