@@ -270,7 +270,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
         # What is only removed goes first of all.
-        leaving = sorted(paths[::-1], key=lambda entry: entry[0] is not None)
+        leaving = [entry for entry in paths if entry[0] is None] + [entry for entry in reversed(paths) if entry[0] is not None]
         moves = [(name, former, name) for _, name, former in leaving if os.path.lexists(name)]
         if moves and not replace:
             raise OutputExists(moves[-1][0])
