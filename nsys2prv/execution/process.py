@@ -88,13 +88,6 @@ def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _M
             pool.shutdown(cancel_futures=True)
 
 
-def prefetch(values: Iterable[T]) -> Iterator[T]:
-    """The same values, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
-    source, end = iter(values), object()
-    coming: Iterator[Any] = map_ahead(lambda _: next(source, end), itertools.repeat(None), most=1)
-    yield from itertools.takewhile(lambda value: value is not end, coming)
-
-
 # -- signals that end the program -----------------------------------------------------------------------------------------
 
 
