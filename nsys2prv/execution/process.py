@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import itertools
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nsys2prv.execution import memory
 
@@ -66,15 +65,14 @@ def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
             pool.shutdown(cancel_futures=True)
 
 
-def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS) -> Iterator[T]:
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
     """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
-    as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
-    """
-    if max_threads() == 1:
+    as `max_threads` says. Where that is one thread for all work, results are computed when they are needed."""
+    threads = max_threads()
+    if threads == 1:
         yield from map(function, arguments)
         return
     waiting: collections.deque[Future[T]] = collections.deque()
-    threads = min(max_threads(), most)
     with ThreadPoolExecutor(threads) as pool:
         try:
             for argument in arguments:
