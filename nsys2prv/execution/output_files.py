@@ -16,6 +16,7 @@ import platform
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,8 @@ _LOCK = "nsys2prv-temporary"
 """The file in a temporary folder that its process locks."""
 _FORMER = "former"
 """Folder in a temporary folder for what had the names of an output."""
+_SECONDS_TO_WAIT = 60.0
+"""Of waiting for another program that gives names to files."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -103,16 +106,8 @@ def _locked(folder: Path) -> int | None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         return None
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    is_ours = True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        is_ours = False
-    except OSError:
-        # On a file system without locks nobody should write the same output twice at once.
-        pass
     # Not that of a folder that was removed meanwhile.
-    if is_ours and (folder / _LOCK).exists():
+    if _has_locked(lock) and (folder / _LOCK).exists():
         return lock
     os.close(lock)
     return None
@@ -296,11 +291,29 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed."""
+    """One program at a time gives names in a folder, which takes a moment: files of two traces must not be mixed. OutputError
+    when another one does not end, perhaps because it is stopped."""
+    until = time.monotonic() + _SECONDS_TO_WAIT
     with contextlib.ExitStack() as stack:
-        # A folder that can't be listed can't be locked, nor can some file systems.
+        # A folder that can't be listed can't be locked.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, number)
-            fcntl.flock(number, fcntl.LOCK_EX)
+            while not _has_locked(number):
+                if time.monotonic() > until:
+                    why = f"another program has been giving names to files there for {_SECONDS_TO_WAIT:.0f} s; end it"
+                    raise OutputError.not_writable(folder, why, "another place, and start again")
+                time.sleep(0.02)
         yield
+
+
+def _has_locked(number: int) -> bool:
+    """Whether an open file or folder is locked now for this process. It is said to be on a file system without locks, where nobody
+    should write the same output twice at once."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Collection
@@ -172,6 +173,27 @@ def test_one_program_at_a_time_gives_names_in_a_folder(tmp_path: Path, former: d
         fcntl.flock(number, fcntl.LOCK_UN)
         thread.join()
         assert (tmp_path / "OUT.prv").read_text() == "new"
+
+
+def test_who_waits_for_a_stopped_program_gives_up_with_a_sentence(
+    tmp_path: Path, former: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_files, "_SECONDS_TO_WAIT", 0.3)
+    locked, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        fcntl.flock(os.open(tmp_path, os.O_RDONLY), fcntl.LOCK_EX)
+        os.write(tells, b".")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os.read(locked, 1)
+    os.waitpid(child, os.WUNTRACED)
+    try:
+        with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"another program .* end it"):
+            publish(stage(folder))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert contents(tmp_path) == former
 
 
 # -- what killed processes left ----------------------------------------------------------------------------------------------
