@@ -308,8 +308,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _has_locked(number: int) -> bool:
-    """Whether an open file or folder is locked now for this process. It is said to be on a file system without locks, where nobody
-    should write the same output twice at once."""
+    """Whether an open file or folder is locked now for this process; true on a file system without locks, where nobody should
+    write the same output twice at once."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
