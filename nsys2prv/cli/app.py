@@ -48,9 +48,7 @@ def translate(
     reports: Reports,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="OUT", help="Output: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False
-        ),
+        typer.Option("--out", "-o", help="Output: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False),
     ],
     as_json: AsJson = False,
     *,

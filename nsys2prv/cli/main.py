@@ -79,7 +79,7 @@ def main() -> None:
                 print(error.format_message(), file=sys.stderr)
             end(UsageError.exit_code)
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
-        sentence = f"{error.format_message().rstrip('.')};".replace(": Value error, ", ": ").replace("?;", "?")
+        sentence = f"{error.format_message().rstrip('.')};".replace("?;", "?")
         end_with(f"{sentence[:1].lower()}{sentence[1:]} `{program} -h` shows what it takes", UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import Field
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -75,7 +75,7 @@ def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Call
         new = [*(option for old in parameters for option in (of_set if old.name == "options" else [old])), *_SHARED]
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
-        @functools.wraps(command)
+        @wraps(command)
         def run(**values: Any) -> None:
             set_values = {option.name: values.pop(option.name) for option in of_set}
             if options is not None:
@@ -94,15 +94,17 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
     flag = f"--{declared.name.replace('_', '-')}"
     default = declared.default
     is_list = isinstance(default, tuple)
-    # Typer reads enumerations and paths itself.
-    has_parser = text.read not in (None, Path) and not isinstance(default, enum.Enum)
+    names = text.names
+    if isinstance(default, enum.Enum):
+        # Versions of Typer say in different words what is wrong with an enumeration.
+        hint, names = str, partial(map, str, [choice.value for choice in type(default)])
     info = typer.Option(
         flag,
         *([text.short] if text.short else []),
         help=text.help,
         metavar=text.metavar,
-        parser=_parser(flag, text.read, is_list=is_list) if text.read is not None and has_parser else None,
-        autocompletion=completion(text.names) if text.names is not None else None,
+        parser=_parser(flag, text.read, is_list=is_list) if text.read not in (None, Path) else None,
+        autocompletion=completion(names) if names is not None else None,
         show_default=bool(default),
         rich_help_panel=text.group,
     )
@@ -157,9 +159,16 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", None) or ""))
-            elif (record := parameter.get_help_record(ctx)) is not None:
+            else:
                 group = "General" if parameter.name in (*SHARED_OPTIONS, "help") else panels[parameter.name] or ungrouped
-                groups.setdefault(group, []).append(record)
+                groups.setdefault(group, []).append(_option(parameter))
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _option(parameter: Any) -> tuple[str, str]:
+    value = "" if parameter.is_flag or parameter.count else f" {parameter.metavar or parameter.name.upper()}"
+    has_default = parameter.show_default and parameter.default not in (None, False)
+    default = f" [default: {getattr(parameter.default, 'value', parameter.default)}]" if has_default else ""
+    return ", ".join(sorted(parameter.opts, key=len)) + value, f"{parameter.help or ''}{default}"
