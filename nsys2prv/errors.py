@@ -141,7 +141,7 @@ class OutputError(_OfPath, Nsys2prvError):
     exit_code = 5
 
     @classmethod
-    def not_writable(cls, path: str | Path, why: str, place: str = "another place with -o") -> OutputError:
+    def not_writable(cls, path: str | Path, why: str, place: str = "another place") -> OutputError:
         return cls(path, f"can't be written ({_one_line(why)})", f"give {place}")
 
     @classmethod

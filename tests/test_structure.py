@@ -32,18 +32,18 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
     "vocabulary": (1_665, 12),
-    "execution": (1_705, 8),
+    "execution": (1_637, 8),
     "exports": (2_685, 12),
     "sources": (6_200, 40),
-    "timeline": (2_665, 10),
+    "timeline": (2_660, 10),
     "clocks": (2_170, 9),
     "run": (2_280, 9),
-    "trace": (920, 6),
+    "trace": (916, 6),
     "paraver": (3_785, 17),
-    "efficiency": (17_290, 69),
-    "demo": (1_730, 9),
-    "cli": (905, 5),
-    "api": (345, 2),
+    "efficiency": (17_286, 69),
+    "demo": (1_728, 9),
+    "cli": (896, 5),
+    "api": (343, 2),
 }
 
 # The places where one of `trace`, `paraver` and `efficiency` may know another.

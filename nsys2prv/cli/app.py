@@ -24,6 +24,7 @@ from nsys2prv.cli.options import (
     ForceResults,
     Inputs,
     JsonFile,
+    Page,
     Reports,
     TracePath,
     check_json_flag,
@@ -254,10 +255,7 @@ def _show(result: Results, text: str | None) -> None:
 @takes(EfficiencyOptions)
 def efficiency(
     inputs: Inputs,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with charts and tables, which works offline."),
-    ] = None,
+    out: Page = None,
     json_file: JsonFile = None,
     csv: CsvFolder = None,
     talp: Annotated[
@@ -302,10 +300,7 @@ def compare(
             show_default=False,
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with drawings and tables, which works offline."),
-    ] = None,
+    out: Page = None,
     json_file: JsonFile = None,
     csv: CsvFolder = None,
     force: ForceResults = False,

@@ -16,7 +16,6 @@ from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_o
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
-from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
@@ -52,10 +51,6 @@ def main() -> None:
     hold_standard_streams()
     prepare_output()
     end_by_signals(_leave)
-    if sys.argv[1:] == ["--version"]:
-        # Batch scripts ask each time. `app` has the option too, for its help.
-        print(f"nsys2prv {__version__}")
-        end(0)
     _warn_of_the_other_program()
     try:
         prepare_libraries()
@@ -84,7 +79,7 @@ def main() -> None:
                 print(error.format_message(), file=sys.stderr)
             end(UsageError.exit_code)
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
-        sentence = f"{error.format_message().rstrip('.')};".replace(": Value error, ", ": ").replace("?;", "?")
+        sentence = f"{error.format_message().rstrip('.')};".replace("?;", "?")
         end_with(f"{sentence[:1].lower()}{sentence[1:]} `{program} -h` shows what it takes", UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)

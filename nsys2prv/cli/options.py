@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import Field
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -32,6 +32,10 @@ TracePath = typer.Argument(
     metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with charts and tables, which works offline."),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
 ForceResults = Annotated[bool, typer.Option("--force", help="Replace files of others, too; never inputs or reports.")]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
@@ -71,7 +75,7 @@ def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Call
         new = [*(option for old in parameters for option in (of_set if old.name == "options" else [old])), *_SHARED]
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
-        @functools.wraps(command)
+        @wraps(command)
         def run(**values: Any) -> None:
             set_values = {option.name: values.pop(option.name) for option in of_set}
             if options is not None:
@@ -90,15 +94,17 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
     flag = f"--{declared.name.replace('_', '-')}"
     default = declared.default
     is_list = isinstance(default, tuple)
-    # Typer reads enumerations and paths itself.
-    has_parser = text.read not in (None, Path) and not isinstance(default, enum.Enum)
+    names = text.names
+    if isinstance(default, enum.Enum):
+        # Versions of Typer say in different words what is wrong with an enumeration.
+        hint, names = str, partial(map, str, [choice.value for choice in type(default)])
     info = typer.Option(
         flag,
         *([text.short] if text.short else []),
         help=text.help,
         metavar=text.metavar,
-        parser=_parser(flag, text.read, is_list=is_list) if text.read is not None and has_parser else None,
-        autocompletion=completion(text.names) if text.names is not None else None,
+        parser=_parser(flag, text.read, is_list=is_list) if text.read not in (None, Path) else None,
+        autocompletion=completion(names) if names is not None else None,
         show_default=bool(default),
         rich_help_panel=text.group,
     )
@@ -142,10 +148,7 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the name of the command."""
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
-        return [
-            "[OPTIONS]",
-            *(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments),
-        ]
+        return ["[OPTIONS]", *(str(part.metavar) if part.required else f"[{part.metavar}]" for part in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write all groups, those first that come first among the parameters. Where some options have a group, the others are

@@ -17,7 +17,6 @@ from nsys2prv.demo.rank_report import RankReport
 from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
 from nsys2prv.errors import OutputError
-from nsys2prv.execution.output_files import make_with_parents
 
 __all__ = ["Cluster", "generate", "report_name", "truth", "write_reports"]
 
@@ -60,7 +59,7 @@ def write_reports(directory: str | Path, cluster: Cluster) -> list[Path]:
     directory = Path(directory)
     paths = []
     try:
-        make_with_parents(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         for name, tables in generate(cluster):
             paths.append(directory / f"{name}.sqlite")
             write_report(paths[-1], tables)

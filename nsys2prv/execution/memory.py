@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +26,8 @@ USUAL_BYTES = 400_000_000
 """What a process takes at most of a long report, with sizes of pieces as they are declared."""
 LEAST_BYTES = 250_000_000
 """The same with the smallest ones."""
-AMPLE_BYTES, _LARGEST_SHARE = 1_200_000_000, 1.5
-"""What a process may take at least for pieces of more than the usual sizes, which save some time; and their share of these."""
+_LARGEST_SHARE = 1.5
+"""Larger pieces save hardly any time."""
 FIRST_PROCESS_BYTES = 150_000_000
 """What the first process takes of a few reports while workers read them."""
 _FIXED_BYTES = 200_000_000
@@ -44,7 +45,7 @@ _in_force: list[int] = []
 def share() -> float:
     """Share of the usual sizes of pieces."""
     most = min(_in_force, default=USUAL_BYTES)
-    return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), _LARGEST_SHARE if most >= AMPLE_BYTES else 1.0)
+    return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), _LARGEST_SHARE)
 
 
 def scaled(size: int) -> int:
@@ -160,9 +161,6 @@ def check_address_space() -> None:
     LittleAddressSpace
         When a limit of the process (`ulimit -v`, `ulimit -d`) is below `LEAST_ADDRESS_SPACE`.
     """
-    # Not loaded to print the version.
-    import resource
-
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     least = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=LEAST_ADDRESS_SPACE)
     if least < LEAST_ADDRESS_SPACE:

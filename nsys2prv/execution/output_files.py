@@ -31,24 +31,17 @@ _LOCK = "nsys2prv-temporary"
 """The file in a temporary folder that its process locks."""
 _FORMER = "former"
 """Folder in a temporary folder for what had the names of an output."""
-_ANOTHER_PLACE = "another place with -o"
+_SECONDS_TO_WAIT = 60.0
+"""Of waiting for another program that gives names to files."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_SECONDS_TO_WAIT, _SECONDS_BETWEEN_TRIES = 60.0, 0.02
-"""Of waiting for another program that gives names to files, which takes a moment."""
 
 
 # -- temporary folders --------------------------------------------------------------------------------------------------
 
 
-def missing_folders(folder: Path) -> list[Path]:
+def _missing_folders(folder: Path) -> list[Path]:
     """A folder and those above it that are not there, the outermost first."""
     return list(itertools.takewhile(lambda parent: not parent.is_dir(), (folder, *folder.parents)))[::-1]
-
-
-def make_with_parents(folder: Path) -> None:
-    """Make a folder and those above it; `Path.mkdir` calls itself for each of them, and a path may have thousands."""
-    for missing in missing_folders(folder):
-        missing.mkdir(exist_ok=True)
 
 
 def make_folder(folder: Path) -> None:
@@ -59,13 +52,11 @@ def make_folder(folder: Path) -> None:
     FileNotFoundError
         When the temporary folder that it is in was removed: the process that made it ends, or has ended.
     """
-    missing = missing_folders(folder)
+    missing = _missing_folders(folder)
     if any(parent.name.startswith(PREFIX) for parent in missing):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     for parent in missing:
         parent.mkdir(0o700, exist_ok=True)
-        # A umask may take rights from the user too.
-        parent.chmod(0o700)
 
 
 @contextlib.contextmanager
@@ -79,12 +70,12 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
     with_parents
         Make the other folder, and those above it, where they are missing. They are removed when they are empty at the end.
     """
-    missing = missing_folders(parent) if with_parents else []
+    missing = _missing_folders(parent) if with_parents else []
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]}."
     with contextlib.ExitStack() as stack:
         stack.enter_context(cleaned_up(partial(_remove_empty, missing)))
         if with_parents:
-            make_with_parents(parent)
+            parent.mkdir(parents=True, exist_ok=True)
         with signals_held():
             folder, lock = _new_folder(parent, prefix)
             stack.enter_context(cleaned_up(partial(_remove, folder, lock)))
@@ -99,7 +90,6 @@ def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
         # Reports may be confidential, and what workers exchange is executed: it is the user's alone.
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            folder.chmod(0o700)
             if (lock := _locked(folder)) is not None:
                 return folder, lock
         except FileNotFoundError:
@@ -116,14 +106,9 @@ def _locked(folder: Path) -> int | None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         return None
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    is_ours = True
-    # On a file system without locks nobody should write the same output twice at once.
-    with contextlib.suppress(OSError):
-        is_ours = _has_locked(lock)
-    with contextlib.suppress(OSError):
-        # Not that of a folder that was removed meanwhile.
-        if is_ours and os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
-            return lock
+    # Not that of a folder that was removed meanwhile.
+    if _has_locked(lock) and (folder / _LOCK).exists():
+        return lock
     os.close(lock)
     return None
 
@@ -205,13 +190,13 @@ def _utf8(parent: Path) -> Path:
 
 
 @contextlib.contextmanager
-def output_errors(path: Path, place: str = _ANOTHER_PLACE) -> Iterator[None]:
+def output_errors(path: Path) -> Iterator[None]:
     """Raise what is wrong with a path as an error of the output."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise resource_error_in(error) or OutputError.not_writable(path, why, place) from error
+        raise resource_error_in(error) or OutputError.not_writable(path, why) from error
 
 
 @contextlib.contextmanager
@@ -248,7 +233,7 @@ def disk_errors(path: Path, *, has_output: bool = False, named: Path | None = No
 # -- names of outputs ---------------------------------------------------------------------------------------------------
 
 
-def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = True, place: str = _ANOTHER_PLACE) -> None:
+def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = True) -> None:
     """Give files and folders their names.
 
     What had the names goes first, the last of them (a trace) before the others: at no time does it lie beside files of another
@@ -261,8 +246,6 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
         folder. None: what has the name goes.
     replace
         Replace what has one of the names.
-    place
-        What the error says to give instead.
 
     Raises
     ------
@@ -271,7 +254,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
     OutputError
         When one of the files can't get its name, or what has it can't be moved; all is as it was then.
     """
-    # Where each file is, the name that it gets (None: nothing gets it), and the place of what had the name.
+    # Where each file is (None: nothing gets the name), the name that it gets, and the place of what had the name.
     paths = [
         (None if path is None else folder / path, folder.parent / name, folder / _FORMER / name)
         for folder, names in staged.items()
@@ -302,7 +285,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
             for current, new, _ in reversed(moved):
                 with contextlib.suppress(OSError):
                     os.replace(new, current)
-            raise OutputError.not_writable(at, error.strerror or str(error), place) from error
+            raise OutputError.not_writable(at, error.strerror or str(error)) from error
         published.set()
 
 
@@ -312,22 +295,25 @@ def _alone_in(folder: Path) -> Iterator[None]:
     when another one does not end, perhaps because it is stopped."""
     until = time.monotonic() + _SECONDS_TO_WAIT
     with contextlib.ExitStack() as stack:
-        # A folder that can't be listed can't be locked, nor can some file systems.
+        # A folder that can't be listed can't be locked.
         with contextlib.suppress(OSError):
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, number)
             while not _has_locked(number):
                 if time.monotonic() > until:
                     why = f"another program has been giving names to files there for {_SECONDS_TO_WAIT:.0f} s; end it"
-                    raise OutputError.not_writable(folder, why, f"{_ANOTHER_PLACE}, and start again")
-                time.sleep(_SECONDS_BETWEEN_TRIES)
+                    raise OutputError.not_writable(folder, why, "another place, and start again")
+                time.sleep(0.02)
         yield
 
 
 def _has_locked(number: int) -> bool:
-    """Whether an open file or folder is locked now for this process; OSError of a file system without locks."""
+    """Whether an open file or folder is locked now for this process; true on a file system without locks, where nobody should
+    write the same output twice at once."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        pass
     return True

@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import itertools
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nsys2prv.execution import memory
 
@@ -66,15 +65,14 @@ def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
             pool.shutdown(cancel_futures=True)
 
 
-def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _MOST_THREADS) -> Iterator[T]:
+def map_ahead(function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
     """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
-    as `max_threads` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
-    """
-    if max_threads() == 1:
+    as `max_threads` says. Where that is one thread for all work, results are computed when they are needed."""
+    threads = max_threads()
+    if threads == 1:
         yield from map(function, arguments)
         return
     waiting: collections.deque[Future[T]] = collections.deque()
-    threads = min(max_threads(), most)
     with ThreadPoolExecutor(threads) as pool:
         try:
             for argument in arguments:
@@ -88,23 +86,12 @@ def map_ahead(function: Callable[[S], T], arguments: Iterable[S], most: int = _M
             pool.shutdown(cancel_futures=True)
 
 
-def prefetch(values: Iterable[T]) -> Iterator[T]:
-    """The same values, in order, each computed on another thread while the one before is in use, as `max_threads` allows it."""
-    source, end = iter(values), object()
-    coming: Iterator[Any] = map_ahead(lambda _: next(source, end), itertools.repeat(None), most=1)
-    yield from itertools.takewhile(lambda value: value is not end, coming)
-
-
 # -- signals that end the program -----------------------------------------------------------------------------------------
 
 
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
-ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+ENDING_SIGNALS = tuple(signal.Signals[name] for name in _NAMES)
 """What a terminal, another program, or a batch system sends to a program that is to end."""
-_TO_ONE_PROCESS = {signal.SIGTERM, signal.SIGXCPU}
-"""What workers leave by."""
-TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
-"""What reaches all processes of a terminal: the first one ends its workers."""
 _cleanups: list[Callable[[], object]] = []
 published = threading.Event()
 """Set when files got their names: what was written before a signal is complete."""
@@ -143,9 +130,7 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 
 @contextlib.contextmanager
 def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
-    """Signals that come in the block have their effect after it.
-
-    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`."""
+    """Signals that come in the block have their effect after it; processes that it starts hold those of `by_processes`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -164,14 +149,6 @@ def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None
             signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
-
-
-def leave_by_signals(leave: Callable[[], object]) -> None:
-    """In a worker: call a function for a signal that is for it alone, and ignore those that reach the first process too."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, (lambda *_: leave()) if number in _TO_ONE_PROCESS else signal.SIG_IGN)
-    # They were held while the worker was started.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
 
 
 def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Protocol
 
 from nsys2prv.vocabulary.printable import printable
 
@@ -24,8 +24,10 @@ def hide(hidden: bool = True) -> None:
 
 def say(sentence: str) -> None:
     """Print what a user has to know while the work goes on, unless nothing is to be shown."""
-    if not _hidden:
-        _Screen().write(f"nsys2prv: {printable(sentence)}\n")
+    # None when it was closed before the program started.
+    if not _hidden and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"nsys2prv: {printable(sentence)}", file=sys.stderr)
 
 
 class Bar(Protocol):
@@ -35,25 +37,6 @@ class Bar(Protocol):
 
     def update(self, n: float = 1) -> object:
         """So much more is done."""
-
-
-class _Screen:
-    """The error stream, as long as there is one: a bar that raises while it holds its lock would stop all others for good."""
-
-    def __init__(self) -> None:
-        # None when it was closed before the program started.
-        self._stream = sys.stderr
-        self.encoding = getattr(self._stream, "encoding", None) or "utf-8"
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of the stream; None comes where it fails."""
-
-        def call(*arguments: object) -> Any:
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                return getattr(self._stream, name)(*arguments)
-            return None
-
-        return call
 
 
 @contextlib.contextmanager
@@ -69,8 +52,9 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     shown
         None: when stderr is a terminal.
     """
-    screen = _Screen()
-    if _hidden or not (screen.isatty() if shown is None else shown):
+    screen = sys.stderr
+    # A terminal may go away meanwhile: tqdm goes on without it.
+    if _hidden or screen is None or not (screen.isatty() if shown is None else shown):
         yield SimpleNamespace(total=total, update=lambda n=1: None)
         return
     # Loaded where it is shown.

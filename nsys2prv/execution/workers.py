@@ -15,6 +15,7 @@ import math
 import os
 import pickle
 import re
+import signal
 import socket
 import stat
 import threading
@@ -26,14 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.execution.process import (
-    ENDING_SIGNALS,
-    TO_ALL_PROCESSES,
-    clean_up,
-    cleaned_up,
-    leave_by_signals,
-    signals_held,
-)
+from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, signals_held
 from nsys2prv.execution.progress import say
 from nsys2prv.vocabulary.version import __version__
 
@@ -52,8 +46,6 @@ _LOOKS_AT_STOPPED = 40
 """Looks (one each second) at a stopped worker until it counts as dead. While all are stopped, nobody looks."""
 _SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER, _SECONDS_TO_COME = 15.0, 30.0, 120.0
 """Of a cluster: how often it is asked whether it is there, how long it may take to answer, and its first worker to connect."""
-_LONGEST_SCHEDULER_FILE = 1_000_000
-"""Characters; it has the addresses of all workers."""
 
 
 class Workers:
@@ -195,8 +187,8 @@ class LocalWorkers(Workers):
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
         import multiprocessing
 
-        # It may start processes, which have to know what to do when a signal comes, and who acts on it has to know of them.
-        with signals_held(TO_ALL_PROCESSES):
+        # It may start processes: who acts on a signal has to know of them.
+        with signals_held(ENDING_SIGNALS):
             before = multiprocessing.active_children()
             try:
                 return self._pool.submit(function, argument)
@@ -254,18 +246,17 @@ def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
     memory.limit_process(most_bytes)
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
-    leave_by_signals(_leave)
-
-    def live() -> None:
-        # Until the first process has ended, or closes its end of the pipe.
-        with contextlib.suppress(OSError):
-            leave.poll(None)
-        _leave()
-
-    threading.Thread(target=live, daemon=True).start()
+    # They reach the first process too, which ends its workers; held while this one was started.
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+    threading.Thread(target=_leave, args=(leave,), daemon=True).start()
 
 
-def _leave() -> NoReturn:
+def _leave(leave: Connection) -> NoReturn:
+    """End a worker when the first process has ended, or closes its end of the pipe."""
+    with contextlib.suppress(OSError):
+        leave.poll(None)
     clean_up()
     os._exit(1)
 
@@ -374,8 +365,6 @@ def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
             _within(_SECONDS_TO_LEAVE, client.close)
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        if isinstance(error, TypeError) and address.startswith("tls://"):
-            why = "tls:// needs certificates: name them in the configuration of Dask, distributed.comm.tls (docs/scale.md)"
         details = " ".join(str(error).split())[:300]
         why += f" ({details})" if details else ""
         raise memory.resource_error_in(error) or UsageError(f"--scheduler {scheduler}: {why}") from error
@@ -387,8 +376,7 @@ def _address_in(file: str) -> str:
     with contextlib.suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
         if Path(file).is_file():
             why = "this is no scheduler file, or it is not complete"
-            with Path(file).open(encoding="utf-8") as opened:
-                address: str = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))["address"]
+            address: str = json.loads(Path(file).read_text(encoding="utf-8"))["address"]
             if re.fullmatch(r"[a-z]+://\S+", address):
                 return address
     raise UsageError(

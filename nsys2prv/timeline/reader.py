@@ -18,7 +18,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import ROWS_OF_PART
-from nsys2prv.execution.process import Stop, prefetch, run_all
+from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.row_order import in_turns
 from nsys2prv.exports import Report
 from nsys2prv.exports.tables import Stretch
@@ -344,16 +344,11 @@ class EventReader:
         return ReadEvents(sinks, tuple(entries), launches, lanes)
 
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
-        # Two threads do not count together.
-        of_pieces = SourceCoverage(part.request.survey.source)
-        pieces = self._pieces(report, part.request, stretch, of_pieces)
-        # A long table that one thread has to read in its order: another thread places its events meanwhile.
-        for piece in prefetch(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
+        for piece in self._pieces(report, part.request, stretch, part.coverage):
             stop.check()
             for placed in part.events.place(piece, part.coverage, part.launches):
                 part.sink.add(placed)
             self._progress(piece.height)
-        part.coverage.absorb(of_pieces)
         return part
 
     def _pieces(

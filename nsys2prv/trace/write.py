@@ -186,7 +186,7 @@ class TraceStore:
         if windows:
             # One thread reads, window after window: what is open goes from one to the next.
             reader = _WindowReader(list(self._collections.values()), windows[0])
-            yield from map_ahead(encode, map_ahead(reader.load, windows, most=1))
+            yield from map_ahead(encode, map(reader.load, windows))
 
 
 class _WindowReader:

@@ -61,6 +61,13 @@ def test_names_after_a_comma_are_completed() -> None:
     assert complete("kernels,cop") == ["kernels,copies"]
 
 
+def test_values_of_an_enumeration_are_completed() -> None:
+    (align,) = (parameter for parameter in COMMANDS["translate"].params if parameter.name == "align")
+    items = align.shell_complete(typer.Context(COMMANDS["translate"]), "m")
+
+    assert [item.value for item in items] == ["monotonic", "messages", "mpi"]
+
+
 def test_options_read_texts_as_the_command_line_does() -> None:
     options = TranslateOptions(time="1us:2us", ranks="0-1", only="nvtx,mpi", min_duration="3us", align="utc")  # type: ignore[arg-type]
 
@@ -208,7 +215,7 @@ LIBRARIES = {"adbc_driver_manager", "jinja2", "numpy", "polars", "pyarrow", "typ
 @pytest.mark.parametrize(
     ("arguments", "not_needed"),
     [
-        (["--version"], HEAVY | LIBRARIES),
+        (["--version"], HEAVY | LIBRARIES - {"typer"}),
         (["inspect", "report.sqlite"], HEAVY | {"jinja2"}),
         (["translate", "report.sqlite", "-o", "OUT"], HEAVY),
     ],
@@ -278,7 +285,7 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     # Values.
     "efficiency good.sqlite --bins many": (USAGE, ("--bins", "valid integer")),
     "efficiency good.sqlite --bins 0": (USAGE, ("bins=0", "1 to 10000")),
-    "translate good.sqlite -o OUT --align magic": (USAGE, ("'--align': 'magic' is not one of", "'monotonic'")),
+    "translate good.sqlite -o OUT --align magic": (USAGE, ("--align magic: not one of auto, none, utc, monotonic",)),
     "translate good.sqlite -o OUT --only kernel": (USAGE, ("there is no source kernel", "did you mean kernels")),
     "translate good.sqlite -o OUT --skip osrt": (USAGE, ("there is no source osrt", "did you mean os-runtime?")),
     "translate good.sqlite -o OUT --skip cuda": (USAGE, ("kernels, copies, memsets or cuda-api?",)),

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -284,7 +285,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(progress, "_DELAY", 0.01)
     found = Terminal()
-    monkeypatch.setattr(progress, "_Screen", lambda: found)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))
     return found
 
 

@@ -28,11 +28,11 @@ MB = 10**6
     [
         (250, 0, 250, 0.25),
         (300, 0, 300, 0.5),
-        (1100, 0, 1100, 1.0),
+        (450, 0, 450, 1.25),
         (2000, 0, 2000, 1.5),
         (650, 2, 250, 0.25),
         (900, 2, 300, 0.5),
-        (9000, 8, 1000, 1.0),
+        (2700, 8, 300, 0.5),
     ],
 )
 def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_each: int, share: float) -> None:
@@ -122,7 +122,7 @@ def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
     assert memory.scaled(50) == 50
     with limited(1200 * MB):
         assert memory.scaled(50) == 75
-        with limited(1000 * MB):
+        with limited(400 * MB):
             assert memory.scaled(50) == 50
 
 

@@ -78,6 +78,12 @@ def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
     assert _end_within(30, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_of_all_processes_ends_the_first_one_which_ends_its_workers(number: signal.Signals) -> None:
+    with workers(1) as pool:
+        assert list(pool.map(_end, [number])) == [None]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("who", ["scheduler", "worker"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)

@@ -13,7 +13,6 @@ from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
 import nsys2prv
-from nsys2prv.execution.output_files import make_with_parents, missing_folders
 
 NAMES = {
     "a*": "ab",
@@ -173,14 +172,3 @@ def test_a_folder_that_can_not_be_read_hides_no_reports(
     monkeypatch.setattr(os, "scandir", closed)
 
     sentence(command_line.run("inspect", "run"), BAD_REPORT, "run/closed", "Permission denied")
-
-
-def test_an_output_may_be_a_thousand_folders_deep(tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*["a"] * 1200)
-    try:
-        make_with_parents(deep / "b")
-        assert missing_folders(deep / "b" / "c" / "d") == [deep / "b" / "c", deep / "b" / "c" / "d"]
-    finally:
-        # Not by shutil, which calls itself for each.
-        for folder in (deep / "b", deep, *itertools.takewhile(lambda one: one != tmp_path, deep.parents)):
-            folder.rmdir()

@@ -78,7 +78,7 @@ def test_tls_without_certificates_is_a_sentence(command_line: CommandLine) -> No
     pytest.importorskip("distributed")
 
     done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", "tls://127.0.0.1:1")
-    sentence(done, USAGE, "tls://127.0.0.1:1", "distributed.comm.tls")
+    sentence(done, USAGE, "tls://127.0.0.1:1", "TLS")
 
 
 @pytest.mark.parametrize("address", ["nonsense://host:1", "tcp://", "tcp://host:port", "://", ":²"])

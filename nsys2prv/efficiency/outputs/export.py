@@ -30,7 +30,7 @@ _STARTS = {
 """How earlier outputs begin."""
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
-_PLACE, _NO_PERMISSION = "another place", "there is no permission to write in {}"
+_NO_PERMISSION = "there is no permission to write in {}"
 _DLB_VERSION = "3.6.0"
 """Version of the format of TALP."""
 _OF_RUN = "Global"
@@ -160,15 +160,15 @@ def check_places(
     places = [(path, _STARTS[name]) for name, path in files.items() if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
-        with output_errors(csv_folder, _PLACE):
+        with output_errors(csv_folder):
             there = next(place for place in (csv_folder.absolute(), *csv_folder.absolute().parents) if place.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
                 why = _NO_PERMISSION.format(there) if there.is_dir() else f"{there} is a file"
-                raise OutputError.not_writable(csv_folder, why, _PLACE)
+                raise OutputError.not_writable(csv_folder, why)
         places += [(csv_folder / f"{table.name}.csv", _table(table.schema)) for table in tables]
     check_kept([path for path, _ in places], inputs)
     for path, start in places:
-        with output_errors(path, _PLACE):
+        with output_errors(path):
             if not force and os.path.lexists(path) and not _starts(path, start):
                 raise OutputExists(path)
 
@@ -180,7 +180,7 @@ def _table(columns: Iterable[str]) -> re.Pattern[bytes]:
 
 def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
     """Whether a file starts as an earlier result does."""
-    with output_errors(path, _PLACE):
+    with output_errors(path):
         if not path.is_file():
             return False
         with path.open("rb") as file:
@@ -189,14 +189,14 @@ def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
 
 def _check_files(files: Sequence[Path]) -> None:
     for place, path in enumerate(files):
-        with output_errors(path, _PLACE):
+        with output_errors(path):
             problems = {
                 "this is the name of a folder": not path.name or path.is_dir(),
                 f"there is no folder {path.parent}": not path.parent.is_dir(),
                 _NO_PERMISSION.format(path.parent): not os.access(path.parent, os.W_OK | os.X_OK),
                 "two results would have this name": path.absolute() in map(Path.absolute, files[:place]),
             }
-            elsewhere = _PLACE if path.parent.is_dir() else "another place, or make the folder"
+            elsewhere = "another place" if path.parent.is_dir() else "another place, or make the folder"
         for why in (why for why, is_so in problems.items() if is_so):
             raise OutputError.not_writable(path, why, elsewhere)
 
@@ -216,11 +216,11 @@ def write_files(files: Mapping[Path, str | None]) -> None:
     with contextlib.ExitStack() as stack:
         for number, (path, text) in enumerate(files.items()):
             parent, name = path.parent.absolute(), f"result{number}"
-            with output_errors(path, _PLACE):
+            with output_errors(path):
                 if parent not in folders:
                     folders[parent] = stack.enter_context(temporary_folder(parent, path.name, with_parents=True))
                 if text is not None:
                     (folders[parent] / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
             staged.setdefault(folders[parent], {})[path.name] = None if text is None else name
         if staged:
-            publish(staged, place=_PLACE)
+            publish(staged)
