@@ -1,7 +1,5 @@
 """Clocks are moved by messages as little as can be, and no message arrives before it was sent."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

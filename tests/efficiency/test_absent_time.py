@@ -1,7 +1,5 @@
 """Compute-absent time: small runs with known parts, and simulated clusters of which every ns is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

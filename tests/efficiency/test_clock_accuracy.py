@@ -1,7 +1,5 @@
 """How well clocks are known, and what follows for the run as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

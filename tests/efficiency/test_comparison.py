@@ -1,7 +1,5 @@
 """Runs side by side: small runs with known answers, given as reports, as results and as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

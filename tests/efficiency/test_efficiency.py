@@ -1,7 +1,5 @@
 """Efficiency numbers of small runs with known answers, and what must hold for any run."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Findings of small runs with one problem; no finding where a run is near a threshold, or where the cause is not known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gate of `compare`: what fails, what passes, what is not decidable, and how it is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Iterations of small runs with known ones: by NVTX, and by what repeats on devices."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

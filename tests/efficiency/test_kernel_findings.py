@@ -1,7 +1,5 @@
 """Kernels that use a part of the GPU or need not run; what hosts do meanwhile; and no finding costs more than its evidence."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of `efficiency`: one file that shows the numbers of the JSON, asks for nothing, and takes any text for text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What the page begins with, its drawings, and what a browser does with them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

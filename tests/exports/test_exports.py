@@ -1,7 +1,5 @@
 """Opening reports: forms, columns that come and go, exports by nsys, what arguments stand for."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """Exports with times in UTC or shifted by a constant give what the same report gives without; contradictions are found."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

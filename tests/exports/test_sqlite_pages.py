@@ -1,7 +1,5 @@
 """Numbers out of the pages of a database are those that SQLite gives; what is unusual or damaged is left to SQLite."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A report whose texts all try something goes through every command, and no text does anything in any output."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Where the system gives no memory, files, threads or processes, the program ends with a sentence: no report is to blame."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

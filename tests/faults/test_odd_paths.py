@@ -1,7 +1,5 @@
 """Paths are taken as they are: characters that mean something to a library mean nothing here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Values of options that no run can mean: a sentence each, and no pattern takes longer than its text."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

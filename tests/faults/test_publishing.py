@@ -2,8 +2,6 @@
 process leaves is removed by the next one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Every signal that ends the program: one sentence, 128 and its number, and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

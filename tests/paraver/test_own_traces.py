@@ -1,7 +1,5 @@
 """Traces of nsys2prv keep more than other traces: states without gaps, times of messages, and an account that fits."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Efficiency numbers of the real reports: against SQL and numpy, against their traces, against Paraver's views."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

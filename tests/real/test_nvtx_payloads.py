@@ -1,7 +1,5 @@
 """What events of NVTX say, and the calls behind NCCL's kernels, against SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What stands in the tables of a real report stands in its trace: counted again with SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

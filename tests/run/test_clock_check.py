@@ -1,7 +1,5 @@
 """What contradicts itself on the time axis is a warning, and an error with --strict."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

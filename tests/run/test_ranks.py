@@ -1,7 +1,5 @@
 """Who is who over all reports: ranks, hosts, whether they are of one run; broken ones among them; limits."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re

@@ -1,7 +1,5 @@
 """Reports in which every text tries something: to end a line, to run as script, formula or template, to move the cursor."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Runs that are measured with clocks that are known as a test says."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Simulated clusters whose true clocks are known: what aligns clocks is simulated, and written as one report per rank."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is in a trace, in names: two traces of the same events have the same contents, whatever their numbers are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

@@ -1,7 +1,5 @@
 """From reports made in a test to the trace they give, read strictly, and what is in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

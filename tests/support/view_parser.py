@@ -1,7 +1,5 @@
 """A strict parser of Paraver's view files (.cfg)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

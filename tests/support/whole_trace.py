@@ -1,7 +1,5 @@
 """Traces read strictly and as a whole: all states, events, messages and intervals as frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which rows a trace has: nodes, tasks in the order of ranks, threads, streams, devices of a node."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path

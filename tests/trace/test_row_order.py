@@ -1,7 +1,5 @@
 """Made reports, full of equal times and contradictions, give the same trace and numbers in any order of rows."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The same trace from this process, from local workers and from a Dask cluster, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

@@ -1,7 +1,5 @@
 """A small report, and the whole trace that it must give."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Graphs of small runs whose critical path is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Events of one time come in an order that depends on what they are, not on where their rows are in a table."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

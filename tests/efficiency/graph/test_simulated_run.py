@@ -1,7 +1,5 @@
 """The simulator obeys CUDA and NCCL: what waits for what on its devices."""
 
-from __future__ import annotations
-
 import pytest
 from support.simulated_run.cluster import PATTERNS, Cluster
 from support.simulated_run.records import LAUNCHED, STREAM

@@ -1,7 +1,5 @@
 """Good reports in bad circumstances: limits of the system, streams that are closed or full, signals at any moment."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

@@ -1,7 +1,5 @@
 """Views of a trace, from its translation and from the command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of views is complete and consistent."""
 
-from __future__ import annotations
-
 import base64
 import configparser
 import json

@@ -1,7 +1,5 @@
 """Regions of NCCL and events of NVTX with payloads, on the host and on the kernels behind them."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

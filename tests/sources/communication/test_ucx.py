@@ -1,7 +1,5 @@
 """Calls of UCX and NVSHMEM: intervals on host threads, with sizes, tags and states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Sampled metrics of GPUs: which rows they are on, and what becomes of values that can't be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is sampled on a node: each value where and as the report has it, on a row named like the port, CPU or plugin."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

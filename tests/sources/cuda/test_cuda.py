@@ -1,7 +1,5 @@
 """CUDA beyond calls, kernels and copies: waits, events, memory, page faults, graphs, overhead."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What threads do on CPUs: scheduling, samples, call chains, calls of the OS, OpenMP, math libraries."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

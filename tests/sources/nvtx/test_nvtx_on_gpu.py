@@ -1,7 +1,5 @@
 """NVTX ranges on the GPU, and what autograd writes into names of ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path

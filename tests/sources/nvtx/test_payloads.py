@@ -1,7 +1,5 @@
 """The decoders of payloads: bytes by a schema, and JSON texts."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
