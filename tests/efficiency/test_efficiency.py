@@ -1,13 +1,11 @@
 """Efficiency numbers of small runs with known answers, and what must hold for any run."""
 
 import json
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -485,17 +483,6 @@ def test_the_same_kernel_that_is_slower_on_one_device_is_named(of_two_gpus: Effi
     assert (found["slowest_device"], found["avg_max"]) == ("node01:D1", pytest.approx(300 / 400))
 
 
-def test_who_arrives_last_in_collectives_and_how_long_the_others_wait(of_two_gpus: EfficiencyResult) -> None:
-    tables = of_two_gpus.tables
-
-    assert picked(tables["nccl_stragglers"], "device", "collectives", "last", "waited_ns", "caused_ns") == [
-        ("node01:D0", 1, 0, 150, 0), ("node01:D1", 1, 1, 0, 150),
-    ]  # fmt: skip
-    assert picked(tables["nccl_collectives"], "operation", "begin_ns", "last_ns", "end_ns", "waited_ns", "device") == [
-        ("AllReduce", 350, 500, 700, 150, "node01:D1")
-    ]
-
-
 def test_copies_and_calls(of_two_gpus: EfficiencyResult) -> None:
     tables = of_two_gpus.tables
 
@@ -618,21 +605,6 @@ def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     of_two_gpus.to_csv(tmp_path)
 
     assert not (tmp_path / "regions.csv").exists()
-
-
-def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> None:
-    scratch = command_line.folder / "scratch"
-    scratch.mkdir()
-    process = command_line.start("efficiency", long_report, "--json-file", "out.json", "--scratch", "scratch")
-    until = monotonic() + 60
-    while not list(scratch.glob("*/*")) and monotonic() < until and process.poll() is None:
-        sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-
-    assert (process.returncode, told) == (130, "nsys2prv: interrupted; nothing was written\n")
-    assert list(scratch.iterdir()) == []
-    assert not (command_line.folder / "out.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,13 @@ from support.report_builder import ReportBuilder
 from support.reports import repeated
 
 from nsys2prv.demo import Cluster, write_report, write_reports
-from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import COMMUNICATION, PART_COLUMNS, PARTS, REASONS, STARVED, UNDECIDED
 from nsys2prv.efficiency.outputs.export import GENERATOR
-from nsys2prv.efficiency.outputs.page import content, page
+from nsys2prv.efficiency.outputs.page import page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, CAUSES, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import in_units
 from nsys2prv.efficiency.results import EfficiencyResult
@@ -345,32 +344,6 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_failed_run_leaves_the_former_page(command_line: CommandLine, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    former = b"<html>" + GENERATOR + b'0.0.1">'
-    out.write_bytes(former)
-    (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-
-    failed = command_line.run("efficiency", tmp_path / "bad.sqlite", "-o", out)
-
-    assert failed.returncode == 3
-    assert out.read_bytes() == former
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.sqlite", "page.html"]
-
-
-@pytest.mark.thorough
-def test_the_demo_writes_its_page_and_its_json(tmp_path: Path) -> None:
-    result = run_demo(tmp_path / "demo", nodes=1, gpus_per_node=1)
-
-    document = json.loads(result.json.read_text(encoding="utf-8"))
-    read = PageReader(result.page.read_text(encoding="utf-8"))
-    assert document["format"] == table_registry.FORMAT
-    assert result.page == tmp_path / "demo" / "demo.html"
-    assert unpacked(read.island["tables"]["iterations"]["columns"][1]) == sorted(
-        document["tables"]["iterations"]["iteration"], key=lambda one: -document["tables"]["iterations"]["longest_ns"][one]
-    )
-
-
 # -- a real browser ------------------------------------------------------------
 
 
@@ -469,10 +442,6 @@ def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, b
         wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
         # Far more than its entry in the legend.
         assert (picture == wanted).all(axis=-1).sum() > 400, name
-
-
-def test_the_largest_size_leaves_room() -> None:
-    assert content.LARGEST < LARGEST
 
 
 def test_each_cause_of_the_bar_has_its_own_colour() -> None:

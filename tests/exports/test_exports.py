@@ -216,14 +216,6 @@ def test_an_export_without_any_metadata_is_described(tmp_path: Path) -> None:
     assert "has no start time of its session" in identity.warnings[0]
 
 
-def test_a_schema_that_is_newer_than_known_is_a_warning_and_a_try(tmp_path: Path) -> None:
-    report = ReportBuilder(schema="3.99.0")
-    report.kernel("k", 0, 10)
-    found = inspect([report.write(tmp_path / "a.sqlite")])[0]
-    assert "schema 3.99 is newer than 3.30" in found["warnings"][0]
-    assert found["tables"][0]["sources"][0]["rows"] == 1
-
-
 def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:
     report = ReportBuilder(host="nid001", rank=3, with_mpi=True)
     report.gpu(0, name="NVIDIA H100")

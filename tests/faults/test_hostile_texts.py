@@ -10,9 +10,8 @@ from unittest import mock
 import polars as pl
 import pytest
 from support.acting import acting_characters, outputs_fault, screen_fault
-from support.browser import browser_or_skip
 from support.command_line import CommandLine
-from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
+from support.hostile_report import BEHIND, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
 
@@ -37,7 +36,6 @@ SHORT: tuple[tuple[str, ...], ...] = (
     ("efficiency", REPORTS[0], *RESULTS),
     ("whatif", REPORTS[0], *CHANGES, *REPLAYED),
 )
-WITH_PAGE = ("efficiency", REPORTS[0], "-o", "page.html", *RESULTS)
 NOT_COMPLETE = 9
 _STYLED = re.compile(rf"\x1b\[(?:{'|'.join((STRONG, GOOD, FAIR, POOR, FAINT, ERROR, WARNING))})m([^\x1b]*)\x1b\[0m")
 
@@ -99,24 +97,6 @@ def test_no_text_of_a_training_acts_in_its_findings_and_iterations(command_line:
     for name in ("findings", "finding_devices", "iterations", "absent_iterations", "critical_path", "regions"):
         assert any(tables[name].values()), name
     assert outputs_fault(command_line.folder) is None
-
-
-@pytest.mark.thorough
-def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path) -> None:
-    write_reports(command_line.folder, 7, ranks=1)
-    for command in (SHORT[1], WITH_PAGE):
-        assert fault_of(command_line, *command) is None
-    training = ("efficiency", "run", "-o", "training.html", "--regions", "*")
-    assert not any(training_faults(command_line, Alike(BEHIND[0]), training).values())
-    browser = browser_or_skip(tmp_path)
-
-    for page in ("page.html", "training.html", "OUT.cfgs/index.html"):
-        html = (command_line.folder / page).read_text()
-        shown, complaints = browser.run(html, "--dump-dom")
-        assert complaints == ""
-        assert f"<title>{BROKEN}" not in shown
-        assert "<table" in shown
-        assert browser.requests(html) == []
 
 
 @pytest.mark.thorough

@@ -363,15 +363,6 @@ def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="Dask is not installed")
-    monkeypatch.setattr(execution, "_SECONDS_TO_ANSWER", 1)
-
-    with pytest.raises(UsageError, match=r"tcp://127.0.0.1:1: no Dask scheduler answers there"):
-        translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     monkeypatch.setattr(execution, "_SECONDS_TO_COME", 1)
