@@ -247,9 +247,6 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
 
 
-# -- what can't be compared ------------------------------------------------------------------
-
-
 def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path], tmp_path: Path) -> None:
     steady = EfficiencyOptions(window=window_choice("10ns:500ns"))
     measured, path = measure([runs[0]], steady), tmp_path / "before.json"

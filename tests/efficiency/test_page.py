@@ -74,9 +74,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_of(replace(measured, tables={**measured.tables, **of_kernels}))
 
 
-# -- one file ------------------------------------------------------------------
-
-
 def test_the_page_names_nothing_outside_of_it(run: Run) -> None:
     for element in run.read.elements:
         assert "src" not in element.attributes, element
@@ -120,9 +117,6 @@ def test_every_figure_says_how_to_read_it_and_where_its_definitions_are(run: Run
         assert caption.text.count(". ") >= 1
     # That of the first screen is also in notebooks, without the definitions.
     assert sum(caption.text.rstrip().endswith("definitions") for caption in captions) == len(captions) - 1
-
-
-# -- the numbers ---------------------------------------------------------------
 
 
 def page_order(name: str, frame: pl.DataFrame, packed: dict[str, dict[str, tuple[str, bool]]]) -> pl.DataFrame:
@@ -220,9 +214,6 @@ def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
     assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
 
 
-# -- any text ------------------------------------------------------------------
-
-
 def test_hostile_names_are_text(hostile: Run) -> None:
     read = hostile.read
 
@@ -245,9 +236,6 @@ def test_labels_of_drawings_are_short(hostile: Run) -> None:
 
     assert len(labels) >= len(HOSTILE)
     assert max(map(len, labels)) < 120
-
-
-# -- size ----------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -318,9 +306,6 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
     assert sizes[1] < sizes[0] + 5_000
 
 
-# -- the command ---------------------------------------------------------------
-
-
 def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:
     report = hostile_report().write(tmp_path / "rank0.sqlite")
     out = tmp_path / "page.html"
@@ -342,9 +327,6 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
 
     assert refused.returncode == NOT_WRITABLE
     assert refused.stderr.count("\n") == 1
-
-
-# -- a real browser ------------------------------------------------------------
 
 
 def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:

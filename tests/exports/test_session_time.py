@@ -229,8 +229,6 @@ def test_a_recording_that_starts_late_contradicts_nothing(tmp_path: Path) -> Non
     assert open_report(made.write(tmp_path / "a.sqlite")).session_time == SessionTime()
 
 
-# -- columns ---------------------------------------------------------------------------------------------------------------
-
 NO_TIMES_OF_EVENTS = {
     "endGlobalTid": "a thread",
     "clockRate": "Hz",

@@ -159,8 +159,6 @@ def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
         find_leaves(pages, root, (), (1, 2 * ROWS))
 
 
-# -- any tables ------------------------------------------------------------------------------------------------------------
-
 DECLARED = ("integer", "int", "real", "text", "numeric", "blob", "", "integer as (7) stored", "integer as (8) virtual")
 values = st.one_of(
     st.none(), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 1.0, 1.5, "1", "a", b"a", 2**53, -(2**47)])

@@ -69,8 +69,6 @@ def test_folders_for_intermediate_files_may_have_any_name(name: str, tmp_path: P
         assert run.clocks.height >= 0
 
 
-# -- paths that are none ------------------------------------------------------------------------------------------------------
-
 USAGE, BAD_REPORT, NOT_WRITABLE, TRACE = 2, 3, 5, 8
 NO_PATHS = ["x" * 300, "x" * 5000, "x/" * 2500, "loop", "loop/x", "rank0.sqlite/x", "nothing/x"]
 

@@ -118,9 +118,6 @@ def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
     assert tables["threads"]["cuda_ns"].sum() == run["cuda_ns"]
 
 
-# -- Paraver --------------------------------------------------------------------------------
-
-
 def rows_of_table(csv: Path) -> list[list[float]]:
     """Rows of a histogram before its totals, without their names."""
     lines = csv.read_text().splitlines()[1:]

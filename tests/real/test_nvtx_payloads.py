@@ -82,9 +82,6 @@ def _offset(translated: Translated) -> int:
     return int(labelled(translated.trace, 9500)["time"].min()) - translated.query(first)[0][0]  # type: ignore[arg-type]
 
 
-# -- ranges on the GPU in the trace of a real training, against SQL that goes through correlation ids, and in Paraver ----
-
-
 # What an analyst calls a product of matrices, an attention or a communication, however it is written.
 _MUST_HAVE_A_KIND = (
     r"(?i)gemm|gemv|nvjet|matmul|flash|attention|nccl|softmax|layer_?norm|batch_?norm|conv|at::native|cub::|triton_"

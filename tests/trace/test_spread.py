@@ -288,9 +288,6 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
     assert found[len(every)] < 128
 
 
-# -- efficiency numbers ---------------------------------------------------------------------------------------------------
-
-
 def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> None:
     """Sums of fractions may differ in the last bits: they are added in another order."""
     assert found.tables.keys() == wanted.tables.keys()

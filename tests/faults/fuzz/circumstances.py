@@ -107,8 +107,6 @@ def _fault_of_limited(limits: Mapping[str, int], streams: Mapping[int, str], run
     )
 
 
-# -- signals ----------------------------------------------------------------------------------------------------------
-
 _SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
 _MOST_SECONDS = 180.0
 Files = dict[str, bytes]

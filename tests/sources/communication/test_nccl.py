@@ -164,9 +164,6 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
     }
 
 
-# -- any domain -----------------------------------------------------------------------------------------------------------
-
-
 def values_at(trace: WholeTrace, time: int) -> dict[str, object]:
     """Label of each type with a value at a time, and the value or its label."""
     found = {}
@@ -232,9 +229,6 @@ def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
         ("NVTX payload default step", 30, 30): 5,
         ("NVTX payload default rate", 40, 50): 8,
     }
-
-
-# -- names ----------------------------------------------------------------------------------------------------------------
 
 
 def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> None:

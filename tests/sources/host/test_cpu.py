@@ -30,9 +30,6 @@ def on_cpu(trace: WholeTrace) -> list[tuple[int, ...]]:
     return found.select("thread", "begin", "end", pl.col("value") - 1).rows()
 
 
-# -- scheduling ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path: Path) -> None:
     report = ReportBuilder(host="nid001", pid=1000)
     report.on_cpu(0, 100, cpu=3).on_cpu(150, 300, cpu=71)
@@ -223,9 +220,6 @@ def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]]
         assert sorted(of_thread["end"].drop_nulls().to_list()) == begins[1:]
 
 
-# -- samples and call chains ----------------------------------------------------------------------------------------------
-
-
 def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.nvtx_range("all", 0, 100)
@@ -302,8 +296,6 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     assert assert_account_balances(summary.content) == 3
 
 
-# -- the OS runtime --------------------------------------------------------------------------------------------------------
-
 FAMILY = {
     event_types.PTHREAD_CALL: "pthread_mutex_lock pthread_cond_timedwait pthread_create sem_timedwait pthread_rwlock_trywrlock",
     event_types.IO_CALL: (
@@ -375,9 +367,6 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
     # The table of files does not say whose the second file is.
     entry = table_summary(summary, "OSRT_FILE_ACCESS_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
-
-
-# -- OpenMP, cuBLAS, cuDNN -------------------------------------------------------------------------------------------------
 
 
 def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:

@@ -209,9 +209,6 @@ def test_in_a_part_of_the_time_projections_are_clipped_and_nest(tmp_path: Path) 
     assert spans(trace) == {"outer": (0, 200), "inner": (0, 50)}
 
 
-# -- autograd ---------------------------------------------------------------------------------------------------------
-
-
 def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gpu(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("aten::mm, seq = 0, op_id = 3, sizes = [[2, 3], [3, 4]], input_op_ids = [(1,0), (2,0)]", 0, 10)

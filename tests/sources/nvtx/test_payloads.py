@@ -178,8 +178,6 @@ def test_bytes_come_out_of_every_form_as_they_went_in(tmp_path: Path, form: str)
     assert read.sort("start")["binaryData"].to_list() == [blob, None]
 
 
-# -- JSON -----------------------------------------------------------------------------------------------------------------
-
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=8)
 SCALARS = st.one_of(
     st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), NAMES, st.none()
