@@ -652,12 +652,3 @@ def test_a_trace_is_not_measured_but_its_reports(two_gpus: list[Path], name: str
 def test_a_time_behind_the_end(two_gpus: list[Path]) -> None:
     with pytest.raises(NothingToTranslate, match="before the time chosen"):
         measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(5000, None)))
-
-
-def test_a_broken_report_is_left_out_when_the_user_wants_to_go_on(two_gpus: list[Path], tmp_path: Path) -> None:
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(two_gpus[0].read_bytes()[:3000])
-    found = measured([*two_gpus, broken], EfficiencyOptions(align="utc", keep_going=True))
-
-    assert found.left_out == 1
-    assert found.tables["run"]["devices"].item() == 2

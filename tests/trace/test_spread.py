@@ -332,6 +332,7 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     (tmp_path / "scratch").mkdir()
     found = measuring.measure(paths, EfficiencyOptions(**the_way(way, request), keep_going=True, scratch=tmp_path / "scratch"))
     assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
+    assert found.left_out == 1
     for name in ("devices", "memory_operations", "run"):
         assert_frame_equal(found.tables[name], without.tables[name])
     with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
