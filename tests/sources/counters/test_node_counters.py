@@ -19,7 +19,8 @@ Samples = dict[tuple[str, str], list[tuple[int, int]]]
 
 
 def samples(summary: Summary) -> Samples:
-    """(row, event type) -> its events as (time, value), or the label of the value where it has one."""
+    """(row, event type) -> its events as (time, value), of a trace whose account balances."""
+    assert_account_balances(summary.content)
     trace = open_whole(summary.prv)
     rows = trace.names["THREAD"]
     found: Samples = {}
@@ -53,7 +54,6 @@ def test_an_adapter_has_its_rates_per_second_and_0_after_the_last_sample(tmp_pat
         (4_000_000, 0),
     ]
     assert table_summary(summary, "NET_NIC_METRIC")["sources"][0]["written"] == 8
-    assert_account_balances(summary.content)
 
 
 def test_metrics_of_one_moment_stand_on_one_line(tmp_path: Path) -> None:
@@ -158,7 +158,6 @@ def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path)
         "ingress port": [(0, 9)],
     }
     assert [time for time, _ in found["Switch 0x00000000000000ff", "InfiniBand switch congestion"]] == [40]
-    assert_account_balances(summary.content)
 
 
 def test_events_of_cpus_are_rates_and_metrics_keep_their_decimals(tmp_path: Path) -> None:
@@ -187,7 +186,6 @@ def test_events_of_cpus_are_rates_and_metrics_keep_their_decimals(tmp_path: Path
     assert table_summary(summary, "PERF_EVENT_CPU_RAW_EVENT")["sources"][0]["left_out"] == {
         "it has no value, or is a rate over no time": 1
     }
-    assert_account_balances(summary.content)
 
 
 def test_counters_of_cores_are_found_in_their_own_table(tmp_path: Path) -> None:
@@ -222,7 +220,6 @@ def test_counters_of_cores_are_found_in_their_own_table(tmp_path: Path) -> None:
         "PMU_EVENTS",
         "UNCORE_PMU_EVENTS",
     ]
-    assert_account_balances(summary.content)
 
 
 @pytest.mark.parametrize("form", [".sqlite", "_pqtdir"])
@@ -253,7 +250,6 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
     }
     assert table_summary(summary, "GENERIC_EVENTS")["rows"] == 6
     assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["written"] == 6
-    assert_account_balances(summary.content)
 
 
 def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_path: Path) -> None:
@@ -270,7 +266,6 @@ def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_p
     summary = translate_reports(tmp_path, other, options=TranslateOptions(force=True))
     assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"it has no start time": 1}
     assert summary.content["trace"]["length_ns"] == 100
-    assert_account_balances(summary.content)
 
 
 def test_an_event_of_a_plugin_that_is_damaged_does_not_cost_the_others(tmp_path: Path) -> None:
@@ -285,7 +280,6 @@ def test_an_event_of_a_plugin_that_is_damaged_does_not_cost_the_others(tmp_path:
 
     assert samples(summary)["P t", "P t a"] == [(0, 1), (10, 2)]
     assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"events without a field that can be shown": 3}
-    assert_account_balances(summary.content)
 
 
 def test_without_json_the_values_of_plugins_are_found_in_their_table(tmp_path: Path) -> None:
@@ -307,7 +301,6 @@ def test_without_json_the_values_of_plugins_are_found_in_their_table(tmp_path: P
         ("NVML GPU 0", "NVML GPU 0 power"): [(0, 71_250), (50, 70_000)],
     }
     assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["rows"] == 2
-    assert_account_balances(summary.content)
 
 
 def test_contexts_of_a_gpu_run_from_their_restore_or_start_to_their_end(tmp_path: Path) -> None:
@@ -339,7 +332,6 @@ def test_contexts_of_a_gpu_run_from_their_restore_or_start_to_their_end(tmp_path
     assert table_summary(summary, "GPU_CONTEXT_SWITCH_EVENTS")["sources"][0]["left_out"] == {
         "the table names no thread, stream or device": 1
     }
-    assert_account_balances(summary.content)
 
 
 def test_inspect_names_the_adapters_and_what_is_sampled(tmp_path: Path) -> None:
