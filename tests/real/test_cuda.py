@@ -45,11 +45,10 @@ def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translatio
         kind = next(kind for part, kind in _WAITS.items() if part in call)
         counts[kind] += count
         times[kind] += time
-    labels = translated.trace.labels.types[SYNCHRONIZATION].values or {}
-    waits = translated.trace.intervals([SYNCHRONIZATION]).with_columns(label=pl.col("value").replace_strict(labels))
-    found = waits.group_by("label").agg(pl.len(), time=(pl.col("end") - pl.col("begin")).sum())
-    assert dict(found.select("label", "len").iter_rows()) == counts
-    assert dict(found.select("label", "time").iter_rows()) == times
+    waits = translated.trace.named(translated.trace.intervals([SYNCHRONIZATION]))
+    found = waits.group_by("name").agg(pl.len(), time=(pl.col("end") - pl.col("begin")).sum())
+    assert dict(found.select("name", "len").iter_rows()) == counts
+    assert dict(found.select("name", "time").iter_rows()) == times
 
 
 def test_memory_in_use_follows_its_table(translation: Translation) -> None:

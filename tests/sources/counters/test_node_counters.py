@@ -7,26 +7,25 @@ import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
 from support.trace_properties import assert_account_balances
-from support.traces import label_of, table_summary, translate_reports
-from support.whole_trace import open_whole, row_of
+from support.traces import table_summary, translate_reports
+from support.whole_trace import open_whole
 
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
-Samples = dict[tuple[str, str], list[tuple[int, int]]]
+Samples = dict[tuple[str, str], list[tuple[int, int | str]]]
 
 
 def samples(summary: Summary) -> Samples:
-    """(row, event type) -> its events as (time, value), of a trace whose account balances."""
+    """(row, event type) -> its events as (time, value or its label), of a trace whose account balances."""
     assert_account_balances(summary.content)
     trace = open_whole(summary.prv)
-    rows = trace.names["THREAD"]
     found: Samples = {}
-    events = trace.events().with_columns(row=row_of(trace.header, pl.col("task"), pl.col("thread")))
-    for time, row, number, value in events.select("time", "row", "type", "value").iter_rows():
-        found.setdefault((rows[row], trace.labels.types[number].label), []).append((time, value))
+    events = trace.named(trace.events()).select("row", "label", "time", "value", "name")
+    for row, label, time, value, name in events.iter_rows():
+        found.setdefault((row, label), []).append((time, value if name == str(value) else name))
     return found
 
 
@@ -142,10 +141,9 @@ def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path)
 
     summary = translate_reports(tmp_path, report)
 
-    trace = open_whole(summary.prv)
     found = samples(summary)
     row = "Switch 0x00000000000000ff port 10"
-    assert label_of(trace, "InfiniBand switch congestion", found[row, "InfiniBand switch congestion"][0][1]) == "High delay"
+    assert found[row, "InfiniBand switch congestion"] == [(0, "High delay")]
     packet = {kind.removeprefix("Congested packet "): events for (name, kind), events in found.items() if name == row}
     del packet["InfiniBand switch congestion"]
     assert packet == {
@@ -236,10 +234,8 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
     summary = translate_reports(tmp_path, report, form=form)
 
     found = samples(summary)
-    trace = open_whole(summary.prv)
-    states = found.pop(("NVML GPU 0", "NVML GPU 0 state"))
-    assert [(time, label_of(trace, "NVML GPU 0 state", value)) for time, value in states] == [(0, "P0"), (100, "P2")]
     assert found == {
+        ("NVML GPU 0", "NVML GPU 0 state"): [(0, "P0"), (100, "P2")],
         ("EFA counters rdmap0s6", "EFA counters tx_bytes"): [(0, 4096), (100, 8192)],
         ("EFA counters rdmap0s6", "EFA counters rx_bytes"): [(0, 10)],
         ("EFA counters rdmap0s7", "EFA counters tx_bytes"): [(0, 1)],
@@ -318,17 +314,13 @@ def test_contexts_of_a_gpu_run_from_their_restore_or_start_to_their_end(tmp_path
 
     summary = translate_reports(tmp_path, report)
 
-    trace, found = open_whole(summary.prv), samples(summary)
-    runs = [
-        (time, label_of(trace, "GPU context that runs", value))
-        for time, value in found["Metrics GPU0", "GPU context that runs"]
-    ]
+    found = samples(summary)
     first, second = "context 1 of pid 1000", "context 2 of pid 1000"
-    assert runs == [(0, first), (100, "End"), (110, second), (120, second), (200, "End")]
-    marks = [
-        (time, label_of(trace, "GPU context switch", value)) for time, value in found["Metrics GPU0", "GPU context switch"]
-    ]
-    assert marks == [(time, {7: "Save end", 8: "Restore start", 9: "Context start"}[tag]) for time, tag, _ in switches]
+    assert found["Metrics GPU0", "GPU context that runs"] == [
+        (0, first), (100, "End"), (110, second), (120, second), (200, "End"),
+    ]  # fmt: skip
+    names = {7: "Save end", 8: "Restore start", 9: "Context start"}
+    assert found["Metrics GPU0", "GPU context switch"] == [(time, names[tag]) for time, tag, _ in switches]
     assert table_summary(summary, "GPU_CONTEXT_SWITCH_EVENTS")["sources"][0]["left_out"] == {
         "the table names no thread, stream or device": 1
     }
