@@ -68,9 +68,8 @@ def test_memory_in_use_follows_its_table(translation: Translation) -> None:
              from (select rowid, *, case memoryOperationType when 0 then bytes else -bytes end as change
                    from CUDA_GPU_MEMORY_USAGE_EVENTS) usage join ENUM_CUDA_MEM_KIND on id = memKind) group by label"""
     )
-    labels = translated.trace.labels.types
-    of_kind = translated.trace.events(list(range(*MEMORY_OF_KIND)))
-    found = of_kind.group_by("type", maintain_order=True).agg(pl.col("value").max(), last=pl.col("value").last(), rows=pl.len())
-    assert sorted((labels[number].label.lower(), *rest) for number, *rest in found.iter_rows()) == sorted(
+    of_kind = translated.trace.named(translated.trace.events(list(range(*MEMORY_OF_KIND))))
+    found = of_kind.group_by("label").agg(pl.col("value").max(), last=pl.col("value").last(), rows=pl.len())
+    assert sorted((label.lower(), *rest) for label, *rest in found.iter_rows()) == sorted(
         (f"gpu memory in use: {label.lower()}", *rest) for label, *rest in kinds
     )
