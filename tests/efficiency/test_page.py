@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.large_run import grown
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
@@ -325,8 +326,7 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
     # There is no such report either, but nobody looks for it.
     refused = command_line.run("efficiency", tmp_path / "none.sqlite", "-o", tmp_path / place)
 
-    assert refused.returncode == NOT_WRITABLE
-    assert refused.stderr.count("\n") == 1
+    sentence(refused, NOT_WRITABLE)
 
 
 def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:

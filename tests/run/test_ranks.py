@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 from support.traces import checked
 from support.whole_report import whole_report
@@ -384,9 +385,7 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
         if name == "fine":
             assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
             continue
-        assert strict.returncode == INCONSISTENT, name
-        assert strict.stderr.startswith("nsys2prv: the reports are not one complete run: ")
-        assert strict.stderr.count("\n") == 1
+        sentence(strict, INCONSISTENT, "nsys2prv: the reports are not one complete run: ")
         assert not list((tmp_path / name).glob("strict*"))
         assert lax.returncode == DONE
         assert lax.stderr.startswith("warning: ")
@@ -716,9 +715,7 @@ def test_several_broken_reports_are_all_named(command_line: CommandLine, tmp_pat
 
 def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line: CommandLine, tmp_path: Path) -> None:
     broken = [text_file(tmp_path), missing(tmp_path)]
-    done = command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going")
-    assert done.returncode == BAD_REPORT
-    assert done.stderr.count("\n") == 1
+    sentence(command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going"), BAD_REPORT)
 
 
 def test_an_error_is_raised_without_keep_going_or_where_it_is_about_no_report() -> None:
