@@ -13,7 +13,6 @@ from support.trace_properties import assert_account_balances
 from support.traces import labels_of, table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
@@ -57,7 +56,6 @@ def test_a_stay_on_a_cpu_below_zero_is_left_out(tmp_path: Path) -> None:
     assert on_cpu(open_whole(summary.prv)) == [(1, 150, 300, 2)]
     entry = table_summary(summary, "SCHED_EVENTS")
     assert entry["sources"][0]["left_out"] == {NO_VALUE: 1}
-    assert check_trace(summary.prv).violations == ()
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
